@@ -1,5 +1,6 @@
 """`packer check`: are these the rows to train from."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from packer_cli.output import MARKS, can_draw, plural
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
-    from packer.audit import Check, CheckReport
+    from packer.audit.check.check_report import Check, CheckReport
 
 _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
 """The check whose pairs are all shown, and how many of the others."""
@@ -52,8 +53,6 @@ def command(
     Rows are compared by their inputs, which are read again. Exit code 1 where a check fails. With -v, all examples
     are shown, with their whole texts.
     """
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
     from packer.audit import check  # noqa: PLC0415 - not for --help
     from packer.pipeline.benchmarks import read_benchmark  # noqa: PLC0415 - as above
 

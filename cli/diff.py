@@ -12,8 +12,8 @@ from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import cells, drawable, fields_of, number, plural, print_table, signs, stdout, wrap
 
 if TYPE_CHECKING:
-    from packer.audit import CacheDiff
-    from packer.audit.diff.documents import RowExample, RowSide
+    from packer.audit.diff.compare import CacheDiff
+    from packer.audit.diff.examples import RowExample, RowSide
     from packer.audit.diff.moved_rows import MovedRows
     from packer.audit.diff.settings import Change, InputChange, TemplateChange
 

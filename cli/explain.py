@@ -1,5 +1,7 @@
 """`packer explain`: what a code means, and what to do about it."""
 
+from dataclasses import asdict
+
 import click
 
 from packer_cli.options import HELP_OPTIONS, output_options
@@ -14,9 +16,7 @@ def command(*, name: str | None, verbose: bool, quiet: bool, as_json: bool) -> N
 
     `packer explain recipe` lists every key of a recipe with its values. Without CODE, all codes are listed.
     """
-    from dataclasses import asdict  # noqa: PLC0415 - not for --help
-
-    from packer.audit.explanations import explain, explanations  # noqa: PLC0415 - as above
+    from packer.audit.explanations import explain, explanations  # noqa: PLC0415 - not for --help
 
     found = explanations() if name is None else explain(name)
     if as_json:

@@ -3,13 +3,14 @@
 A text stands in one line, wrapped where it is too long, with newlines as signs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from packer_cli.output import NEWLINES, cells, drawable, signs, stdout, visible, wrap_words
+from packer_cli.output import NEWLINES, cells, drawable, plural, signs, stdout, visible, wrap_words
 
 if TYPE_CHECKING:
-    from packer.audit import Example, RowPair
+    from packer.audit.check.check_report import RowPair
+    from packer.audit.findings import CodedFinding, Example, Findings
 
 _STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
 _INDENT = 2
@@ -39,12 +40,16 @@ class FindingsPage:
         for name, fact in facts:
             self.out.words(fact, label=(f"  {name:{width}}  ", ""), hanging=width + 4)
 
-    def finding(self, level: str, code: str, message: str, examples: "Sequence[Example]", hint: str | None) -> None:
-        self.out.words(message, label=(f"{level}[{code}]: ", _STYLES[level]), hanging=_INDENT)
-        for shown, is_mark in self.example_lines(examples, indent=2 * _INDENT):
-            self.out.line((shown, "green" if is_mark else ""))
-        if hint is not None:
-            self.words(f"hint: {hint}", _INDENT)
+    def findings(self, findings: "Iterable[CodedFinding]", *, follow: bool) -> None:
+        """Findings, a blank line between them, and before the first where they `follow` something."""
+        for place, finding in enumerate(findings):
+            if place or follow:
+                self.out.line()
+            head = f"{finding.level}[{finding.code}]: "
+            self.out.words(finding.message, label=(head, _STYLES[finding.level]), hanging=_INDENT)
+            self._examples(finding.examples, indent=2 * _INDENT)
+            if finding.hint is not None:
+                self.words(f"hint: {finding.hint}", _INDENT)
 
     def words(self, text: str, indent: int = 0) -> None:
         """A sentence; its further lines are indented once more."""
@@ -52,11 +57,12 @@ class FindingsPage:
 
     def pair(self, pair: "RowPair") -> None:
         """Two rows that are alike, one below the other, marked where they differ, if that is a small part."""
-        from packer.audit import Example  # noqa: PLC0415 - not for --help
+        from packer.audit.findings import Example  # noqa: PLC0415 - not for --help
+        from packer.render.common_prefix import common_length  # noqa: PLC0415 - as above
 
         rows, texts = (pair.first, pair.second), (pair.first.text, pair.second.text)
-        start = _shared(*texts)
-        end = _shared(*(text[start:][::-1] for text in texts))
+        start = common_length(*texts)
+        end = common_length(*(text[start:][::-1] for text in texts))
         is_small = 2 * (start + end) >= max(map(len, texts)) and texts[0] != texts[1]
         alike = ("", "" if pair.similarity == 1 else f", {pair.similarity:.2f} alike")
         examples = [
@@ -67,7 +73,10 @@ class FindingsPage:
             )
             for row, more in zip(rows, alike, strict=True)
         ]
-        for line, is_mark in self.example_lines(examples, indent=_INDENT):
+        self._examples(examples, indent=_INDENT)
+
+    def _examples(self, examples: "Sequence[Example]", *, indent: int) -> None:
+        for line, is_mark in self.example_lines(examples, indent=indent):
             self.out.line((line, "green" if is_mark else ""))
 
     def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[tuple[str, bool]]:
@@ -119,10 +128,15 @@ class FindingsPage:
         return "\\t" if character == "\t" else drawable(character)
 
 
-def _shared(first: str, second: str) -> int:
-    """Characters that both begin with."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
+def counted(report: "Findings") -> str:
+    """`1 error, 2 warnings, 3 notes`."""
+    return ", ".join(plural(report.count(level), level) for level in ("error", "warning", "note"))
+
+
+def failed(report: "Findings", what: object) -> str | None:
+    """The message of a report with errors: `template.jinja: 1 error, 2 warnings, 3 notes (no_terminator)`."""
+    codes = ", ".join(finding.code for finding in report.findings if finding.level == "error")
+    return None if report.ok else f"{what}: {counted(report)} ({codes})"
 
 
 def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:

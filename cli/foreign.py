@@ -1,19 +1,20 @@
 """`--foreign PATH` of `verify` and `inspect`: rows that another tool prepared."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from packer_cli.failures import end_check
-from packer_cli.findings_page import FindingsPage
+from packer_cli.findings_page import FindingsPage, counted, failed
 from packer_cli.options import Function
 from packer_cli.output import fields_of, number, percent, plural, print_json
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
-    from packer.audit.foreign import ForeignReport
+    from packer.audit.foreign.foreign_report import ForeignFinding, ForeignReport
 
 
 def foreign_options(function: Function) -> Function:
@@ -86,14 +87,12 @@ def verify_foreign(
 ) -> None:
     """Check foreign rows and print what is wrong; exit code 1 where something is."""
     report = _looked_at(path, tokenizer, template, whole=whole, sample=sample, quiet=quiet)
-    codes = ", ".join(finding.code for finding in report.findings if finding.level == "error")
-    message = None if report.ok else f"{path}: {_counts(report)} ({codes})"
     fields = {"command": "verify", "ok": report.ok, **fields_of(report)}
 
     def show() -> None:
         _print(report, verbose=verbose, quiet=quiet, has_tokenizer=tokenizer is not None)
 
-    end_check(fields, message, as_json=as_json, show=show)
+    end_check(fields, failed(report, path), as_json=as_json, show=show)
 
 
 def inspect_foreign(
@@ -135,16 +134,7 @@ def _print(report: "ForeignReport", *, verbose: bool, quiet: bool, has_tokenizer
     if not quiet:
         page.out.line(str(report.path))
         page.facts(_facts(report))
-    for place, finding in enumerate(report.findings):
-        if place or not quiet:
-            page.out.line()
-        counted = f"{number(finding.num_rows)} of {plural(report.rows_looked_at, 'row')}"
-        if finding.unit != "row":
-            counted = f"{plural(finding.count, finding.unit)} in {counted}"
-        if finding.detail is not None:
-            counted += f"; {finding.detail}"
-        shown = finding.examples if verbose else finding.examples[:1]
-        page.finding(finding.level, finding.code, f"{finding.message}: {counted}", shown, finding.hint)
+    page.findings((_with_counts(finding, report, verbose=verbose) for finding in report.findings), follow=not quiet)
     if quiet:
         return
     page.out.line()
@@ -156,6 +146,17 @@ def _print(report: "ForeignReport", *, verbose: bool, quiet: bool, has_tokenizer
         named = shlex.quote(str(report.path))
         page.words(f"hint: packer verify --foreign {named} --tokenizer DIR looks at the rest", 2)
         page.words("--template FILE too, where the tokenizer has no chat template", 8)
+
+
+def _with_counts(finding: "ForeignFinding", report: "ForeignReport", *, verbose: bool) -> "ForeignFinding":
+    """A finding as it is printed: how often in its message, and one example but for -v."""
+    times = f"{number(finding.num_rows)} of {plural(report.rows_looked_at, 'row')}"
+    if finding.unit != "row":
+        times = f"{plural(finding.count, finding.unit)} in {times}"
+    if finding.detail is not None:
+        times += f"; {finding.detail}"
+    shown = finding.examples if verbose else finding.examples[:1]
+    return replace(finding, message=f"{finding.message}: {times}", examples=shown)
 
 
 def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
@@ -175,12 +176,8 @@ def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
 
 def _fine(report: "ForeignReport", *, has_tokenizer: bool) -> str:
     """The last words where there is no error: what they are not about stands in them."""
-    found = _counts(report) if report.findings else "nothing wrong in what was checked"
+    found = counted(report) if report.findings else "nothing wrong in what was checked"
     if not has_tokenizer:
         return f"ok: {found}, which is shapes alone: most was not checked, as no tokenizer was named"
     left = len(report.not_looked_at)
     return f"ok: {found}" + (f"; {plural(left, 'question')} not checked" if left else "")
-
-
-def _counts(report: "ForeignReport") -> str:
-    return ", ".join(plural(report.count(level), level) for level in ("error", "warning", "note"))

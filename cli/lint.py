@@ -1,16 +1,16 @@
 """`packer lint`: what a chat template does, before anything is built with it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from packer_cli.failures import end_check
-from packer_cli.findings_page import FindingsPage
+from packer_cli.findings_page import FindingsPage, counted, failed
 from packer_cli.options import HELP_OPTIONS, RecipeOptions, output_options, recipe_options
 from packer_cli.output import fields_of, number, plural
 
 if TYPE_CHECKING:
-    from packer.audit import LintReport, LookedAt
+    from packer.audit.lint.lint_report import FirstRows, LintReport
 
 
 @click.command("lint", context_settings=HELP_OPTIONS)
@@ -28,17 +28,10 @@ def command(*, options: RecipeOptions, rows: int, verbose: bool, quiet: bool, as
     from packer.audit import lint  # noqa: PLC0415 - not for --help
 
     report = lint(options.resolve(), num_rows=rows)
-    message = None if report.ok else f"{report.template or report.tokenizer}: {_counts(report, named=True)}"
-    end_check(_fields(report), message, as_json=as_json, show=lambda: _print(report, whole=verbose, summary=not quiet))
-
-
-def _counts(report: "LintReport", *, named: bool) -> str:
-    """`1 error (no_terminator), 2 warnings, 3 notes`."""
-    errors = [finding.code for finding in report.findings if finding.level == "error"]
-    counts = [plural(report.count(level), level) for level in ("error", "warning", "note")]
-    if named:
-        counts[0] += f" ({', '.join(errors)})"
-    return ", ".join(counts)
+    message = failed(report, report.template or report.tokenizer)
+    counts = {f"{level}s": report.count(level) for level in ("error", "warning", "note")}
+    fields = {"command": "lint", "ok": report.ok, **fields_of(report), "counts": counts}
+    end_check(fields, message, as_json=as_json, show=lambda: _print(report, whole=verbose, summary=not quiet))
 
 
 def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:
@@ -46,14 +39,11 @@ def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:
     page = FindingsPage(whole=whole)
     if summary:
         page.facts(_facts(report))
-    for place, finding in enumerate(report.findings):
-        if place or summary:
-            page.out.line()
-        page.finding(finding.level, finding.code, finding.message, finding.examples, finding.hint)
+    page.findings(report.findings, follow=summary)
     if summary:
         page.out.line()
     if summary and report.ok:
-        page.out.line(_counts(report, named=False))
+        page.out.line(counted(report))
 
 
 def _facts(report: "LintReport") -> list[tuple[str, str]]:
@@ -65,12 +55,7 @@ def _facts(report: "LintReport") -> list[tuple[str, str]]:
     return [*facts, ("verdict", report.verdict)]
 
 
-def _rows(entry: "LookedAt") -> str:
+def _rows(entry: "FirstRows") -> str:
     which = f"all {number(entry.num_rows)}" if entry.is_whole else f"the first {number(entry.num_rows)}"
     answers = plural(entry.num_turns, "answer")
     return f"{which} of {entry.path} ({entry.schema}): {number(entry.num_kept)} kept, {answers}"
-
-
-def _fields(report: "LintReport") -> dict[str, Any]:
-    counts = {f"{level}s": report.count(level) for level in ("error", "warning", "note")}
-    return {"command": "lint", "ok": report.ok, **fields_of(report), "counts": counts}

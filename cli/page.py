@@ -6,13 +6,15 @@ page reads the same without colour, in a pipe, and in ASCII.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from packer_cli.output import lines_of, percent, plural, signs, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
-    from packer.audit import BlockView, DocumentView, RowView, Run
-    from packer.audit.foreign import ForeignRowView
+    from packer.audit.foreign.row_view import ForeignRowView
+    from packer.audit.text_runs import Run
+    from packer.audit.view import BlockView, DocumentView, RowView
 
 _LISTED = 12
 """Messages whose numbers are listed at most."""
@@ -214,9 +216,7 @@ def view_fields(
     view: "BlockView | DocumentView | RowView | ForeignRowView", *, with_ids: bool = False
 ) -> dict[str, Any]:
     """A view in JSON; ids and labels of runs only where they are asked for."""
-    from dataclasses import asdict  # noqa: PLC0415 - not for --help
-
-    from packer.recipe import to_json  # noqa: PLC0415 - as above
+    from packer.recipe import to_json  # noqa: PLC0415 - not for --help
 
     fields = asdict(view)
     if "rejected" in fields:

@@ -1,5 +1,6 @@
 """`packer preview`: what a build would make of the first rows."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +10,7 @@ from packer_cli.output import number, percent, plural, print_json, print_table, 
 from packer_cli.page import ViewPage, view_fields
 
 if TYPE_CHECKING:
-    from packer.audit import Preview, PreviewedRow, PreviewTotals
+    from packer.audit.preview import Preview, PreviewedRow, PreviewTotals
     from packer.recipe import Recipe
 
 _NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
@@ -110,8 +111,6 @@ def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
 
 
 def _fields(found: "Preview", *, with_ids: bool) -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
     return {
         "command": "preview",
         "inputs": [asdict(entry) for entry in found.inputs],

@@ -11,7 +11,7 @@ from packer_cli.output import can_draw, fields_of, number, percent, plural, prin
 from packer_cli.result import SKIPPED, print_left_out, print_rows, print_warnings
 
 if TYPE_CHECKING:
-    from packer.audit import SplitStats, Stats
+    from packer.audit.stats import SplitStats, Stats
 
 _BAR = 32
 

@@ -12,7 +12,7 @@ from packer_cli.output import fields_of, number, plural, print_table, signs, siz
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
-    from packer.audit import Checked, Finding, VerifyReport
+    from packer.audit.verify_report import Checked, Finding, VerifyReport
 
 _SHOWN = 20
 _NAMES = {"rejected": "rejected.jsonl", "model": "tokenizer files", "manifest": "manifest.json"}

@@ -1,11 +1,12 @@
 """Looking at caches and at what comes before them: is it what was written, what is in it, how does it read."""
 
-from packer.audit.check import Answer, Check, CheckReport, RowPair, RowText, check
-from packer.audit.diff import CacheDiff, diff
-from packer.audit.lint import Example, LintFinding, LintReport, LookedAt, lint
-from packer.audit.preview import Excerpt, Preview, PreviewedInput, PreviewedRow, PreviewTotals, preview
-from packer.audit.stats import SplitStats, Stats, rows_of_split, stats
+from packer.audit.check import check
+from packer.audit.diff import diff
+from packer.audit.lint import lint
+from packer.audit.preview import preview
+from packer.audit.stats import rows_of_split, stats
 from packer.audit.verify import verify
+<<<<<<< HEAD
 from packer.audit.verify_report import Checked, Finding, VerifyReport
 from packer.audit.view import (
     BlockView,
@@ -18,33 +19,24 @@ from packer.audit.view import (
     view_row,
 )
 from packer.audit.why import WhyView, why
+||||||| 6e94641
+from packer.audit.verify_report import Checked, Finding, VerifyReport
+from packer.audit.view import (
+    BlockView,
+    DocumentView,
+    RowView,
+    Run,
+    view_block,
+    view_document,
+    view_row,
+)
+from packer.audit.why import WhyView, why
+=======
+from packer.audit.view import view_block, view_document, view_row
+from packer.audit.why import why
+>>>>>>> main
 
 __all__ = [
-    "Answer",
-    "BlockView",
-    "CacheDiff",
-    "Check",
-    "CheckReport",
-    "Checked",
-    "DocumentView",
-    "Example",
-    "Excerpt",
-    "Finding",
-    "LintFinding",
-    "LintReport",
-    "LookedAt",
-    "Preview",
-    "PreviewTotals",
-    "PreviewedInput",
-    "PreviewedRow",
-    "RowPair",
-    "RowText",
-    "RowView",
-    "Run",
-    "SplitStats",
-    "Stats",
-    "VerifyReport",
-    "WhyView",
     "check",
     "diff",
     "lint",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from packer.audit.shard_checks import MAX_ROWS
-from packer.audit.verify_report import Finding
+from packer.audit.verify_report import Finding, differing
 from packer.batches import Int32, Int64, PackPlan
 from packer.errors import PackerError
 from packer.layout import MASKED, offsets_of
@@ -53,34 +53,22 @@ def check_blocks(
             if line.document is not None and line.split == split
         ]
     except PackerError as error:
-        wrong = Finding(path=f"blocks of {split}", row=None, what="pieces", expected="readable", found=str(error))
-        return BlocksAudit(findings=(wrong,))
+        return BlocksAudit(findings=(*differing(f"blocks of {split}", ("pieces", "readable", str(error))),))
     ranges = np.concatenate([*comparison.packed, np.array(parts, np.int64).reshape(-1, 3)])
     untiled = count_untiled(comparison.doc_id, comparison.length, ranges)
     if untiled:
-        findings.append(
-            Finding(
-                path=f"blocks of {split}",
-                row=None,
-                what="documents",
-                expected="each token once, in a block or in rejected.jsonl",
-                found=f"{untiled:,} with a token missing, or there twice",
-            )
-        )
+        expected, found = "each token once, in a block or in rejected.jsonl", "with a token missing, or there twice"
+        findings += differing(f"blocks of {split}", ("documents", expected, f"{untiled:,} {found}"))
     return BlocksAudit(findings=tuple(findings), separators=comparison.separators, piece_starts=comparison.piece_starts)
 
 
 def check_counts(totals: Totals, audits: Sequence[BlocksAudit]) -> list[Finding]:
     """The manifest's totals against what was counted in all splits; the laws of conservation give the others."""
-    numbers = [
-        ("separators", totals.separators, sum(each.separators for each in audits)),
-        ("piece_starts", totals.piece_starts, sum(each.piece_starts for each in audits)),
-    ]
-    return [
-        Finding(path=MANIFEST_NAME, row=None, what=f"totals.{what}", expected=f"{found:,}", found=f"{stated:,}")
-        for what, stated, found in numbers
-        if stated != found
-    ]
+    return differing(
+        MANIFEST_NAME,
+        ("totals.separators", sum(each.separators for each in audits), totals.separators),
+        ("totals.piece_starts", sum(each.piece_starts for each in audits), totals.piece_starts),
+    )
 
 
 class _Comparison:
@@ -109,14 +97,8 @@ class _Comparison:
             for row, found in self._differences(rows):
                 num_wrong += 1
                 if num_wrong <= MAX_ROWS:
-                    place = self._blocks.row_in_shard(chunk, row)
-                    yield Finding(
-                        path=self._blocks.path_of(chunk),
-                        row=place,
-                        what="block",
-                        expected="what its pieces make",
-                        found=found,
-                    )
+                    path, place = self._blocks.path_of(chunk), self._blocks.row_in_shard(chunk, row)
+                    yield Finding(path=path, row=place, what="block", expected="what its pieces make", found=found)
 
     def _differences(self, rows: BlockRows) -> Iterator[tuple[int, str]]:
         """Blocks of a record batch that are not what their pieces make, and how they differ."""

@@ -1,54 +1,129 @@
-"""Single files of a cache: whether they are there and what was written, and whether the manifest's claims follow.
+"""Single files of a cache: whether they are what was written, and whether what manifest and selection say follows.
 
 The identity a manifest claims is worked out again from the files that the cache keeps. The fingerprint of a recipe
 depends on the rules of the packer that made it, so that is done only for caches of the same version; for others the
 shards' own digests must do.
 """
 
+import hmac
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
+
 from packer import __version__
-from packer.audit.verify_report import Finding, is_elsewhere
-from packer.errors import PackerError
+from packer.audit.verify_report import Finding, Level, differing, is_elsewhere, unreadable
+from packer.errors import CheckError, PackerError
 from packer.model import TEMPLATE_FILE
 from packer.pipeline.identity import Provenance, model_digests
 from packer.pipeline.input_resolution import input_place
 from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.plan import load_bare_model
+from packer.pipeline.selecting import decide, read_traits
 from packer.recipe import Recipe, make_recipe
+from packer.store.cache import check_conservation
 from packer.store.digest import digest_file
 from packer.store.files import CacheFiles
-from packer.store.manifest import MANIFEST_NAME, Manifest
+from packer.store.manifest import (
+    MANIFEST_NAME,
+    Input,
+    Manifest,
+    ModelFile,
+    StoredTable,
+    encode_manifest,
+    fingerprint_of,
+)
 from packer.store.rejected import read_rejected, rejected_path
+from packer.store.selected import read_selection
 
 
-def check_size(folder: Path, path: str, num_bytes: int) -> Finding | None:
-    """A finding where a file is missing, is no file, or has another size."""
-    expected = f"{num_bytes:,} bytes"
+def check_manifest(manifest: Manifest, content: bytes) -> list[Finding]:
+    """Canonical form and conservation laws."""
+    findings = []
+    if encode_manifest(manifest) != content:
+        form = ("form", "canonical JSON as a build writes it", "other bytes that mean the same")
+        findings += differing(MANIFEST_NAME, form)
+    for check in (check_conservation, _check_numbering):
+        try:
+            check(manifest)
+        except CheckError as error:
+            findings += differing(MANIFEST_NAME, ("laws", "every count accounted for", error.message))
+    return findings
+
+
+def _check_numbering(manifest: Manifest) -> None:
+    """Block shards follow one another; partitions follow one another within their input."""
+    expected: dict[tuple[str, str | int | None], int] = {}
+    for shard in manifest.shards:
+        is_document = shard.kind == "documents"
+        if is_document and (shard.source is None or shard.source >= len(manifest.inputs)):
+            raise CheckError(f"{shard.path} comes from input {shard.source}; there are {len(manifest.inputs)}")
+        group = (shard.kind, shard.source if is_document else shard.split)
+        if shard.first_row != expected.get(group, 0):
+            raise CheckError(f"{shard.path} begins with row {shard.first_row}, expected {expected.get(group, 0)}")
+        expected[group] = shard.first_row + (shard.num_input_rows if is_document else shard.num_rows)
+
+
+def check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
+    """Whether a manifest is the one that is pinned, if one is."""
+    found = fingerprint_of(content)
+    if expect is None or hmac.compare_digest(found.encode(), expect.strip().lower().encode()):
+        return []
+    return differing(MANIFEST_NAME, ("fingerprint", expect, found))
+
+
+def check_size(folder: Path, path: str, num_bytes: int) -> list[Finding]:
+    """Whether a file is there and has its size."""
     try:
         size = CacheFiles(folder).size(path)
+        found = "no file" if size is None else f"{size:,} bytes"
     except PackerError as error:
-        return Finding(path=path, row=None, what="size", expected=expected, found=error.message)
-    if size is None:
-        return Finding(path=path, row=None, what="size", expected=expected, found="no file")
-    if size != num_bytes:
-        return Finding(path=path, row=None, what="size", expected=expected, found=f"{size:,} bytes")
-    return None
+        found = error.message
+    return differing(path, ("size", f"{num_bytes:,} bytes", found))
 
 
-def check_file(folder: Path, path: str, *, sha256: str, num_bytes: int | None = None) -> list[Finding]:
-    """Size, where it is known, and sha256 of one file."""
-    wrong = None if num_bytes is None else check_size(folder, path, num_bytes)
-    if wrong is not None:
-        return [wrong]
+def check_file(folder: Path, path: str, *, sha256: str) -> list[Finding]:
+    """Whether a file has its sha256."""
     try:
-        found = CacheFiles(folder).sha256(path)
+        return differing(path, ("sha256", sha256, CacheFiles(folder).sha256(path)))
     except PackerError as error:
         return [unreadable(path, error)]
-    if found != sha256:
-        return [Finding(path=path, row=None, what="sha256", expected=sha256, found=found)]
-    return []
+
+
+def check_kept(folder: Path, path: str, file: ModelFile | StoredTable, level: Level) -> list[Finding]:
+    """The size of a file and, but for level `quick`, its sha256."""
+    wrong = check_size(folder, path, file.num_bytes)
+    return wrong if wrong or level == "quick" else check_file(folder, path, sha256=file.sha256)
+
+
+def check_selection(folder: Path, manifest: Manifest, level: Level, *, is_whole: bool) -> list[Finding]:
+    """Check the tables of rows of a cache with a selection, and decide about every row again.
+
+    Args:
+        folder: the cache.
+        manifest: of it.
+        level: `quick` looks at sizes alone.
+        is_whole: whether the shards are, whose lengths are asked for.
+
+    """
+    selection = manifest.selection
+    assert selection is not None, "the caller asked"
+    findings = [each for table in manifest.tables for each in check_kept(folder, table.path, table, level)]
+    if findings or level == "quick" or not is_whole:
+        return findings
+    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+    try:
+        rules = make_recipe(manifest.recipe).row_rules
+        stored = read_selection(folder, selection)
+        made = decide(folder, rules, manifest.inputs, shards, read_traits(folder, selection.traits))
+    except (PackerError, ValueError, IndexError, KeyError) as error:
+        return [unreadable(selection.table.path, error)]
+    names = [column.name for column in fields(stored)]
+    other = [name for name in names if not np.array_equal(getattr(stored, name), getattr(made, name))]
+    expected, found = "what the traits and the recipe give", f"other {', '.join(other)}"
+    return differing(selection.table.path, ("selected rows", expected, found)) if other else []
 
 
 def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
@@ -67,32 +142,22 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
     except PackerError as error:
         return [unreadable(path, error)]
     totals = manifest.totals
-    return [
-        Finding(path=path, row=None, what=what, expected=_counts(expected), found=_counts(found))
-        for what, expected, found in (
-            ("rejected rows", totals.rejected, dict(rows)),
-            ("parts in no block", {code: cut.parts for code, cut in totals.cut.items()}, dict(parts)),
-            ("tokens in no block", {code: cut.tokens for code, cut in totals.cut.items()}, dict(+tokens)),
-        )
-        if expected != found
-    ]
+    return differing(
+        path,
+        ("rejected rows", _counts(totals.rejected), _counts(rows)),
+        ("parts in no block", _counts({code: cut.parts for code, cut in totals.cut.items()}), _counts(parts)),
+        ("tokens in no block", _counts({code: cut.tokens for code, cut in totals.cut.items()}), _counts(+tokens)),
+    )
 
 
-def check_input(path: str, *, sha256: str) -> list[Finding]:
+def check_input(entry: Input) -> list[Finding]:
     """Whether an input still is what the build read."""
     try:
-        _, _, found = digest_file(input_place(path))
+        _, _, sha256 = digest_file(input_place(entry.path))
+        found = f"sha256 {sha256}"
     except PackerError as error:
-        found = f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(path) else error.message
-        return [Finding(path=path, row=None, what="input", expected=f"sha256 {sha256}", found=found)]
-    if found != sha256:
-        return [Finding(path=path, row=None, what="input", expected=f"sha256 {sha256}", found=f"sha256 {found}")]
-    return []
-
-
-def unreadable(path: str, error: Exception) -> Finding:
-    """A file that cannot be read or makes no sense."""
-    return Finding(path=path, row=None, what="structure", expected="a readable file", found=str(error))
+        found = _looked_for(entry.path, error)
+    return differing(entry.path, ("input", f"sha256 {entry.sha256}", found))
 
 
 def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
@@ -102,7 +167,12 @@ def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     return tuple(sorted({*there} - {file.path for file in manifest.stored}))
 
 
-def _counts(counts: dict[str, int]) -> str:
+def _looked_for(path: str, error: PackerError) -> str:
+    """Why a file outside the cache is not found, and from where it was looked for."""
+    return f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(path) else error.message
+
+
+def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {code}" for code, count in sorted(counts.items())) or "none"
 
 
@@ -117,21 +187,13 @@ def check_identity(folder: Path, manifest: Manifest) -> list[Finding]:
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
         model = kept_model(folder, manifest, recipe)
     except PackerError as error:
-        return [_finding("recipe", "a recipe and a tokenizer that load", str(error))]
-    findings = [
-        _finding(f"model.{name}", str(expected), str(found))
-        for name, expected, found in (
-            ("vocab_size", manifest.model.vocab_size, model.vocab_size),
-            ("pad_id", manifest.model.pad_id, model.pad_id),
-            ("eos_id", manifest.model.eos_id, model.eos_id),
-            ("stop_ids", manifest.model.stop_ids, model.stop_ids),
-        )
-        if expected != found
-    ]
-    found = Provenance.of(manifest, recipe).recipe_fingerprint
-    if found != manifest.recipe_fingerprint:
-        findings.append(_finding("recipe_fingerprint", manifest.recipe_fingerprint, found))
-    return findings
+        return differing(MANIFEST_NAME, ("recipe", "a recipe and a tokenizer that load", str(error)))
+    numbers = ("vocab_size", "pad_id", "eos_id", "stop_ids")
+    return differing(
+        MANIFEST_NAME,
+        *((f"model.{name}", getattr(manifest.model, name), getattr(model, name)) for name in numbers),
+        ("recipe_fingerprint", manifest.recipe_fingerprint, Provenance.of(manifest, recipe).recipe_fingerprint),
+    )
 
 
 def check_tokenizer(manifest: Manifest) -> list[Finding]:
@@ -142,19 +204,9 @@ def check_tokenizer(manifest: Manifest) -> list[Finding]:
         found = load_bare_model(recipe).digests
     except PackerError as error:
         place = str(manifest.recipe.get("tokenizer"))
-        reason = f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(place) else error.message
-        return [Finding(path=place, row=None, what="tokenizer", expected=f"{len(recorded)} files", found=reason)]
-    return [
-        Finding(
-            path=_place(recipe, name),
-            row=None,
-            what="tokenizer",
-            expected=_sha256(recorded.get(name)),
-            found=_sha256(found.get(name)),
-        )
-        for name in sorted(recorded.keys() | found)
-        if recorded.get(name) != found.get(name)
-    ]
+        return differing(place, ("tokenizer", f"{len(recorded)} files", _looked_for(place, error)))
+    compared = {name: ("tokenizer", _sha256(recorded.get(name)), _sha256(found.get(name))) for name in recorded | found}
+    return [finding for name in sorted(compared) for finding in differing(_place(recipe, name), compared[name])]
 
 
 def _place(recipe: Recipe, name: str) -> str:
@@ -167,7 +219,3 @@ def _place(recipe: Recipe, name: str) -> str:
 
 def _sha256(digest: str | None) -> str:
     return "no such file" if digest is None else f"sha256 {digest}"
-
-
-def _finding(what: str, expected: str, found: str) -> Finding:
-    return Finding(path=MANIFEST_NAME, row=None, what=what, expected=expected, found=found)

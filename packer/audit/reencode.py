@@ -1,7 +1,7 @@
 """Documents made again from the inputs, compared with those of the cache.
 
 Digests show that a cache is what was written. Only making it again shows that what was written is what its rows yield.
-The inputs are read again, whose sha256 must be the manifest's, and cut again; partitions are matched with document
+Inputs that still are what was built from are cut again (:mod:`input_parts`); partitions are matched with document
 shards. Rows are rendered and encoded by the reference engine, whichever made the cache, with the tokenizer and the
 template that the cache keeps. What is compared of a row is the row digest of each of its documents, computed from the
 values on both sides, which covers every column; or the code of its rejection.
@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import cast, get_args
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
-from packer.audit.check_rows import AskedTraits, TraitComparison, asked_traits
-from packer.audit.file_checks import check_input, unreadable
+from packer.audit.input_parts import InputPart
 from packer.audit.shard_checks import MAX_ROWS
-from packer.audit.verify_report import Finding
+from packer.audit.verify_report import Finding, differing, unreadable
 from packer.batches import Int32, Int64, RowBatch, UInt64
-from packer.errors import CheckError, InputError, PackerError, StorageError, UsageError
+from packer.curate import TraitMaker, TraitRules
+from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.layout import offsets_of
 from packer.limits import out_of
 from packer.model import TOKENIZER_FILE, Model
@@ -33,17 +33,15 @@ from packer.permute import permutation_key, permute
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.executor import local_executor
 from packer.pipeline.identity import RULES_VERSION
-from packer.pipeline.input_resolution import input_place
 from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.progress import Progress
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.recipe import Recipe, make_recipe
-from packer.source import SCHEMAS, Partition, partition_file
-from packer.source.partition import Format
 from packer.store.arrow_columns import DocumentRows
-from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable
 from packer.store.numbered_rows import Chunks
 from packer.store.rejected import read_rejected, rejected_path
+from packer.store.row_tables import read_table
 from packer.store.writing import rows_of
 
 _WHAT = "re-encoded"
@@ -56,19 +54,20 @@ _KEY = permutation_key("rows that verify encodes again", 0)
 class _Task:
     """One partition to be compared with its shard."""
 
-    partition: Partition
-    entry: Input
+    part: InputPart
     shard: Shard
     rejected: Mapping[int, str] | None
     """Row of the partition → code of its rejection as the cache says; None where rejected.jsonl is damaged."""
 
     chosen: Int64 | None = None
     """Rows of the partition that are compared, ascending; None for all."""
-    traits: AskedTraits | None = None
+
+    traits: tuple[TraitRules, StoredTable] | None = None
+    """What was asked of the rows, and the table of it; None where there are no rules about rows."""
 
     @property
     def num_rows(self) -> int:
-        return self.partition.num_rows if self.chosen is None else len(self.chosen)
+        return self.part.partition.num_rows if self.chosen is None else len(self.chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,140 +91,115 @@ class Reencoded:
     num_rows: int = 0
 
 
-class Reencoding:
-    """The documents of one cache, to be made again: give it every input with :meth:`cut`, then :meth:`run` it."""
+def compare_reencoded(
+    folder: Path,
+    manifest: Manifest,
+    parts: Mapping[int, Sequence[InputPart]],
+    *,
+    sample: int | None,
+    damaged: frozenset[str],
+    jobs: int,
+    progress: Progress,
+) -> Reencoded:
+    """Make the documents of every partition again, or of some rows, and compare them.
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self._folder = folder
-        self._manifest = manifest
-        self._partitions: dict[int, tuple[Partition, ...]] = {}
-        self._recipe: Recipe | PackerError
-        try:
-            self._recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
-            for entry in manifest.inputs:
-                if entry.format not in get_args(Format) or entry.schema not in SCHEMAS:
-                    raise CheckError(f"{entry.path}: rows of schema '{entry.schema}' in format '{entry.format}'")
-        except PackerError as error:
-            self._recipe = error
+    Args:
+        folder: the cache.
+        manifest: of it.
+        parts: number of an input that is what was built from → its partitions.
+        sample: number of rows; None for all.
+        damaged: paths with findings. That such a shard cannot be opened is known; where rejected.jsonl is one of
+            them, only documents are compared.
+        jobs: processes.
+        progress: listens; counts rows.
 
-    def cut(self, source: int) -> list[Finding]:
-        """Compare the sha256 of an input with the manifest's and cut it into partitions, in one pass."""
-        entry = self._manifest.inputs[source]
-        if isinstance(self._recipe, PackerError):
-            return check_input(entry.path, sha256=entry.sha256)
-        try:
-            cut = partition_file(
-                input_place(entry.path),
-                format=cast("Format", entry.format),
-                partition_bytes=self._recipe.partition_bytes,
-                limit=entry.num_rows,  # whatever left rows out, those that were taken are the first
-            )
-        except (InputError, UsageError) as error:
-            return check_input(entry.path, sha256=entry.sha256) or [_input_finding(entry, error.message)]
-        if cut.sha256 != entry.sha256:
-            return [_input_finding(entry, f"sha256 {cut.sha256}")]
-        self._partitions[source] = cut.partitions
-        return []
+    Raises:
+        WorkerDiedError: a process was killed.
 
-    def run(self, *, sample: int | None, damaged: frozenset[str], jobs: int, progress: Progress) -> Reencoded:
-        """Make the documents of every partition again, or of some rows, and compare them.
-
-        Args:
-            sample: number of rows; None for all.
-            damaged: paths with findings. That such a shard cannot be opened is known; where rejected.jsonl is one of
-                them, only documents are compared.
-            jobs: processes.
-            progress: listens; counts rows.
-
-        Raises:
-            WorkerDiedError: a process was killed.
-
-        """
-        try:
-            if isinstance(self._recipe, PackerError):
-                raise self._recipe
-            recipe = self._recipe
-            model = with_role_markers(kept_model(self._folder, self._manifest, recipe), recipe)
-            is_whole = rejected_path(self._folder, self._manifest) not in damaged
-            rejected = _rejected_codes(self._folder, self._manifest) if is_whole else None
-        except PackerError as error:
-            expected = "a recipe, a tokenizer and rejections that load"
-            return Reencoded(findings=(_finding(MANIFEST_NAME, _WHAT, expected, error.message),))
-        tasks, findings = self._tasks(rejected)
-        tasks = tasks if sample is None else _sampled(tasks, sample)
-        progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
-        results: dict[int, _Compared] = {}
-        executor = local_executor(min(jobs, len(tasks)))
-        for number, result in executor.run(_worker, (self._folder, recipe, model), tasks):
-            results[number] = result
-            progress.advance(tasks[number].num_rows, result.num_tokens)
-        found = (finding for number in range(len(tasks)) for finding in results[number].findings)
-        findings += [each for each in found if not (each.what == "structure" and each.path in damaged)]
-        return Reencoded(
-            findings=tuple(findings),
-            notes=_notes(self._manifest, model),
-            num_files=len({tasks[number].entry.path for number, result in results.items() if result.num_rows}),
-            num_rows=sum(result.num_rows for result in results.values()),
-        )
-
-    def _tasks(self, rejected: Sequence[Sequence[tuple[int, str]]] | None) -> tuple[list[_Task], list[Finding]]:
-        """Partitions with their shards, in the order of the manifest; both sides of what does not match."""
-        inputs = self._manifest.inputs
-        left = {
-            (source, partition.first_row, partition.num_rows): partition
-            for source, partitions in self._partitions.items()
-            for partition in partitions
-        }
-        tasks: list[_Task] = []
-        asked = asked_traits(self._manifest)
-        findings: list[Finding] = []
-        for shard in self._manifest.shards:
-            if shard.kind != "documents" or shard.source is None or shard.source not in self._partitions:
-                continue
-            partition = left.pop((shard.source, shard.first_row, shard.num_input_rows), None)
-            entry = inputs[shard.source]
-            if partition is None:
-                rows = _named_rows(shard.first_row, shard.num_input_rows)
-                findings.append(_finding(shard.path, "partition", "a partition as the recipe cuts it", rows))
-                continue
-            codes = None
-            if rejected is not None:
-                own, first = rejected[shard.source], shard.first_row
-                begin, end = (bisect_left(own, (row, "")) for row in (first, first + shard.num_input_rows))
-                codes = {row - first: code for row, code in own[begin:end]}
-            found = asked.get(shard.path)
-            tasks.append(_Task(partition=partition, entry=entry, shard=shard, rejected=codes, traits=found))
-        missing = [
-            _finding(
-                inputs[source].path, "partition", _named_rows(first_row, num_rows), "no document shard of these rows"
-            )
-            for source, first_row, num_rows in left
-        ]
-        return tasks, [*findings[:MAX_ROWS], *missing[:MAX_ROWS]]
+    """
+    try:
+        recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
+        model = with_role_markers(kept_model(folder, manifest, recipe), recipe)
+        rejected = _rejected_codes(folder, manifest) if rejected_path(folder, manifest) not in damaged else None
+    except PackerError as error:
+        expected = "a recipe, a tokenizer and rejections that load"
+        return Reencoded(findings=(*differing(MANIFEST_NAME, (_WHAT, expected, error.message)),))
+    tasks, findings = _tasks(manifest, recipe, parts, rejected)
+    tasks = tasks if sample is None else _sampled(tasks, sample)
+    progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
+    results: dict[int, _Compared] = {}
+    executor = local_executor(min(jobs, len(tasks)))
+    for number, result in executor.run(_worker, (folder, recipe, model), tasks):
+        results[number] = result
+        progress.advance(tasks[number].num_rows, result.num_tokens)
+    found = (finding for number in range(len(tasks)) for finding in results[number].findings)
+    findings += [each for each in found if not (each.what == "structure" and each.path in damaged)]
+    return Reencoded(
+        findings=tuple(findings),
+        notes=_notes(manifest, model),
+        num_files=len({tasks[number].part.entry.path for number, result in results.items() if result.num_rows}),
+        num_rows=sum(result.num_rows for result in results.values()),
+    )
 
 
-def reference_stages(recipe: Recipe, model: Model) -> Stages:
-    """What documents are made again with: the reference engine, and each row rendered."""
-    stages = Stages(msgspec.structs.replace(recipe, engine="reference"), model)
-    stages.renderer = stages.renderer.by_reference()
-    return stages
+def _tasks(
+    manifest: Manifest,
+    recipe: Recipe,
+    parts: Mapping[int, Sequence[InputPart]],
+    rejected: Sequence[Sequence[tuple[int, str]]] | None,
+) -> tuple[list[_Task], list[Finding]]:
+    """Partitions with their shards, in the order of the manifest; both sides of what does not match."""
+    left = {
+        (source, part.partition.first_row, part.partition.num_rows): part
+        for source, own in parts.items()
+        for part in own
+    }
+    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+    traits = () if manifest.selection is None else manifest.selection.traits
+    tables = dict(zip((shard.path for shard in shards), traits, strict=False))
+    tasks: list[_Task] = []
+    findings: list[Finding] = []
+    for shard in shards:
+        if shard.source is None or shard.source not in parts:
+            continue
+        part = left.pop((shard.source, shard.first_row, shard.num_input_rows), None)
+        if part is None:
+            rows = _named_rows(shard.first_row, shard.num_input_rows)
+            findings += differing(shard.path, ("partition", "a partition as the recipe cuts it", rows))
+            continue
+        codes = None
+        if rejected is not None:
+            own, first = rejected[shard.source], shard.first_row
+            begin, end = (bisect_left(own, (row, "")) for row in (first, first + shard.num_input_rows))
+            codes = {row - first: code for row, code in own[begin:end]}
+        table = tables.get(shard.path)
+        asked = None if table is None else (TraitRules.of(recipe.row_rules, part.entry.part or 0), table)
+        tasks.append(_Task(part=part, shard=shard, rejected=codes, traits=asked))
+    del findings[MAX_ROWS:]
+    for source, first_row, num_rows in list(left)[:MAX_ROWS]:
+        missing = ("partition", _named_rows(first_row, num_rows), "no document shard of these rows")
+        findings += differing(manifest.inputs[source].path, missing)
+    return tasks, findings
 
 
 def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[_Task], _Compared]:
-    """The function that compares partitions, in this or in another process."""
-    stages = reference_stages(recipe, model)
+    """The function that compares partitions, in this or in another process: each row rendered, and no fast engine."""
+    stages = Stages(msgspec.structs.replace(recipe, engine="reference"), model)
+    stages.renderer = stages.renderer.by_reference()
     special_ids = np.array(model.special_ids, np.int32)
 
     def compare(task: _Task) -> _Compared:
         try:
-            with overruns_at(lambda row: named_row(task.partition, row, recipe)):
+            with overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
                 return _compare_partition(task, folder, stages, special_ids, recipe.rows.max_bytes)
         except InputError as error:
             # Another process does not know where this one keeps standard input.
-            findings = (_input_finding(task.entry, error.message.replace(str(task.partition.path), task.entry.path)),)
+            entry = task.part.entry
+            reason = error.message.replace(str(task.part.partition.path), entry.path)
+            findings = differing(entry.path, ("input", f"sha256 {entry.sha256}", reason))
         except (CheckError, StorageError) as error:
-            findings = (unreadable(task.shard.path, error),)
-        return _Compared(num_rows=0, num_tokens=0, findings=findings)
+            findings = [unreadable(task.shard.path, error)]
+        return _Compared(num_rows=0, num_tokens=0, findings=tuple(findings))
 
     return compare
 
@@ -239,11 +213,11 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
 
     """
     stored, weighted = _stored_documents(folder, task.shard)
-    traits = TraitComparison(folder, task.traits)
-    partition, entry, first, num_tokens = task.partition, task.entry, 0, 0
-    differing: list[tuple[int, str, str]] = []
-    for batch in traits.read(task.partition, entry, max_row_bytes):
-        differing += traits.differences(batch, first)
+    traits = None if task.traits is None else (TraitMaker(task.traits[0]), read_table(folder, task.traits[1]))
+    partition, path, first, num_tokens = task.part.partition, task.part.entry.path, 0, 0
+    others: list[tuple[int, str, str]] = []
+    for batch in task.part.rows(max_row_bytes, () if task.traits is None else task.traits[0].fields):
+        others += [] if traits is None else _other_traits(*traits, batch, first)
         stop = first + batch.num_rows
         numbers = np.arange(first, stop) if task.chosen is None else _between(task.chosen, first, stop)
         if len(numbers):
@@ -251,20 +225,20 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
             special = np.isin(done.documents.input_ids, special_ids)
             made = _Documents.of(rows_of(done.documents, special=special, weighted=weighted))
             codes = {rejection.row: rejection.code for rejection in done.rejections}
-            differing += _differences(numbers, made, codes, stored, codes if task.rejected is None else task.rejected)
+            others += _differences(numbers, made, codes, stored, codes if task.rejected is None else task.rejected)
             num_tokens += len(done.documents.input_ids)
         first = stop
         # Where rows differ, reading goes on: at its end it is seen whether the input changed meanwhile.
-        if task.chosen is not None and stop > task.chosen[-1] and not differing:
+        if task.chosen is not None and stop > task.chosen[-1] and not others:
             break
     findings = [
-        _finding(entry.path, _WHAT, expected, found, partition.first_row + row)
-        for row, expected, found in differing[:MAX_ROWS]
+        Finding(path=path, row=partition.first_row + row, what=_WHAT, expected=expected, found=found)
+        for row, expected, found in others[:MAX_ROWS]
     ]
-    if len(differing) > MAX_ROWS:
+    if len(others) > MAX_ROWS:
         rows = _named_rows(partition.first_row, partition.num_rows)
-        found = f"{len(differing) - MAX_ROWS:,} more of {rows} with something else"
-        findings.append(_finding(entry.path, _WHAT, "the same documents and rejections", found))
+        found = f"{len(others) - MAX_ROWS:,} more of {rows} with something else"
+        findings += differing(path, (_WHAT, "the same documents and rejections", found))
     return _Compared(num_rows=task.num_rows, num_tokens=num_tokens, findings=tuple(findings))
 
 
@@ -323,6 +297,17 @@ def _differences(
         yield row, expected, found if found != expected else f"{found}, with other values"
 
 
+def _other_traits(maker: TraitMaker, table: pa.Table, rows: RowBatch, first: int) -> Iterator[tuple[int, str, str]]:
+    """The first row of a batch, what it yields and what is stored, where a column of its traits differs.
+
+    Benchmarks are not read again: what their questions hit is not compared.
+    """
+    made, stored = maker.make(rows, first), table.slice(first, rows.num_rows)
+    others = [name for name in made.schema.names if made[name] != stored[name].combine_chunks()]
+    if others:
+        yield first, "the same traits of its rows", f"other {', '.join(others)}"
+
+
 def _only(rows: RowBatch, numbers: Int64) -> RowBatch:
     """Some rows of a batch."""
     wanted = set(numbers.tolist())
@@ -343,7 +328,7 @@ def _sampled(tasks: Sequence[_Task], sample: int) -> list[_Task]:
 
     Worked example: partitions of 3 and 4 rows, chosen 1 and 5 of the 7: row 1 of the first, row 2 of the second.
     """
-    bounds = offsets_of([task.partition.num_rows for task in tasks])
+    bounds = offsets_of([task.part.partition.num_rows for task in tasks])
     total = int(bounds[-1])
     if sample >= total:
         return list(tasks)
@@ -387,11 +372,3 @@ def _notes(manifest: Manifest, model: Model) -> tuple[str, ...]:
 
 def _named_rows(first: int, number: int) -> str:
     return f"rows {first:,} to {first + number - 1:,}"
-
-
-def _finding(path: str, what: str, expected: str, found: str, row: int | None = None) -> Finding:
-    return Finding(path=path, row=row, what=what, expected=expected, found=found)
-
-
-def _input_finding(entry: Input, found: str) -> Finding:
-    return _finding(entry.path, "input", f"sha256 {entry.sha256}", found)

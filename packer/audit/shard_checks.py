@@ -1,15 +1,14 @@
 """One shard: its bytes, its structure, its row digests, and the rules that its documents must satisfy."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit.file_checks import check_size, unreadable
-from packer.audit.verify_report import Finding, Level
+from packer.audit.file_checks import check_size
+from packer.audit.verify_report import Finding, Level, differing, unreadable
 from packer.batches import Bool, Int64, UInt64
 from packer.errors import PackerError, ResourceError
 from packer.layout import MASKED
@@ -22,63 +21,53 @@ from packer.store.numbered_rows import Chunks
 MAX_ROWS = 20
 """Rows named for one rule and record batch; one more finding counts the rest."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardAudit:
-    """The findings of one shard."""
-
-    shard: Shard
-    findings: tuple[Finding, ...]
-    digests: UInt64 | None
-    """Row digests computed from the values; None at level `quick`, and where they cannot be.  # uint64[R]"""
+Rule = tuple[str, str, Bool]
+"""Name of the rule, expected value, and the rows that break it.  # bool[R]"""
 
 
-def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord) -> ShardAudit:
+def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord) -> list[Finding]:
     """Check one shard. Whatever is wrong with it comes back as findings; nothing is raised.
 
     A damaged file is read all the same, so that the damaged rows can be named. That is safe: mapping compares
     size, schema and places with the manifest first, and views stay within their buffers.
     """
-    wrong = check_size(folder, shard.path, shard.num_bytes)
-    if wrong is not None or level == "quick":
-        return ShardAudit(shard=shard, findings=() if wrong is None else (wrong,), digests=None)
+    findings = check_size(folder, shard.path, shard.num_bytes)
+    if findings or level == "quick":
+        return findings
     findings = _check_bytes(folder, shard, full=level == "full")
     damaged = bool(findings)
-    digests: list[UInt64] = []
+    parts: list[DocumentRows | BlockRows] = []
+    digests = [np.zeros(0, np.uint64)]
     try:
         for place, rows, stored, batch in _batches(folder, shard):
-            found = rows.digests()
-            digests.append(found)
-            findings += _row_digests(shard, place, stored, found)
+            parts.append(rows)
+            digests.append(rows.digests())
+            rule = ("row digest", "the stored one", stored != digests[-1])
+            findings += _name_rows(shard.path, place.first_row, rule, (stored, digests[-1]))
             if level == "full":
                 findings += _check_values(shard, place, rows, batch, model)
         if not damaged:
-            findings += [*_check_counts(folder, shard), *_check_rows_digest(shard, digests)]
+            rows_xxh3 = xxh3_128_hexdigest(np.concatenate(digests).tobytes())
+            findings += _check_counts(shard, parts)
+            findings += differing(shard.path, ("row digests", shard.rows_xxh3, rows_xxh3))
     except ResourceError:
         raise
     except PackerError as error:
         findings.append(unreadable(shard.path, error))
-        return ShardAudit(shard=shard, findings=tuple(findings), digests=None)
     except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
         # Flipped bits can name any length and any place; what they break first is not worth telling apart.
         if not damaged and (limit := out_of(error, f"cannot read {folder / shard.path}")) is not None:
             raise limit from error
         findings.append(unreadable(shard.path, error))
-        return ShardAudit(shard=shard, findings=tuple(findings), digests=None)
-    return ShardAudit(
-        shard=shard, findings=tuple(findings), digests=np.concatenate(digests or [np.zeros(0, np.uint64)])
-    )
-
-
-def open_chunks(folder: Path, shards: tuple[Shard, ...], kind: str) -> "Chunks[DocumentRows] | Chunks[BlockRows]":
-    """The record batches of some shards of one kind."""
-    if kind == "documents":
-        return Chunks(folder, shards, kind="documents")
-    return Chunks(folder, shards, kind="blocks")
+    return findings
 
 
 def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows | BlockRows, UInt64, pa.RecordBatch]]:
-    chunks = open_chunks(folder, (shard,), shard.kind)
+    chunks: Chunks[DocumentRows] | Chunks[BlockRows] = (
+        Chunks(folder, (shard,), kind="documents")
+        if shard.kind == "documents"
+        else Chunks(folder, (shard,), kind="blocks")
+    )
     batches = chunks.mapped(0).batches
     for i, (place, batch) in enumerate(zip(shard.places, batches, strict=True)):
         rows, stored = chunks[i]
@@ -94,39 +83,10 @@ def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:
             xxh3, sha256 = digest_file_xxh3(folder / shard.path), shard.sha256
     except PackerError as error:
         return [unreadable(shard.path, error)]
-    pairs = (("xxh3-128", shard.xxh3, xxh3), ("sha256", shard.sha256, sha256))
-    findings = [
-        Finding(path=shard.path, row=None, what=what, expected=expected, found=found)
-        for what, expected, found in pairs
-        if expected != found
-    ]
+    findings = differing(shard.path, ("xxh3-128", shard.xxh3, xxh3), ("sha256", shard.sha256, sha256))
     if not Path(shard.path).stem.endswith(f"-{shard.sha256[:12]}"):
-        findings.append(
-            Finding(path=shard.path, row=None, what="name", expected=f"…-{shard.sha256[:12]}.arrow", found=shard.path)
-        )
+        findings += differing(shard.path, ("name", f"…-{shard.sha256[:12]}.arrow", shard.path))
     return findings
-
-
-def _row_digests(shard: Shard, place: Place, stored: UInt64, found: UInt64) -> list[Finding]:
-    wrong = np.flatnonzero(stored != found)
-    named = [
-        Finding(
-            path=shard.path,
-            row=place.first_row + row,
-            what="row digest",
-            expected=f"{stored[row]:016x}",
-            found=f"{found[row]:016x}",
-        )
-        for row in wrong[:MAX_ROWS].tolist()
-    ]
-    return [*named, *_more(shard, "row digest", "the stored one", len(wrong))]
-
-
-def _check_rows_digest(shard: Shard, digests: Sequence[UInt64]) -> list[Finding]:
-    found = xxh3_128_hexdigest(np.concatenate([np.zeros(0, np.uint64), *digests]).tobytes())
-    if found == shard.rows_xxh3:
-        return []
-    return [Finding(path=shard.path, row=None, what="row digests", expected=shard.rows_xxh3, found=found)]
 
 
 def _check_values(
@@ -137,29 +97,34 @@ def _check_values(
         batch.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
         # Values behind impossible offsets are not read.
-        what = f"record batch at row {place.first_row}"
-        return [Finding(path=shard.path, row=None, what=what, expected="valid Arrow", found=str(error))]
-    findings: list[Finding] = []
-    for what, expected, broken in document_rules(rows, model) if isinstance(rows, DocumentRows) else ():
-        wrong = np.flatnonzero(broken)
-        findings += [
-            Finding(path=shard.path, row=place.first_row + row, what=what, expected=expected, found="something else")
-            for row in wrong[:MAX_ROWS].tolist()
-        ]
-        findings += _more(shard, what, expected, len(wrong))
-    return findings
+        return differing(shard.path, (f"record batch at row {place.first_row}", "valid Arrow", str(error)))
+    rules = document_rules(rows, model) if isinstance(rows, DocumentRows) else ()
+    return [finding for rule in rules for finding in _name_rows(shard.path, place.first_row, rule)]
 
 
-def _more(shard: Shard, what: str, expected: str, count: int) -> list[Finding]:
-    if count <= MAX_ROWS:
-        return []
-    found = f"{count - MAX_ROWS:,} more rows with something else"
-    return [Finding(path=shard.path, row=None, what=what, expected=expected, found=found)]
+def _name_rows(
+    path: str, first_row: int, rule: Rule, digests: tuple[UInt64, UInt64] | None = None
+) -> Iterator[Finding]:
+    """The first rows of a record batch that break a rule, and how many more there are.
+
+    Args:
+        path: of the shard.
+        first_row: of the record batch in the shard.
+        rule: that is broken.
+        digests: those expected and those found, if the rule is about them.  # uint64[R] each
+
+    """
+    what, expected, broken = rule
+    rows = np.flatnonzero(broken).tolist()
+    for row in rows[:MAX_ROWS]:
+        values = (expected, "something else") if digests is None else tuple(f"{each[row]:016x}" for each in digests)
+        yield Finding(path=path, row=first_row + row, what=what, expected=values[0], found=values[1])
+    if len(rows) > MAX_ROWS:
+        yield from differing(path, (what, expected, f"{len(rows) - MAX_ROWS:,} more rows with something else"))
 
 
-def _check_counts(folder: Path, shard: Shard) -> list[Finding]:
+def _check_counts(shard: Shard, rows: Sequence[DocumentRows | BlockRows]) -> list[Finding]:
     """The manifest's numbers of a shard against its rows."""
-    rows = [rows for rows, _ in open_chunks(folder, (shard,), shard.kind)]
     numbers = [
         ("num_tokens", shard.num_tokens, sum(int(part.length.sum(dtype=np.int64)) for part in rows)),
         ("num_trained", shard.num_trained, sum(int(part.num_trained.sum(dtype=np.int64)) for part in rows)),
@@ -176,15 +141,7 @@ def _check_counts(folder: Path, shard: Shard) -> list[Finding]:
         ]
         outside = (input_row < 0) | (input_row >= shard.num_input_rows)
         numbers.append(("documents of rows the partition does not have", 0, int(outside.sum())))
-    return [
-        Finding(path=shard.path, row=None, what=what, expected=f"{expected:,}", found=f"{found:,}")
-        for what, expected, found in numbers
-        if expected != found
-    ]
-
-
-Rule = tuple[str, str, Bool]
-"""Name of the rule, expected value, and the rows that break it.  # bool[R]"""
+    return differing(shard.path, *numbers)
 
 
 def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:

@@ -13,7 +13,6 @@ from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.arrow_columns import BlockRows
 from packer.store.cache import Cache
-from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.numbered_rows import Chunks
@@ -263,14 +262,11 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
     num_blocks = sum(shard.num_rows for shard in blocks)
     packed = sum(shard.num_tokens for shard in blocks)
     slots = num_blocks * int(cache.manifest.recipe["pack"]["block_len"])
-    pieces, filled = 0, [np.zeros(0, np.int32)]
-    for opened, _ in chunks:
-        pieces += len(opened.doc_ids.values)
-        filled.append(opened.length)
-    rows, kept = _rows_of(cache, split, documents)
+    kept = kept_rows(cache, split)
+    rejected = sum(shard.num_rejected for shard in documents.shards) if cache.manifest.selection is None else 0
     return SplitStats(
         split=split,
-        rows=rows,
+        rows=kept + rejected,
         kept=kept,
         documents=len(lengths),
         tokens=documents.num_tokens,
@@ -279,19 +275,26 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
         blocks=num_blocks,
         slots=slots,
         packed_tokens=packed,
-        documents_per_block=_ratio(pieces, num_blocks),
-        fills=count_fills(np.concatenate(filled), int(cache.manifest.recipe["pack"]["block_len"])),
+        documents_per_block=_ratio(sum(len(rows.doc_ids.values) for rows, _ in chunks), num_blocks),
+        fills=count_fills(
+            np.concatenate([np.zeros(0, np.int32), *(rows.length for rows, _ in chunks)]),
+            int(cache.manifest.recipe["pack"]["block_len"]),
+        ),
     )
 
 
-def _rows_of(cache: Cache, split: str, documents: DocumentShards) -> tuple[int, int]:
-    """Rows of the inputs that a split has, and those of them that have documents; with a selection, all have."""
+def kept_rows(cache: Cache, split: str) -> int:
+    """Rows of the inputs that have documents in a split.
+
+    Raises:
+        CheckError: the selection or a shard is damaged.
+        UsageError: no such split.
+
+    """
     selection = cache.manifest.selection
-    if selection is not None:
-        rows = int((read_selection(cache.folder, selection).split == selection.splits.index(split)).sum())
-        return rows, rows
-    rows = sum(shard.num_input_rows for shard in documents.shards)
-    return rows, rows - sum(shard.num_rejected for shard in documents.shards)
+    if selection is None:
+        return sum(shard.num_kept for shard in cache.documents(split).shards)
+    return int((read_selection(cache.folder, selection).split == selection.splits.index(split)).sum())
 
 
 def _rewriting(shards: tuple[Shard, ...]) -> float:

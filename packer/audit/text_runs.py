@@ -35,7 +35,7 @@ class Run:
 
     num_tokens: int
     text: str
-    """Special tokens are written out; empty for padding. A character cut by a border belongs to the later run."""
+    """Special tokens are written out; empty for padding. A character cut by a boundary belongs to the later run."""
 
     message: int | None
     """The message of its row it is trained from, from 0; a row's `system` field is message 0. None where the run is
@@ -106,10 +106,10 @@ def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
     return load_backend(files[TOKENIZER_FILE])
 
 
-def borders_of(labels: Int32, spans: Int32) -> list[int]:
+def boundaries_of(labels: Int32, spans: Int32) -> list[int]:
     """Where runs begin, and the end.
 
-    Worked example: labels . . x x x . of the spans - - 0 0 1 1 give [0, 2, 4, 5, 6]: a border lies where training
+    Worked example: labels . . x x x . of the spans - - 0 0 1 1 give [0, 2, 4, 5, 6]: a boundary lies where training
     begins or ends, and between trained tokens of two spans.
 
     Args:
@@ -122,8 +122,8 @@ def borders_of(labels: Int32, spans: Int32) -> list[int]:
     return [0, *changes.tolist(), len(labels)] if len(labels) else [0]
 
 
-def decode_runs(tokenizer: Tokenizer, input_ids: Int32, borders: list[int]) -> list[str]:
-    """Text of the ids between each border and the next.
+def decode_runs(tokenizer: Tokenizer, input_ids: Int32, boundaries: list[int]) -> list[str]:
+    """Text of the ids between each boundary and the next.
 
     With ``t(b)`` the text of the first b ids, run [a, b) is what t(b) adds to t(a). Where b cuts a character, t(b)
     ends in U+FFFD, and with byte fallback so do the bytes before it; then the last id that ends a character is
@@ -132,8 +132,8 @@ def decode_runs(tokenizer: Tokenizer, input_ids: Int32, borders: list[int]) -> l
     ids = input_ids.tolist()
     whole = tokenizer.decode(ids, skip_special_tokens=False)
     places, place = [], 0
-    for border in borders:
-        place = max(place, len(whole) if border == len(ids) else _place(tokenizer, ids, border, whole))
+    for boundary in boundaries:
+        place = max(place, len(whole) if boundary == len(ids) else _place(tokenizer, ids, boundary, whole))
         places.append(place)
     return [whole[start:end] for start, end in pairwise(places)]
 
@@ -160,10 +160,12 @@ def make_runs(
     """
     before = np.zeros(0, np.int32) if context is None else context
     numbers = spans.numbers(len(before), len(input_ids))
-    borders = borders_of(labels, numbers)
-    texts = decode_runs(tokenizer, np.concatenate([before, input_ids]), [len(before) + border for border in borders])
+    boundaries = boundaries_of(labels, numbers)
+    texts = decode_runs(
+        tokenizer, np.concatenate([before, input_ids]), [len(before) + boundary for boundary in boundaries]
+    )
     runs = []
-    for start, end, text in zip(borders[:-1], borders[1:], texts, strict=True):
+    for start, end, text in zip(boundaries[:-1], boundaries[1:], texts, strict=True):
         trained = int(labels[start]) != MASKED
         span = int(numbers[start]) if trained else -1
         message = int(spans.message[span]) if span >= 0 else None
@@ -192,10 +194,10 @@ def _shortest(weight: np.float32) -> float:
     return float(str(weight))
 
 
-def _place(tokenizer: Tokenizer, ids: list[int], border: int, whole: str) -> int:
-    """How many characters of the whole text the ids before a border spell."""
+def _place(tokenizer: Tokenizer, ids: list[int], boundary: int, whole: str) -> int:
+    """How many characters of the whole text the ids before a boundary spell."""
     best = 0
-    for end in range(border, max(border - 4, -1), -1):
+    for end in range(boundary, max(boundary - 4, -1), -1):
         text = tokenizer.decode(ids[:end], skip_special_tokens=False)
         if whole.startswith(text):
             return max(best, len(text))

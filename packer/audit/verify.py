@@ -11,45 +11,52 @@ A manifest is what everything else is compared with. Nothing in the cache vouche
 canonical form: to know that it is the one that was built, pin its fingerprint (`expect`).
 """
 
-import hmac
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
 
 from packer.audit.block_checks import check_blocks, check_counts
-from packer.audit.check_rows import check_tables
 from packer.audit.file_checks import (
-    check_file,
+    check_fingerprint,
     check_identity,
     check_input,
+    check_kept,
+    check_manifest,
     check_rejected,
-    check_size,
+    check_selection,
     check_tokenizer,
     find_strays,
 )
-from packer.audit.reencode import Reencoded, Reencoding
-from packer.audit.shard_checks import ShardAudit, audit_shard
-from packer.audit.verify_report import Checked, Finding, Level, VerifyReport
-from packer.errors import CheckError, PackerError, RecipeError, UsageError
+from packer.audit.input_parts import InputPart, cut_input
+from packer.audit.reencode import Reencoded, compare_reencoded
+from packer.audit.shard_checks import audit_shard
+from packer.audit.verify_report import Checked, Finding, Level, VerifyReport, differing
+from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.executor import default_jobs
 from packer.pipeline.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, place_of
-from packer.store.cache import check_conservation, content_fingerprint
+from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import (
     MANIFEST_NAME,
+    Input,
     Manifest,
+    ModelFile,
+    Shard,
+    StoredTable,
     decode_manifest,
-    encode_manifest,
     fingerprint_of,
     manifest_bytes,
 )
 from packer.store.rejected import rejected_path
 from packer.store.selected import documents_of
+
+_File: TypeAlias = Shard | StoredTable | ModelFile | Input
 
 
 def verify(
@@ -95,21 +102,20 @@ def verify(
         return _unreadable(folder, level, content, error, expect)
     _need_standard_input(folder, manifest, is_compared=sources or reencode)
     audit = _Audit(folder, manifest, level, threads or default_jobs(), progress)
-    again = Reencoding(folder, manifest) if reencode else None
     audit.manifest(content, expect)
     audit.shards()
     audit.rows()
     audit.rejected()
     audit.model()
-    if sources or again is not None:
-        audit.inputs(again)
+    if sources or reencode:
+        audit.inputs(cut=reencode)
     if sources:
         audit.tokenizer()
     if level != "quick":
         audit.identity()
     if level == "full":
         audit.blocks()
-    reencoded = None if again is None else audit.reencoded(again, sample)
+    reencoded = audit.reencoded(sample) if reencode else None
     return VerifyReport(
         folder=folder,
         level=level,
@@ -153,10 +159,15 @@ class _Audit:
         self._level: Level = level
         self._threads = threads
         self._progress = progress
-        self._shards: list[ShardAudit] = []
+        self._shards: list[list[Finding]] = []
+        """Findings of each shard."""
+
         self._model: list[Finding] = []
-        self._documents: Mapping[str, DocumentShards] = {}
         self._identity: list[Finding] = []
+        self._documents: Mapping[str, DocumentShards] = {}
+        self._parts: dict[int, tuple[InputPart, ...]] = {}
+        """Partitions of the inputs that are what was built from."""
+
         self.checked: list[Checked] = []
         self.findings: list[Finding] = []
 
@@ -169,10 +180,15 @@ class _Audit:
         )
         self.findings += findings
 
+    def _record_files(self, kind: str, findings: Sequence[Finding], files: Sequence[_File], *, num_rows: int) -> None:
+        num_bytes = sum(file.num_bytes for file in files)
+        self._record(kind, findings, num_files=len(files), num_bytes=num_bytes, num_rows=num_rows)
+
     def manifest(self, content: bytes, expect: str | None) -> None:
         # Another fingerprint than the pinned one is another cache, which may be whole.
-        self.findings += _check_fingerprint(content, expect)
-        self._record("manifest", _check_manifest(self._manifest, content), num_files=1, num_bytes=len(content))
+        self.findings += check_fingerprint(content, expect)
+        findings = check_manifest(self._manifest, content)
+        self._record("manifest", findings, num_files=1, num_bytes=len(content))
 
     def shards(self) -> None:
         """The shards, in threads; the tokenizer's files on the way."""
@@ -194,24 +210,18 @@ class _Audit:
                 pool.shutdown(wait=True, cancel_futures=True)
         for kind in ("documents", "blocks"):
             own = [shard for shard in manifest.shards if shard.kind == kind]
+            pairs = zip(manifest.shards, self._shards, strict=True)
+            findings = [finding for shard, found in pairs if shard.kind == kind for finding in found]
             if own:
-                self._record(
-                    kind,
-                    [finding for audit in self._shards if audit.shard.kind == kind for finding in audit.findings],
-                    num_files=len(own),
-                    num_rows=sum(shard.num_rows for shard in own),
-                    num_bytes=sum(shard.num_bytes for shard in own),
-                )
+                self._record_files(kind, findings, own, num_rows=sum(shard.num_rows for shard in own))
 
     def rows(self) -> None:
         """The selection and the traits, and whether the one is what the others give; the documents of the splits."""
         manifest = self._manifest
-        damaged = any(audit.findings for audit in self._shards)
+        damaged = any(self._shards)
         if manifest.selection is not None:
-            findings = check_tables(self._folder, manifest, self._level, is_whole=not damaged)
-            tables = manifest.tables
-            num_bytes = sum(table.num_bytes for table in tables)
-            self._record("rows", findings, num_files=len(tables), num_rows=tables[0].num_rows, num_bytes=num_bytes)
+            findings = check_selection(self._folder, manifest, self._level, is_whole=not damaged)
+            self._record_files("rows", findings, manifest.tables, num_rows=manifest.tables[0].num_rows)
             damaged |= bool(findings)
         if self._level != "quick" and not damaged:
             self._documents = documents_of(self._folder, manifest)
@@ -223,8 +233,7 @@ class _Audit:
         except PackerError:
             size = None  # reading it says why
         if self._level == "quick":
-            missing = Finding(path=name, row=None, what="size", expected="a file", found="no file")
-            findings = [missing] if size is None else []
+            findings = differing(name, ("size", "a file", "no file")) if size is None else []
         else:
             findings = check_rejected(self._folder, self._manifest)
         lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
@@ -233,54 +242,53 @@ class _Audit:
     def _check_model(self) -> None:
         """The tokenizer's files, and where they are whole, what the manifest makes of them."""
         for file in self._manifest.model.files:
-            path = f"model/{file.path}"
-            if self._level == "quick":
-                wrong = check_size(self._folder, path, file.num_bytes)
-                self._model += [] if wrong is None else [wrong]
-            else:
-                self._model += check_file(self._folder, path, sha256=file.sha256, num_bytes=file.num_bytes)
+            self._model += check_kept(self._folder, f"model/{file.path}", file, self._level)
         if self._level != "quick" and not self._model:
             self._identity = check_identity(self._folder, self._manifest)
 
     def model(self) -> None:
         """The tokenizer's files, as they were found beside the shards."""
-        self._record("model", self._model, **self._size_of_model())
+        self._record_files("model", self._model, self._manifest.model.files, num_rows=0)
 
-    def _size_of_model(self) -> dict[str, int]:
-        files = self._manifest.model.files
-        return {"num_files": len(files), "num_bytes": sum(file.num_bytes for file in files)}
-
-    def inputs(self, again: Reencoding | None) -> None:
-        """The inputs' sha256; what is to be made `again` is cut on the way."""
+    def inputs(self, *, cut: bool) -> None:
+        """The inputs' sha256; on the way they are cut into partitions, where documents are to be made again."""
         inputs = self._manifest.inputs
         self._progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
         findings: list[Finding] = []
         for source, entry in enumerate(inputs):
-            findings += check_input(entry.path, sha256=entry.sha256) if again is None else again.cut(source)
+            findings += self._cut(source, entry) if cut else check_input(entry)
             self._progress.advance(entry.num_bytes)
-        rows, num_bytes = sum(entry.num_rows for entry in inputs), sum(entry.num_bytes for entry in inputs)
-        self._record("inputs", findings, num_files=len(inputs), num_rows=rows, num_bytes=num_bytes)
+        self._record_files("inputs", findings, inputs, num_rows=sum(entry.num_rows for entry in inputs))
+
+    def _cut(self, source: int, entry: Input) -> list[Finding]:
+        try:
+            partition_bytes = make_recipe(self._manifest.recipe).partition_bytes
+        except RecipeError:
+            return check_input(entry)  # the recipe has a finding of its own
+        try:
+            self._parts[source] = cut_input(entry, source, partition_bytes)
+        except (InputError, UsageError) as error:
+            expected = f"sha256 {entry.sha256}"
+            return check_input(entry) or differing(entry.path, ("input", expected, error.message))
+        return []
 
     def tokenizer(self) -> None:
         """The tokenizer and the template where the recipe says they are."""
-        self._record("tokenizer", check_tokenizer(self._manifest), **self._size_of_model())
+        self._record_files("tokenizer", check_tokenizer(self._manifest), self._manifest.model.files, num_rows=0)
 
     def identity(self) -> None:
         """The fingerprints, as far as what they are made of is whole."""
         self.findings += self._identity
-        # Damaged shards were named already; the fingerprint over them says nothing new.
-        if not any(audit.findings for audit in self._shards) and self._documents:
-            expected = self._manifest.content_fingerprint
+        if self._documents:  # damaged shards were named already; the fingerprint over them says nothing new
             found = content_fingerprint(self._folder, self._manifest.shards, self._documents)
-            self.findings += [] if found == expected else [_finding("content_fingerprint", expected, found)]
+            expected = self._manifest.content_fingerprint
+            self.findings += differing(MANIFEST_NAME, ("content_fingerprint", expected, found))
 
     def blocks(self) -> None:
-        """The blocks of splits whose shards are all whole, gathered again."""
+        """The blocks of a cache whose shards are all whole, gathered again."""
         manifest, model = self._manifest, self._manifest.model
-        wrong = [audit.shard for audit in self._shards if audit.findings]
-        damaged = {shard.split for shard in wrong}
-        if manifest.selection is not None and any(shard.kind == "documents" for shard in wrong):
-            damaged |= {*self._documents}  # documents of a shard may be in any split
+        if any(self._shards):
+            return
         try:
             pack = make_recipe(manifest.recipe).pack
             form = BlockForm.of(pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
@@ -291,55 +299,32 @@ class _Audit:
         audits = [
             check_blocks(manifest, split, documents, form, model.stop_ids)
             for split, documents in self._documents.items()
-            if split not in damaged
         ]
         findings = [finding for each in audits for finding in each.findings]
-        self.findings += findings if findings or damaged else check_counts(manifest.totals, audits)
+        self.findings += findings or check_counts(manifest.totals, audits)
 
-    def reencoded(self, again: Reencoding, sample: int | None) -> Reencoded:
+    def reencoded(self, sample: int | None) -> Reencoded:
         """The documents made again, after everything else was checked."""
         damaged = frozenset(finding.path for finding in self.findings)
-        done = again.run(sample=sample, damaged=damaged, jobs=self._threads, progress=self._progress)
+        done = compare_reencoded(
+            self._folder,
+            self._manifest,
+            self._parts,
+            sample=sample,
+            damaged=damaged,
+            jobs=self._threads,
+            progress=self._progress,
+        )
         self._record("re-encoded", done.findings, num_files=done.num_files, num_bytes=0, num_rows=done.num_rows)
         return done
 
 
-def _check_manifest(manifest: Manifest, content: bytes) -> list[Finding]:
-    """Canonical form and conservation laws."""
-    findings = []
-    if encode_manifest(manifest) != content:
-        findings.append(_finding("form", "canonical JSON as a build writes it", "other bytes that mean the same"))
-    checks: Sequence[Callable[[Manifest], None]] = (check_conservation, _check_numbering)
-    for check in checks:
-        try:
-            check(manifest)
-        except CheckError as error:
-            findings.append(_finding("laws", "every count accounted for", error.message))
-    return findings
-
-
-def _check_numbering(manifest: Manifest) -> None:
-    """Block shards follow one another; partitions follow one another within their input."""
-    expected: dict[tuple[str, str | int | None], int] = {}
-    for shard in manifest.shards:
-        is_document = shard.kind == "documents"
-        if is_document and (shard.source is None or shard.source >= len(manifest.inputs)):
-            raise CheckError(f"{shard.path} comes from input {shard.source}; there are {len(manifest.inputs)}")
-        group = (shard.kind, shard.source if is_document else shard.split)
-        if shard.first_row != expected.get(group, 0):
-            raise CheckError(f"{shard.path} begins with row {shard.first_row}, expected {expected.get(group, 0)}")
-        expected[group] = shard.first_row + (shard.num_input_rows if is_document else shard.num_rows)
-
-
-def _check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
-    if expect is None or hmac.compare_digest(fingerprint_of(content).encode(), expect.strip().lower().encode()):
-        return []
-    return [_finding("fingerprint", expect, fingerprint_of(content))]
-
-
 def _unreadable(folder: Path, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:
     """Without a manifest there is nothing to compare with."""
-    findings = [*_check_fingerprint(content, expect), _finding("structure", "a manifest", error.message)]
+    findings = [
+        *check_fingerprint(content, expect),
+        *differing(MANIFEST_NAME, ("structure", "a manifest", error.message)),
+    ]
     checked = Checked(kind="manifest", num_files=1, num_rows=0, num_bytes=len(content), num_damaged=1)
     return VerifyReport(
         folder=folder,
@@ -351,7 +336,3 @@ def _unreadable(folder: Path, level: Level, content: bytes, error: CheckError, e
         content_fingerprint=None,
         recipe_fingerprint=None,
     )
-
-
-def _finding(what: str, expected: str, found: str) -> Finding:
-    return Finding(path=MANIFEST_NAME, row=None, what=what, expected=expected, found=found)

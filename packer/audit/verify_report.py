@@ -20,7 +20,7 @@ class Finding:
     path: str
     """Relative to the cache, POSIX; an input is named as the manifest names it."""
 
-    row: int | None
+    row: int | None = None
     """Row of the file, from 0; None where the whole file is meant."""
 
     what: str
@@ -32,6 +32,24 @@ class Finding:
     def __str__(self) -> str:
         where = self.path if self.row is None else f"{self.path} row {self.row}"
         return f"{where}: {self.what}: expected {self.expected}, found {self.found}"
+
+
+def differing(path: str, *compared: tuple[str, object, object]) -> list[Finding]:
+    """Findings about a file: one for each (what, expected, found) of which the last two differ."""
+    return [
+        Finding(path=path, what=what, expected=_shown(expected), found=_shown(found))
+        for what, expected, found in compared
+        if expected != found
+    ]
+
+
+def unreadable(path: str, error: Exception) -> Finding:
+    """A file that cannot be read or makes no sense."""
+    return Finding(path=path, what="structure", expected="a readable file", found=str(error))
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _is_mended(finding: Finding) -> bool:

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from packer.audit.check.built_inputs import BuiltInputs, find_inputs_again
 from packer.audit.check.check_report import RowPair, RowText
+from packer.audit.input_parts import cut_input, read_samples
 from packer.audit.view import find_inputs
 from packer.curate.row_words import said
-from packer.errors import UsageError
+from packer.errors import PackerError, UsageError
 from packer.pipeline.benchmarks import read_rule
-from packer.pipeline.progress import Silent
 from packer.pipeline.selecting import RowPlaces
 from packer.recipe import Recipe, make_recipe
 from packer.rejections import ROW_REASONS
@@ -91,9 +90,13 @@ def _text(cache: Cache, recipe: Recipe, source: int, row: int) -> RowText:
         for sources, rows in [cache.documents(name).origins()]
         if np.any((sources == source) & (rows == row))
     ]
-    inputs: BuiltInputs = find_inputs_again([entry], recipe, Silent())
-    texts = ["\n".join(text for _, text in said(sample)) for _, sample in inputs.samples(0, [row])]
-    return RowText(input=entry.path, row=row, split="".join(splits[:1]), text="".join(texts))
+    try:
+        parts = cut_input(entry, source, recipe.partition_bytes)
+    except PackerError:
+        parts = ()
+    samples = [sample for _, sample in read_samples(parts, [(source, row)], recipe.rows.max_bytes)]
+    text = "\n".join(text for sample in samples for _, text in said(sample))
+    return RowText(input=entry.path, row=row, split="".join(splits[:1]), text=text)
 
 
 def _question(recipe: Recipe, number: int) -> RowText:

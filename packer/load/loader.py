@@ -285,8 +285,7 @@ class PackedLoader:
     def doc_ids(self, step: Step) -> list[Int64]:
         """Identity of the documents in each row of a step, in the order of ``step.block_ids``; of a padding row none.
 
-        What :func:`packer.load.example_seed` wants: it is the document's own, whatever rank or cache it is read from.
-        # int64[P] for a block of P pieces, int64[1] for a document
+        int64[P] for a block of P pieces, int64[1] for a document: what :func:`packer.load.example_seed` takes.
         """
         real = instance("step", step, Step, "a step of this loader").block_ids != PADDING_ROW
         found = iter(self._source.rows.locate(step.block_ids[real]).doc_ids())

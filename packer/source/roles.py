@@ -60,8 +60,8 @@ def roles_hint(rows: Iterable[Mapping[str, Any]]) -> str:
 def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Roles of some rows that no schema knows → what they probably are.
 
-    Names that tell nothing are told apart by who opens most rows: that is the user, the other the assistant. Where
-    there are more than one or two of them, they are left out.
+    Names that tell nothing, or of which all mean one side, are told apart by who opens most rows: that is the user, the
+    other the assistant. Where there are more than one or two of them, they are left out.
     """
     opens: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
@@ -72,10 +72,12 @@ def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         unknown.update(name for name in spoken if not _is_known(name) and len(name) <= _LONGEST)
         known |= {ROLES[name.lower()] for name in spoken if name.lower() in ROLES}
     guessed = {name: role for name in unknown if (role := _meant(name)) is not None}
+    if len(guessed) > 1 and not {"user", "assistant"} <= known | {*guessed.values()}:
+        guessed = {}
     unclear = sorted((name for name in unknown if name not in guessed), key=lambda name: -opens[name])
     free = [role for role in ("user", "assistant") if role not in known | {*guessed.values()}]
     if len(unclear) <= len(free):
-        guessed |= dict(zip(unclear, free if len(unclear) == len(free) else free[:1], strict=True))
+        guessed |= dict(zip(unclear, free, strict=False))
     return guessed
 
 

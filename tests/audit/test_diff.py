@@ -16,14 +16,8 @@ from hypothesis import strategies as st
 
 from packer.audit import diff
 from packer.audit.diff.compare import meaning_of
-from packer.audit.diff.documents import (
-    DocumentComparison,
-    Documents,
-    common_start,
-    match_rows,
-    occurrences,
-    spans_of,
-)
+from packer.audit.diff.documents import DocumentComparison, Documents, match_rows, occurrences
+from packer.audit.diff.examples import common_start, spans_of
 from packer.audit.diff.settings import Change, compare_recipes, pair_inputs
 from packer.errors import CheckError, InputError
 from packer.pipeline import build

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import twins
 
-from packer.audit import LintReport, lint
+from packer.audit import lint
 from packer.audit.lint import CODES
+from packer.audit.lint.lint_report import LintReport
 from packer.errors import InputError, RecipeError
 from packer.recipe import make_recipe
 

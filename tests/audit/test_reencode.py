@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import twins
 
-from packer.audit import reencode as module
-from packer.audit import verify
+from packer.audit import input_parts, reencode, verify
 from packer.audit.shard_checks import MAX_ROWS
 from packer.batches import DocumentBatch
 from packer.layout import offsets_of
@@ -371,14 +370,14 @@ def test_missing_and_changed_inputs_are_findings_and_the_rest_is_compared(starte
 
 def test_an_input_that_changes_while_it_is_read_is_a_finding(small, monkeypatch):
     build(small_recipe(small), small / "cache", jobs=1)
-    cut = module.partition_file
+    cut = input_parts.partition_file
 
     def cut_and_change(path, **options):
         found = cut(path, **options)
         path.write_bytes(path.read_bytes().replace(b"times", b"TIMES"))
         return found
 
-    monkeypatch.setattr(module, "partition_file", cut_and_change)
+    monkeypatch.setattr(input_parts, "partition_file", cut_and_change)
     for sample in (None, 5):
         (small / "chat.jsonl").write_bytes(lines(chat(k) for k in range(NUM_CHATS)))
         report = verify(small / "cache", reencode=True, sample=sample, threads=1)
@@ -573,6 +572,6 @@ def test_a_sample_without_making_again_or_of_no_rows_is_a_mistake(mixed):
 
 def test_rejections_of_a_file_for_two_splits_belong_to_the_split_they_were_made_in(mixed):
     manifest = read_manifest(mixed)
-    found = module._rejected_codes(mixed, manifest)
+    found = reencode._rejected_codes(mixed, manifest)
     assert [len(lines) for lines in found] == [4, 2, 0, 0, 0]
     assert rejected_digest(read_rejected(mixed, read_manifest(mixed))) == manifest.rejected_sha256

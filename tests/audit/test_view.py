@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from twins import byte_level, metaspace_first, sentencepiece_like
 
 from packer.audit import view_block, view_document, view_row
-from packer.audit.text_runs import Spans, borders_of, decode_runs, make_runs
+from packer.audit.text_runs import Spans, boundaries_of, decode_runs, make_runs
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
 from packer.pipeline import build, repack
@@ -138,8 +138,8 @@ def test_runs_tile_the_text_wherever_characters_are_cut(twin, text, cuts, tmp_pa
     tokenizer = _tokenizer(twin, tmp_path_factory)
     ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
     whole = tokenizer.decode(ids.tolist(), skip_special_tokens=False)
-    borders = sorted({0, len(ids), *(cut for cut in cuts if cut < len(ids))})
-    runs = decode_runs(tokenizer, ids, borders)
+    boundaries = sorted({0, len(ids), *(cut for cut in cuts if cut < len(ids))})
+    runs = decode_runs(tokenizer, ids, boundaries)
     assert "".join(runs) == whole
     if "\ufffd" not in whole:
         assert not any("\ufffd" in run for run in runs)
@@ -162,17 +162,17 @@ def test_a_character_cut_by_a_border_goes_to_the_run_that_completes_it(twin, tmp
     ids = np.array(tokenizer.encode("ab🎉👍c", add_special_tokens=False).ids, np.int32)
     whole = tokenizer.decode(ids.tolist(), skip_special_tokens=False)
     cut = 0
-    for border in range(1, len(ids)):
-        first, second = decode_runs(tokenizer, ids, [0, border, len(ids)])
+    for boundary in range(1, len(ids)):
+        first, second = decode_runs(tokenizer, ids, [0, boundary, len(ids)])
         assert (first + second, "\ufffd" in first + second) == (whole, False)
-        if tokenizer.decode(ids[:border].tolist()).endswith("\ufffd"):
+        if tokenizer.decode(ids[:boundary].tolist()).endswith("\ufffd"):
             cut += 1
             assert second[0] in "🎉👍"
     assert cut >= 6
 
 
 @pytest.mark.parametrize(
-    ("labels", "spans", "borders"),
+    ("labels", "spans", "boundaries"),
     [
         ([-100, -100, 5, 6, -100], [-1, -1, 0, 0, -1], [0, 2, 4, 5]),
         ([-100, 5, 6, 7], [-1, 0, 0, 1], [0, 1, 3, 4]),
@@ -182,8 +182,8 @@ def test_a_character_cut_by_a_border_goes_to_the_run_that_completes_it(twin, tmp
         ([], [], [0]),
     ],
 )
-def test_borders_stand_where_training_begins_and_ends_and_where_spans_touch(labels, spans, borders):
-    assert borders_of(np.array(labels, np.int32), np.array(spans, np.int32)) == borders
+def test_borders_stand_where_training_begins_and_ends_and_where_spans_touch(labels, spans, boundaries):
+    assert boundaries_of(np.array(labels, np.int32), np.array(spans, np.int32)) == boundaries
 
 
 def spans_of(*entries):

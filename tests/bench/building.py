@@ -1,13 +1,13 @@
-"""Builds from real rows, start to end, beside what people run today on the same rows.
+"""Builds from real rows, all in, beside what people run today on the same rows.
 
-Every build has a process of its own, whose clock runs from the recipe to the commit: inputs hashed, tokenizer and encoders
-loaded, proof and digests included, imports not. The same rows are built once, four and sixteen times over, edited so that no
-two are alike, to tell what loading costs from what rows cost.
+Each line is a process of its own, measured from the start of its interpreter to its exit: imports, loading and digests included.
+packer's is the command `packer build`. Copies of rows are edited so that no two are alike.
 
 TRL is the measure: `datasets.map` over rows, the chat template once with the prompt and once with the whole, the mask from
-their lengths, then `pack_dataset`. With ``--peers`` LLaMA-Factory and axolotl prepare the same rows too, see preparers.py and
-the scripts in preparing/. None of them proves anything or writes digests. TRL learns of a dialogue the last turn alone, where
-the others learn every turn; LLaMA-Factory has templates of its own, which write no date; axolotl packs while it trains.
+their lengths, then `pack_dataset`. It is measured at every size that it is compared at. With ``--peers`` LLaMA-Factory and
+axolotl prepare the rows without tools too, see preparers.py and the scripts in preparing/. None of them proves anything or writes
+digests. TRL learns of a dialogue the last turn alone, where the others learn every turn; LLaMA-Factory has templates of its own,
+which write no date; axolotl packs while it trains.
 """
 
 import json
@@ -16,10 +16,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preparers import OTHERS, TRL, prepare
+from preparers import OTHERS, TRL, Preparer, prepare
 from rich.table import Table
 from watched import run_watched
 
@@ -27,92 +28,84 @@ from packer.pipeline.executor import default_jobs
 from packer.tokenize import fast_version
 
 _REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
-_TOKENIZER = _REAL / "tokenizers" / "llama-3"
-_CORPORA = {"short rows": ("alpaca_en_52k.jsonl", 1), "dialogues": ("sgd_train_chat_1800.jsonl", 7)}
-"""File, and how often it is taken to make rows worth measuring."""
-
 _BLOCK_LEN = 2048
-_TIMES = (1, 4, 16)
-_COLUMNS = ("of TRL's", "rows", "time", "tokens/s", "bytes/token", "peak of a process")
+_HUGE_TIMES = 16
+_COLUMNS = ("time", "times TRL's speed", "tokens/s", "bytes/token", "largest process")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    title: str
+    corpus: str
+    copies: int
+    """How often the corpus is taken to make rows worth measuring."""
+
+    tokenizer: str
+    peers: tuple[Preparer, ...]
+
+
+_WORKLOADS = (
+    Workload(title="short rows", corpus="alpaca_en_52k.jsonl", copies=1, tokenizer="llama-3", peers=OTHERS),
+    Workload(title="dialogues", corpus="sgd_train_chat_1800.jsonl", copies=7, tokenizer="llama-3", peers=OTHERS),
+    Workload(title="tool dialogues", corpus="sgd_train_tools_600.jsonl", copies=8, tokenizer="qwen3", peers=()),
+)
 
 
 def building_tables(*, huge: bool, peers: bool) -> Iterator[Table]:
-    """One table for each kind of rows.
+    """One table for each kind and number of rows.
 
     Args:
-        huge: 4 and 16 times the rows too; 4 times by TRL as well.
+        huge: Sixteen times the short rows, too.
         peers: LLaMA-Factory and axolotl too, where :mod:`preparing.install` has put them.
 
     """
-    for kind, (name, copies) in _CORPORA.items():
-        corpus = _REAL / "corpora" / name
-        table = Table(kind, *_COLUMNS, box=None, pad_edge=False)
-        if corpus.exists() and _TOKENIZER.exists():
-            with tempfile.TemporaryDirectory() as folder:
-                place = Path(folder)
-                peer_s_each = _add_peers(table, corpus, copies, place, peers=peers, huge=huge)
-                for factor in _TIMES if huge else _TIMES[:1]:
-                    _add_builds(table, corpus, copies * factor, place, peer_s_each=peer_s_each)
-        else:
-            table.add_row("SKIPPED: real rows and tokenizer not found")
-        yield table
+    for workload in _WORKLOADS:
+        yield _measure(workload, workload.copies, (TRL, *(workload.peers if peers else ())))
+    if huge:
+        yield _measure(_WORKLOADS[0], _WORKLOADS[0].copies * _HUGE_TIMES, (TRL,))
 
 
-def _add_peers(table: Table, corpus: Path, copies: int, folder: Path, *, peers: bool, huge: bool) -> dict[int, float]:
-    """Adds what others make of the rows; returns TRL's seconds by the number of rows."""
-    trl_s: dict[int, float] = {}
-    for preparer in (TRL, *(OTHERS if peers else ())):
-        for factor in _TIMES[:2] if huge and preparer is TRL else _TIMES[:1]:
-            rows = folder / "rows.jsonl"
-            num_rows = write_rows(corpus, rows, copies * factor)
-            did = prepare(
-                preparer,
-                rows,
-                folder / preparer.module,
-                tokenizer=_TOKENIZER,
-                block_len=_BLOCK_LEN,
-                jobs=default_jobs(),
+def _measure(workload: Workload, copies: int, peers: tuple[Preparer, ...]) -> Table:
+    corpus, tokenizer = _REAL / "corpora" / workload.corpus, _REAL / "tokenizers" / workload.tokenizer
+    if not (corpus.exists() and tokenizer.exists()):
+        return Table(f"{workload.title}: SKIPPED: real rows and tokenizer not found", box=None, pad_edge=False)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "rows.jsonl"
+        num_rows = _write_rows(corpus, rows, copies)
+        table = Table(f"{num_rows:,} {workload.title}, {workload.tokenizer}", *_COLUMNS, box=None, pad_edge=False)
+        trl_s = None
+        for peer in peers:
+            measured = prepare(
+                peer, rows, Path(folder) / peer.module, tokenizer=tokenizer, block_len=_BLOCK_LEN, jobs=default_jobs()
             )
-            if did is None:
-                table.add_row(preparer.name, "", f"{num_rows:,}", preparer.missing)
-                break
-            if preparer is TRL:
-                trl_s[num_rows] = did["seconds"]
-            versions = f"{preparer.name} {did['versions'][preparer.module]}, {default_jobs()} processes"
-            _add(table, versions, num_rows, did, trl_s)
-    return trl_s
+            if measured is None:
+                table.add_row(peer.name, peer.missing)
+                continue
+            trl_s = measured["seconds"] if peer is TRL else trl_s
+            name = f"{peer.name} {measured['versions'][peer.module]}, {default_jobs()} processes"
+            _add(table, name, measured, trl_s)
+        for engine in ("reference", "fast"):
+            for jobs in sorted({1, default_jobs()}):
+                name = f"packer, {engine}, -j {jobs}"
+                if engine == "fast" and fast_version() is None:
+                    table.add_row(name, "MISSING: pip install fastokens")
+                    continue
+                _add(table, name, _build(rows, Path(folder) / "cache", tokenizer, engine=engine, jobs=jobs), trl_s)
+    return table
 
 
-def _add_builds(table: Table, corpus: Path, copies: int, folder: Path, *, peer_s_each: dict[int, float]) -> None:
-    rows = folder / "rows.jsonl"
-    num_rows = write_rows(corpus, rows, copies)
-    for engine, jobs in [(engine, jobs) for engine in ("reference", "fast") for jobs in sorted({1, default_jobs()})]:
-        system = f"packer, {engine}, -j {jobs}"
-        if engine == "fast" and fast_version() is None:
-            table.add_row(system, "", f"{num_rows:,}", "MISSING: pip install fastokens")
-            continue
-        _add(table, system, num_rows, _build(rows, folder / "cache", engine, jobs), peer_s_each)
-
-
-def _add(table: Table, system: str, num_rows: int, did: dict[str, Any], trl_s: dict[int, float]) -> None:
-    """A line; the ratio is to TRL's time for as many rows, or where it had fewer, for those, times as many."""
-    told = ""
-    if trl_s:
-        nearest = max((rows for rows in trl_s if rows <= num_rows), default=min(trl_s))
-        ratio = trl_s[nearest] * num_rows / nearest / did["seconds"]
-        told = "1" if 0.95 < ratio < 1.05 else f"1/{ratio:.1f}" if ratio > 1 else f"{1 / ratio:.1f}"
+def _add(table: Table, name: str, measured: dict[str, Any], trl_s: float | None) -> None:
     table.add_row(
-        system,
-        told,
-        f"{num_rows:,}",
-        f"{did['seconds']:.1f} s",
-        f"{did['tokens'] / did['seconds']:,.0f}",
-        f"{did['bytes'] / did['tokens']:.1f}",
-        f"{did['peak_bytes'] / 2**20:.0f} MiB",
+        name,
+        f"{measured['seconds']:.1f} s",
+        "" if trl_s is None else f"{trl_s / measured['seconds']:.1f}",
+        f"{measured['tokens'] / measured['seconds']:,.0f}",
+        f"{measured['bytes'] / measured['tokens']:.1f}",
+        f"{measured['peak_bytes'] / 2**20:.0f} MiB",
     )
 
 
-def write_rows(corpus: Path, rows: Path, copies: int) -> int:
+def _write_rows(corpus: Path, rows: Path, copies: int) -> int:
     """A corpus several times over, every copy but the first with a word of its own in each row; returns the rows."""
     lines = corpus.read_text("utf-8").splitlines()
     with rows.open("w", encoding="utf-8") as file:
@@ -128,21 +121,13 @@ def write_rows(corpus: Path, rows: Path, copies: int) -> int:
     return len(lines) * copies
 
 
-def _build(rows: Path, folder: Path, engine: str, jobs: int) -> dict[str, Any]:
-    recipe = {
-        "sources": [{"path": str(rows)}],
-        "tokenizer": str(_TOKENIZER),
-        "engine": engine,
-        "pack": {"block_len": _BLOCK_LEN},
-    }
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name("one_build.py")),
-        json.dumps(recipe),
-        str(folder),
-        str(jobs),
-    ]
+def _build(rows: Path, cache: Path, tokenizer: Path, *, engine: str, jobs: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "packer", "build", rows, "--tokenizer", tokenizer, "-o", cache, "-j", jobs]
+    command += ["--block-len", _BLOCK_LEN, "--json", "--set", f"engine={engine}"]
+    command += ["--set", "supervision.history_rewrite=as_rendered"]  # Qwen3 rewrites history
     try:
-        return run_watched(command, log=folder.with_suffix(".log"))
+        result = run_watched(command, log=cache.with_suffix(".log"))
+        num_bytes = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
+        return {**result, "tokens": result["totals"]["tokens"], "bytes": num_bytes}
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(cache, ignore_errors=True)

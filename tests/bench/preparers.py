@@ -45,7 +45,7 @@ OTHERS = (
 def prepare(
     preparer: Preparer, rows: Path, folder: Path, *, tokenizer: Path, block_len: int, jobs: int
 ) -> dict[str, Any] | None:
-    """What a preparation tells of itself, with ``peak_bytes`` of its largest process; None where it is not installed.
+    """What a preparation reports, see :func:`watched.run_watched`; None where it is not installed.
 
     Raises:
         ChildProcessError: it failed; the message ends as its output did.
@@ -60,9 +60,9 @@ def prepare(
     # Nothing of this repository, and nothing of the person's own caches, enters.
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     variables = {**outside, "HF_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    told = run_watched(command, log=folder.with_suffix(".log"), cwd=folder, env=variables)
+    result = run_watched(command, log=folder.with_suffix(".log"), cwd=folder, env=variables)
     shutil.rmtree(folder)
-    return told
+    return result
 
 
 def _version(name: str) -> str | None:

@@ -1,8 +1,9 @@
-"""A command in a process of its own, and the most memory that it or a process it started had to itself."""
+"""A command in a process of its own: how long it takes, and the most memory that it or a process it started had to itself."""
 
 import json
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,18 @@ _LOOK_S = 0.05
 def run_watched(
     command: Sequence[object], *, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The line of JSON that it prints last, with ``peak_bytes``.
+    """The JSON that it prints to stdout, with ``peak_bytes`` and ``seconds`` from the start of its interpreter to its exit.
+
+    Of stdout, what stands before the JSON is passed over: libraries print there. ``not_counted_s`` of the JSON is taken off.
 
     Raises:
         ChildProcessError: it failed; the message ends as its output did.
 
     """
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [str(part) for part in command], cwd=cwd, env=env, stdout=output, stderr=subprocess.STDOUT
-        )
+    printed = log.with_suffix(".out")
+    with printed.open("wb") as output, log.open("wb") as errors:
+        start = time.perf_counter()
+        process = subprocess.Popen([str(part) for part in command], cwd=cwd, env=env, stdout=output, stderr=errors)
         peak, done = [0], threading.Event()
 
         def look() -> None:
@@ -32,12 +35,15 @@ def run_watched(
         watch = threading.Thread(target=look, daemon=True)
         watch.start()
         failed = process.wait()
+        seconds = time.perf_counter() - start
         done.set()
         watch.join()
-    lines = log.read_text("utf-8", "replace").splitlines()
     if failed:
-        raise ChildProcessError("\n".join(lines[-20:]))
-    return {**json.loads(lines[-1]), "peak_bytes": max(peak)}
+        raise ChildProcessError("\n".join(log.read_text("utf-8", "replace").splitlines()[-20:]))
+    lines = printed.read_text("utf-8", "replace").splitlines()
+    begin = max(number for number, line in enumerate(lines) if line.startswith("{"))
+    result = json.loads("\n".join(lines[begin:]))
+    return {**result, "seconds": seconds - result.get("not_counted_s", 0.0), "peak_bytes": max(peak)}
 
 
 def _own_bytes(process: str) -> int:

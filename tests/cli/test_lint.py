@@ -8,8 +8,8 @@ import pytest
 import twins
 from click.testing import CliRunner
 
+from packer.audit.findings import Example
 from packer.audit.lint import CODES
-from packer.audit.lint.lint_report import Example
 from packer_cli.findings_page import FindingsPage
 from packer_cli.main import cli
 
@@ -61,7 +61,7 @@ def test_an_error_ends_with_exit_code_1_and_says_so(refused):
     result = run("--tokenizer", refused, exit_code=1)
     assert "error[no_terminator]:" in result.stdout
     assert "--set supervision.no_terminator=append" in result.stdout
-    assert f"{refused}: 1 error (no_terminator), " in result.stderr
+    assert f"{refused}: 1 error, 0 warnings, 0 notes (no_terminator)" in result.stderr
     assert "1 error" not in result.stdout, "said twice"
     fixed = run("--tokenizer", refused, "--set", "supervision.no_terminator=append")
     assert fixed.stderr == ""

@@ -431,3 +431,28 @@ def test_where_and_take_are_rules_that_take_force(asked, cache, tmp_path):
     other = asked | {"sources": [asked["sources"][0] | {"take": {"rows": 5}}]}
     with pytest.raises(UsageError, match="take of"):
         build(make_recipe(other), tmp_path / "cache", jobs=1)
+
+
+def test_rows_that_are_appended_move_no_row_and_tokenize_no_finished_partition_again(asked, tmp_path):
+    """Ten times a tenth more rows, each of a size; the last cache is the one that a single build of all makes."""
+    path = tmp_path / "growing.jsonl"
+    values = asked | {"sources": [{"path": str(path)}], "split": {"shares": {"validation": 0.2, "test": 0.1}}}
+    made = [chat(i, question=f"What is {i} and {i % 7}?") for i in range(600)]
+    places: dict[int, str] = {}
+    for num_rows in range(300, 601, 30):
+        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in made[:num_rows]))
+        result = build(make_recipe(values), tmp_path / "cache", jobs=1)
+        assert not places or result.num_partitions_built <= 2, "the last partition, and one that begins after it"
+        manifest = read_manifest(tmp_path / "cache")
+        now = {
+            row: split
+            for split in manifest.selection.splits
+            for rows in rows_of_split(tmp_path / "cache", split).values()
+            for row in rows
+        }
+        assert now.items() >= places.items()
+        assert len(now) > len(places)
+        places = now
+    assert set(places.values()) == {"train", "validation", "test"}
+    build(make_recipe(values), tmp_path / "whole", jobs=1)
+    assert digests(tmp_path / "cache") == digests(tmp_path / "whole")

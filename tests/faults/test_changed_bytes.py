@@ -38,10 +38,10 @@ class Whole:
         path.write_bytes(content)
         try:
             if name in self.shards and not by_verify:
-                audit = audit_shard(self.cache, self.shards[name], level="default", model=self.manifest.model)
-                found = {finding.path for finding in audit.findings}
+                findings = audit_shard(self.cache, self.shards[name], level="default", model=self.manifest.model)
             else:
-                found = {finding.path for finding in verify(self.cache, threads=1).findings}
+                findings = verify(self.cache, threads=1).findings
+            found = {finding.path for finding in findings}
             assert name in found and (name not in self.shards or found == {name}), name
             if name in self.shards:
                 assert read_shard(self.cache, self.shards[name]) == self._values[name], f"{name} was read"

@@ -87,7 +87,7 @@ for seed in range(first, last):
         shard = msgspec.structs.replace(shard, places=places, rows_xxh3=rows_xxh3, num_rows=num_rows)
     except Exception:
         pass  # what nothing can be found in has no right places
-    findings = audit_shard(cache, shard, level="full", model=manifest.model).findings
+    findings = audit_shard(cache, shard, level="full", model=manifest.model)
     try:
         read_shard(cache, shard)
         if kind == "documents":

@@ -36,15 +36,23 @@ def refused_as_incomplete(folder: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("kind", ["first build", "rebuild"])
+RULES = """filters: [{name: short, of: answers, chars: {min: 40}}]
+deduplicate: {exact: normalized, near: {jaccard: 0.8}}
+split: {shares: {validation: 0.3}, leakage: {near: 0.8}}
+"""
+
+
+@pytest.mark.parametrize("kind", ["first build", "first build with rules about rows", "rebuild"])
 def test_killed_after_any_storage_operation_there_is_the_old_cache_or_the_new_one_and_the_next_run_completes(
     kind: str, lab: Lab, tiny_job: Job, tiny_changed: Job, tmp_path: Path, tally
 ) -> None:
     """The old cache of a first build is none, and what is there is refused as such."""
     folder, start = tmp_path / "cache", tmp_path / "start"
-    if kind == "first build":
+    if kind != "rebuild":
         start.mkdir()
-        job, old = tiny_job, None
+        job, old = tiny_job.copy(tmp_path / "job"), None
+        if "rules" in kind:
+            job.recipe.write_text(job.recipe.read_text() + RULES)
     else:
         job, old = tiny_changed, contents(tiny_job.build(start))["manifest.json"]
     shutil.copytree(start, folder)

@@ -12,8 +12,9 @@ import pytest
 from fitted_tokenizers import STOPS, markers, templates
 from tokenizers import AddedToken, Tokenizer
 
-from packer.audit import LintReport, lint
+from packer.audit import lint
 from packer.audit.lint import CODES
+from packer.audit.lint.lint_report import LintReport
 from packer.recipe import make_recipe
 
 pytestmark = pytest.mark.real

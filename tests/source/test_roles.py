@@ -63,6 +63,11 @@ def test_the_hint_followed_literally_makes_samples_of_the_rows(pair, turns):
         (["user", "HAL"], {"HAL": "assistant"}),
         (["A", "B"], {"A": "user", "B": "assistant"}),
         (["A", "B", "C"], {}),
+        (["Counselor", "AI"], {"Counselor": "user", "AI": "assistant"}),
+        (["user", "Counselor", "AI"], {"Counselor": "assistant", "AI": "assistant"}),
+        (["Counselor", "AI", "Coach"], {}),
+        (["AI"], {"AI": "assistant"}),
+        (["Patient", "assistant"], {"Patient": "user"}),
         (["user", "assistant"], {}),
     ],
 )

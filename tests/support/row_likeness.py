@@ -34,9 +34,13 @@ def jaccard(first, second):
 
 
 def dropped(texts, n, threshold):
-    """Row → (the earlier kept row most like it, similarity), for rows that one is like."""
+    """Row → (the earlier kept row most like it, similarity), for rows that one is like; rows of one set are one row."""
     sets, found = [shingles(text, n) for text in texts], {}
     for row in range(len(texts)):
+        same = sets.index(sets[row])
+        if same < row and sets[row]:
+            found[row] = found.get(same, (same, 1.0))
+            continue
         kept = [(jaccard(sets[row], sets[other]), -other) for other in range(row) if other not in found]
         if kept and max(kept)[0] >= threshold:
             found[row] = (-max(kept)[1], max(kept)[0])

@@ -7,18 +7,20 @@ from pathlib import Path
 import numpy as np
 
 from packer.audit.check import row_checks, split_checks
-from packer.audit.check.built_inputs import BuiltInputs, find_inputs_again
 from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
 from packer.audit.check.questions import answers, check_code
 from packer.audit.check.row_checks import Found
 from packer.audit.check.row_facts import RowFacts, learned_splits, read_facts
+from packer.audit.input_parts import InputPart, cut_input, read_samples
 from packer.batches import Sample
 from packer.curate.contamination import Questions
 from packer.curate.row_words import said
+from packer.errors import PackerError
 from packer.pipeline.benchmarks import Benchmark
 from packer.pipeline.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
+from packer.store.manifest import Input
 
 _ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks", "answers")
 
@@ -55,13 +57,14 @@ def check(
     with Cache.open(folder) as cache:
         manifest = cache.manifest
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
-        inputs = find_inputs_again(manifest.inputs, recipe, progress)
+        parts, missing = _find_inputs(manifest.inputs, recipe.partition_bytes, progress)
         questions = Questions([each.questions for each in against]) if against else None
-        checks = [_check_inputs(inputs, len(manifest.inputs))]
-        if inputs.parts:
-            facts = read_facts(cache, inputs, near=near, questions=questions, jobs=jobs, progress=progress)
+        checks = [_check_inputs(parts, missing, len(manifest.inputs))]
+        if parts:
+            limit = recipe.rows.max_bytes
+            facts = read_facts(cache, parts, limit, near=near, questions=questions, jobs=jobs, progress=progress)
             found = [*_compare(facts, near=near), *_benchmarks(facts, against, questions)]
-            checks += _with_texts(found, facts, cache, inputs, against)
+            checks += _with_texts(found, facts, parts, limit, against)
         learned = learned_splits(cache)
         checks += [split_checks.check_sizes(cache, recipe, learned)]
         checks += [split_checks.check_lengths(cache, learned), split_checks.check_rejected(cache)]
@@ -71,20 +74,36 @@ def check(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
             checks=tuple(checks),
-            answers=answers(cache, recipe, inputs.missing),
+            answers=answers(cache, recipe, [path for path, _ in missing]),
         )
 
 
-def _check_inputs(inputs: BuiltInputs, number: int) -> Check:
-    if not inputs.missing:
+def _find_inputs(
+    inputs: Sequence[Input], partition_bytes: int, progress: Progress
+) -> tuple[list[InputPart], list[tuple[str, str]]]:
+    """The partitions of the inputs that are what was built from; of the others the path, and why they are not."""
+    parts: list[InputPart] = []
+    missing: list[tuple[str, str]] = []
+    progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
+    for source, entry in enumerate(inputs):
+        try:
+            parts += cut_input(entry, source, partition_bytes)
+        except PackerError as error:
+            missing.append((entry.path, error.message.removeprefix(f"{entry.path}: ")))
+        progress.advance(entry.num_bytes)
+    return parts, missing
+
+
+def _check_inputs(parts: Sequence[InputPart], missing: Sequence[tuple[str, str]], number: int) -> Check:
+    if not missing:
         return Check(code="inputs", level="ok", message="every input is what was built from")
-    named = "; ".join(f"{path}: {why}" for path, why in inputs.missing[:3])
-    more = f"; and {len(inputs.missing) - 3} more" if len(inputs.missing) > 3 else ""
-    left_out = "" if inputs.parts else f"; not checked for want of them: {', '.join(_ROW_CHECKS)}"
+    named = "; ".join(f"{path}: {why}" for path, why in missing[:3])
+    more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
+    left_out = "" if parts else f"; not checked for want of them: {', '.join(_ROW_CHECKS)}"
     return Check(
         code="inputs",
-        level="skipped" if not inputs.parts else "warning",
-        message=f"{len(inputs.missing)} of {number} inputs cannot be compared: {named}{more}{left_out}",
+        level="warning" if parts else "skipped",
+        message=f"{len(missing)} of {number} inputs cannot be compared: {named}{more}{left_out}",
         hint="names are looked up from the current folder; rows of these inputs were compared with no other",
     )
 
@@ -113,14 +132,17 @@ def _benchmarks(facts: RowFacts, against: Sequence[Benchmark], questions: Questi
 
 
 def _with_texts(
-    found: Sequence[Found], facts: RowFacts, cache: Cache, inputs: BuiltInputs, against: Sequence[Benchmark]
+    found: Sequence[Found],
+    facts: RowFacts,
+    parts: Sequence[InputPart],
+    max_row_bytes: int,
+    against: Sequence[Benchmark],
 ) -> list[Check]:
     """The checks, with the texts of the rows that show what they found."""
     rows = {row for each in found for pair in each.pairs for row in (pair[:1] if each.is_benchmark else pair[:2])}
-    samples: dict[int, Sample] = {}
-    for source in {int(facts.source[row]) for row in rows}:
-        own = {int(facts.row[row]): row for row in rows if facts.source[row] == source}
-        samples |= {own[number]: sample for number, sample in inputs.samples(source, list(own))}
+    places = {(int(facts.source[row]), int(facts.row[row])): row for row in rows}
+    samples: dict[int, Sample] = {places[place]: sample for place, sample in read_samples(parts, places, max_row_bytes)}
+    paths = {part.source: part.entry.path for part in parts}
     questions = [
         RowText(input=each.path, row=row, split=each.name, text=question)
         for each in against
@@ -131,7 +153,7 @@ def _with_texts(
         texts = list(said(samples[row]))
         prompt = [text for role, text in texts if role == "user"][:1] if by_prompt else []
         return RowText(
-            input=cache.manifest.inputs[int(facts.source[row])].path,
+            input=paths[int(facts.source[row])],
             row=int(facts.row[row]),
             split=facts.splits[int(facts.split[row])],
             text="\n".join(prompt or [text for _, text in texts]),

@@ -3,7 +3,7 @@
 Whoever trains from a cache must be able to answer them. The answers are those of the manifest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from packer import __version__
 from packer.audit.check.check_report import Answer, Check
@@ -19,8 +19,8 @@ _SHOWN = 4
 _DIGITS = 12
 
 
-def answers(cache: Cache, recipe: Recipe, missing: Sequence[tuple[str, str]]) -> tuple[Answer, ...]:
-    """The five answers; `missing` are inputs that are not what was built from."""
+def answers(cache: Cache, recipe: Recipe, missing: Collection[str]) -> tuple[Answer, ...]:
+    """The five answers; `missing` are paths of inputs that are not what was built from."""
     manifest = cache.manifest
     return (
         Answer(question="files", lines=_files(manifest, missing)),
@@ -51,17 +51,16 @@ def check_code(manifest: Manifest) -> Check:
     return Check(code="code", level="ok", message=f"{made} as a build follows today")
 
 
-def _files(manifest: Manifest, missing: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    gone = dict(missing)
+def _files(manifest: Manifest, missing: Collection[str]) -> tuple[str, ...]:
     inputs = manifest.inputs
     lines = [
         f"{entry.path}: {entry.num_rows:,} rows, sha256 {entry.sha256[:_DIGITS]}, "
-        + ("not as it was" if entry.path in gone else "unchanged")
+        + ("not as it was" if entry.path in missing else "unchanged")
         for entry in inputs[:_SHOWN]
     ]
     if len(inputs) > _SHOWN:
         others = inputs[_SHOWN:]
-        changed = sum(entry.path in gone for entry in others)
+        changed = sum(entry.path in missing for entry in others)
         lines.append(
             f"and {len(others):,} more: {sum(entry.num_rows for entry in others):,} rows, "
             + (f"{changed:,} not as they were" if changed else "unchanged")

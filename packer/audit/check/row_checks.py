@@ -53,9 +53,8 @@ def copies_between(facts: RowFacts) -> Found:
         facts,
         "copies_between_splits",
         lambda rows, among: _same(facts.content, rows, among),
-        found="{count} of {rows} of {split} {stand} in {others} as well",
+        found="{stand} in {others} as well",
         none="no row of a held-out split stands in one that is learned",
-        hint=_LEAKAGE,
         level=lambda share: "failure" if share else "ok",
     )
 
@@ -67,9 +66,8 @@ def prompts_between(facts: RowFacts) -> Found:
         facts,
         "prompts_between_splits",
         lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]]),
-        found="{count} of {rows} of {split} {ask} what a row of {others} asks",
+        found="{ask} what a row of {others} asks",
         none="no prompt of a held-out split stands in one that is learned",
-        hint=_LEAKAGE,
         level=_level_of_prompts,
     )
 
@@ -84,9 +82,8 @@ def near_between(facts: RowFacts) -> Found:
         facts,
         "near_between_splits",
         near,
-        found="{count} of {rows} of {split} {ask} nearly what a row of {others} asks",
+        found="{ask} nearly what a row of {others} asks",
         none="no prompt of a held-out split is nearly one that is learned",
-        hint=_LEAKAGE,
         level=_level_of_prompts,
     )
     other = tuple(pair for pair in found.pairs if not _is_plain(facts, pair))
@@ -104,14 +101,13 @@ def copies_within(facts: RowFacts) -> Found:
         rows += len(copies)
         pairs += [(int(own[i]), int(own[first[group[i]]]), 1.0) for i in copies[:SHOWN].tolist()]
     return _within(
-        facts,
         "copies_within_splits",
         rows,
-        tuple(pairs[:SHOWN]),
-        found="{count} of {rows} {are} a copy of another row of {their} split",
+        len(facts.row),
+        pairs,
+        found="is a copy of another row of its split" if rows == 1 else "are a copy of another row of their split",
         none="no row stands in its split twice",
         hint="--set deduplicate.exact=bytes keeps the first of them",
-        many=_MANY,
     )
 
 
@@ -128,16 +124,15 @@ def near_within(facts: RowFacts) -> Found:
         number, num_rows = number + len(found), num_rows + len(own)
         pairs += [pair for pair in found if pair[2] < 1][:SHOWN]
     return _within(
-        facts,
         "near_within_splits",
         number,
-        tuple(pairs[:SHOWN]),
-        found="{count} of {rows} {are} nearly another row that is learned"
+        num_rows,
+        pairs,
+        found=f"{'is' if number == 1 else 'are'} nearly another row that is learned"
         + ("; so many share a template that not all were compared" if num_capped else ""),
         none="no row that is learned is nearly another",
         hint=f"--set deduplicate.near.jaccard={JACCARD} keeps the first of them",
         many=_TEMPLATED,
-        num_rows=num_rows,
     )
 
 
@@ -149,18 +144,15 @@ def contradictions(facts: RowFacts) -> Found:
     same = facts.context[order][1:] == facts.context[order][:-1]
     differs = same & (facts.content[order][1:] != facts.content[order][:-1])
     groups = np.cumsum(np.append(True, ~same))[: len(order)]
-    torn = np.isin(groups, groups[1:][differs])
-    pairs = tuple((int(order[i]), int(order[i + 1]), 1.0) for i in np.flatnonzero(differs)[:SHOWN].tolist())
+    number = int(np.isin(groups, groups[1:][differs]).sum())
     return _within(
-        facts,
         "answers_differ",
-        int(torn.sum()),
-        pairs,
-        found="{count} of {rows} {have} a prompt that other rows answer otherwise",
+        number,
+        len(learned),
+        [(int(order[i]), int(order[i + 1]), 1.0) for i in np.flatnonzero(differs)[:SHOWN].tolist()],
+        found=f"{'has' if number == 1 else 'have'} a prompt that other rows answer otherwise",
         none="no prompt is answered in two ways",
         hint="several answers to one prompt pull against each other, unless they are meant as samples",
-        many=_MANY,
-        num_rows=len(learned),
     )
 
 
@@ -200,10 +192,19 @@ def _between(
     *,
     found: str,
     none: str,
-    hint: str,
     level: Callable[[float], Level],
 ) -> Found:
-    """Compare each held-out split with those that are learned."""
+    """Compare each held-out split with those that are learned.
+
+    Args:
+        facts: of the rows.
+        code: of the check.
+        compare: rows of a held-out split and those that are learned → pairs that are alike.
+        found: what rows do, after their number.
+        none: the message where nothing is found.
+        level: by the share of a held-out split that is found.
+
+    """
     among = np.concatenate([facts.of_split(name) for name in facts.learned])
     if not len(among) or len(among) == len(facts.row):
         missing = "held out" if len(among) else "learned"
@@ -217,20 +218,14 @@ def _between(
         alike = compare(rows, among)
         if alike:
             levels.append(level(len(alike) / len(rows)))
-            parts.append(
-                found.format(
-                    count=f"{len(alike):,}",
-                    rows=_rows(len(rows)),
-                    split=name,
-                    others=" or ".join(facts.learned),
-                    stand="stands" if len(alike) == 1 else "stand",
-                    ask="asks" if len(alike) == 1 else "ask",
-                )
-            )
+            one = "s" if len(alike) == 1 else ""
+            does = found.format(stand=f"stand{one}", ask=f"ask{one}", others=" or ".join(facts.learned))
+            parts.append(f"{len(alike):,} of {_rows(len(rows))} of {name} {does}")
         number += len(alike)
         pairs += sorted(alike, key=lambda pair: (_is_plain(facts, pair), -pair[2], pair[0]))[:SHOWN]
     worst = max(levels, key=("ok", "warning", "failure").index)
-    check = Check(code=code, level=worst, message="; ".join(parts) or none, count=number, hint=hint if number else None)
+    hint = _LEAKAGE if number else None
+    check = Check(code=code, level=worst, message="; ".join(parts) or none, count=number, hint=hint)
     return Found(check=check, pairs=tuple(pairs[:SHOWN]))
 
 
@@ -240,35 +235,26 @@ def _is_plain(facts: RowFacts, pair: tuple[int, int, float]) -> bool:
 
 
 def _within(
-    facts: RowFacts,
     code: str,
     number: int,
-    pairs: Places,
+    num_rows: int,
+    pairs: Sequence[tuple[int, int, float]],
     *,
     found: str,
     none: str,
     hint: str,
-    many: float,
-    num_rows: int | None = None,
+    many: float = _MANY,
 ) -> Found:
-    num_rows = len(facts.row) if num_rows is None else num_rows
-    is_many = number >= many * max(num_rows, 1)
-    is_one = number == 1
-    message = found.format(
-        count=f"{number:,}",
-        rows=_rows(num_rows),
-        are="is" if is_one else "are",
-        have="has" if is_one else "have",
-        their="its" if is_one else "their",
-    )
+    """A warning where `number` of the rows, from a share of `many` on, are `found` to be something."""
+    is_many = number > 0 and number >= many * num_rows
     check = Check(
         code=code,
-        level="warning" if number and is_many else "ok",
-        message=message if number else none,
+        level="warning" if is_many else "ok",
+        message=f"{number:,} of {_rows(num_rows)} {found}" if number else none,
         count=number,
-        hint=hint if number and is_many else None,
+        hint=hint if is_many else None,
     )
-    return Found(check=check, pairs=pairs if is_many else ())
+    return Found(check=check, pairs=tuple(pairs[:SHOWN]) if is_many else ())
 
 
 def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> Places:

@@ -4,7 +4,7 @@ They are the traits that a build makes of rows for its rules, made again from th
 without any rule about rows can be checked, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from packer.audit.check.built_inputs import BuiltInputs, InputPart
+from packer.audit.input_parts import InputPart
 from packer.batches import Bool, Int64, RowBatch, Sample, UInt64
 from packer.curate import Questions, TraitMaker, TraitRules
 from packer.curate.select import column, digests
@@ -58,13 +58,21 @@ class RowFacts:
 
 
 def read_facts(
-    cache: Cache, inputs: BuiltInputs, *, near: bool, questions: Questions | None, jobs: int | None, progress: Progress
+    cache: Cache,
+    parts: Sequence[InputPart],
+    max_row_bytes: int,
+    *,
+    near: bool,
+    questions: Questions | None,
+    jobs: int | None,
+    progress: Progress,
 ) -> RowFacts:
     """Read the rows of a cache again.
 
     Args:
         cache: says which rows it has, and in which split.
-        inputs: of the cache, at least one.
+        parts: of its inputs, at least one.
+        max_row_bytes: of its recipe.
         near: whether near copies are looked for.
         questions: of benchmarks, looked for in the rows.
         jobs: processes; by default as many as are worth it.
@@ -76,13 +84,12 @@ def read_facts(
         WorkerDiedError: a process was killed.
 
     """
-    parts = inputs.parts
     num_rows = [part.partition.num_rows for part in parts]
     progress.stage("rows", sum(num_rows), "rows")
     jobs = jobs or jobs_for(sum(part.partition.num_bytes for part in parts))
     found: dict[int, pa.Table] = {}
     executor = local_executor(min(jobs, len(parts)))
-    for number, table in executor.run(_reader, (inputs.max_row_bytes, near, questions), parts):
+    for number, table in executor.run(_reader, (max_row_bytes, near, questions), parts):
         found[number] = table
         progress.advance(num_rows[number])
     traits = pa.concat_tables([found[number] for number in range(len(parts))])

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 
 import numpy as np
-import pyarrow as pa
 
 from packer.audit.check.check_report import Check
+from packer.audit.stats import kept_rows
 from packer.batches import Int32
 from packer.curate.splits import NAMES
 from packer.pipeline.row_report import row_report
+from packer.pipeline.selecting import read_traits
 from packer.recipe import Recipe
 from packer.store.cache import Cache
-from packer.store.row_tables import read_table
 from packer.store.selected import read_selection
 
 FEW_ROWS = 100
@@ -51,7 +51,7 @@ def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
     selection = cache.manifest.selection
     if selection is None or recipe.split is None or recipe.split.group is None:
         return None
-    traits = pa.concat_tables([read_table(cache.folder, each) for each in selection.traits])
+    traits = read_traits(cache.folder, selection.traits)
     split, group = read_selection(cache.folder, selection).split, traits.column("group_text").to_numpy()
     own = np.unique(np.stack([group[split >= 0].view(np.int64), split[split >= 0]], axis=1), axis=0)
     values, counts = np.unique(own[:, 0], return_counts=True)
@@ -117,14 +117,9 @@ def check_rejected(cache: Cache) -> Check:
 
 def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
     """Rows of each split that there is, or that was asked for."""
-    manifest, rule = cache.manifest, recipe.split
-    if manifest.selection is None:
-        shards = [shard for shard in manifest.shards if shard.kind == "documents"]
-        names = dict.fromkeys(shard.split for shard in shards)
-        return {name: sum(shard.num_kept for shard in shards if shard.split == name) for name in names}
-    rows = read_selection(cache.folder, manifest.selection)
-    found = dict(zip(rows.splits, np.bincount(rows.split[rows.split >= 0]).tolist(), strict=True))
-    asked = () if rule is None else (rule.shares, rule.cutoffs)
+    rule = recipe.split
+    found = {split: kept_rows(cache, split) for split in cache.splits("documents")}
+    asked = () if rule is None or cache.manifest.selection is None else (rule.shares, rule.cutoffs)
     held = [name for name in NAMES[1:] if any(getattr(each, name) for each in asked)]
     return found | {name: 0 for name in held if name not in found}
 

@@ -1,5 +1,5 @@
 """Why two caches differ: what of their recipe, inputs and tokenizer, and which documents and blocks it changed."""
 
-from packer.audit.diff.compare import CacheDiff, diff
+from packer.audit.diff.compare import diff
 
-__all__ = ["CacheDiff", "diff"]
+__all__ = ["diff"]

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from packer.audit.diff.documents import ROW_BITS
 from packer.batches import Int64
 from packer.rejections import ROW_REASONS
 from packer.store.cache import Cache
 from packer.store.selected import read_selection
-
-_ROW_BITS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,7 @@ def moved_rows(old: Cache, new: Cache, pairs: Mapping[int, int]) -> tuple[MovedR
         for now, others in after.items():
             both = np.intersect1d(rows, others) if was != now else rows[:0]
             if len(both):
-                source, row = divmod(int(both[0]), 1 << _ROW_BITS)
+                source, row = divmod(int(both[0]), 1 << ROW_BITS)
                 first = f"{new.manifest.inputs[pairs[source]].path} row {row}"
                 found.append(MovedRows(old=was, new=now, rows=len(both), first=first))
     return tuple(sorted(found, key=lambda each: -each.rows))
@@ -74,4 +73,4 @@ def _places(cache: Cache, numbers: Mapping[int, int]) -> Iterator[tuple[str, Int
 
 
 def _keys(source: Int64, row: Int64) -> Int64:
-    return np.unique((source[source >= 0] << _ROW_BITS) | row[source >= 0])
+    return np.unique((source[source >= 0] << ROW_BITS) | row[source >= 0])

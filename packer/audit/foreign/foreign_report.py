@@ -1,27 +1,20 @@
-"""Audits rows that another tool prepared: samples, checks and reports them, or shows one as text."""
+"""Audits rows that another tool prepared: samples, checks and reports them."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer
 
+from packer.audit.findings import LEVELS, CodedFinding, Example, Findings
 from packer.audit.foreign.row_checks import CODES, OF_NO_TOKENIZER, ORDER, Hit, check
-from packer.audit.foreign.row_parts import MASKS, Range, TokenRow, find_parts
+from packer.audit.foreign.row_parts import MASKS, TokenRow, find_parts
+from packer.audit.foreign.row_view import excerpt
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
-from packer.audit.lint.lint_report import LEVELS, Example, Level
 from packer.audit.stats import Lengths, count_lengths
-from packer.audit.text_runs import Run
-from packer.batches import Int64
-from packer.errors import UsageError
 from packer.pipeline.progress import Progress, Silent
-
-_BEFORE, _AFTER, _MOST = 16, 8, 24
-"""Tokens shown before a mark and behind it, and of it."""
 
 SAMPLE = 1000
 """Rows checked where nothing is said."""
@@ -31,24 +24,18 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignFinding:
+class ForeignFinding(CodedFinding):
     """One kind of thing that is wrong, over all rows checked."""
 
-    code: str
-    level: Level
-    message: str
     count: int
     unit: str
     num_rows: int
     detail: str | None
     """A figure in words, for codes that have one."""
 
-    examples: tuple[Example, ...]
-    hint: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotLookedAt:
+class Unchecked:
     """A question that these rows, or what was named beside them, do not answer."""
 
     what: str
@@ -56,7 +43,7 @@ class NotLookedAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignReport:
+class ForeignReport(Findings):
     """The result of :func:`audit_foreign`."""
 
     path: Path
@@ -84,15 +71,7 @@ class ForeignReport:
     """Of the rows checked."""
 
     findings: tuple[ForeignFinding, ...]
-    not_looked_at: tuple[NotLookedAt, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is no error."""
-        return self.count("error") == 0
-
-    def count(self, level: Level) -> int:
-        return sum(finding.level == level for finding in self.findings)
+    not_looked_at: tuple[Unchecked, ...]
 
 
 def audit_foreign(
@@ -227,118 +206,19 @@ def _labels_from(columns: tuple[str, ...]) -> str:
     return "nothing: there are neither labels nor a mask, and trainers then train every token"
 
 
-def _not_looked_at(columns: tuple[str, ...], facts: TokenizerFacts, *, is_anothers: bool) -> Iterator[NotLookedAt]:
+def _not_looked_at(columns: tuple[str, ...], facts: TokenizerFacts, *, is_anothers: bool) -> Iterator[Unchecked]:
     if is_anothers:
         why = "most rows hold ids that this tokenizer does not have: the rows were made with another one"
-        yield NotLookedAt(what="prompts, stop tokens, padding, BOS and borders", why=why)
+        yield Unchecked(what="prompts, stop tokens, padding, BOS and borders", why=why)
         return
     if not len(facts.header):
-        yield NotLookedAt(what="whether prompts are trained", why=facts.no_header)
+        yield Unchecked(what="whether prompts are trained", why=facts.no_header)
     if facts.model is None:
-        yield NotLookedAt(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
+        yield Unchecked(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
     elif not facts.stops:
-        yield NotLookedAt(what="whether stop tokens are learned", why="the tokenizer names no stop token")
+        yield Unchecked(what="whether stop tokens are learned", why="the tokenizer names no stop token")
     if not facts.bos_opens and not {"seq_lengths", "position_ids"}.intersection(columns):
         why = "no column says where sequences begin"
         if facts.model is not None and facts.model.template is not None:
             why += ", and no token of this template stands at beginnings alone"
-        yield NotLookedAt(what="whether rows hold several conversations", why=why)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignRowView:
-    """A row of a part."""
-
-    part: str
-    row: int
-    num_rows: int
-    length: int
-    num_trained: int
-    runs: tuple[Run, ...]
-
-
-def view_foreign_row(
-    path: Path | str,
-    number: int,
-    *,
-    part: str | None = None,
-    tokenizer: Path | str | None = None,
-    template: Path | None = None,
-) -> ForeignRowView:
-    """Read a row for people; a run ends where training begins or ends, and where a sequence begins.
-
-    Args:
-        path: as :func:`audit_foreign` takes it.
-        number: of the row in its part, from 0.
-        part: the first where none is named.
-        tokenizer: spells the ids, as :func:`audit_foreign` takes it.
-        template: chat template the rows were made with; where it begins conversations with a BOS, runs begin there.
-
-    Raises:
-        UsageError: no such part or row, or a template without a tokenizer.
-        InputError: it cannot be read.
-
-    """
-    facts = load_facts(tokenizer, template)
-    _, parts = open_foreign(Path(path))
-    found = parts[0] if part is None else next((each for each in parts if each.name == part), None)
-    if found is None:
-        there = ", ".join(each.name for each in parts if each.name) or "none, it is one part"
-        raise UsageError(f"{path} has no part '{part}'", hint=f"parts: {there}")
-    if not 0 <= number < len(found):
-        raise UsageError(f"no row {number} in {path}", hint=f"rows are numbered 0 to {len(found) - 1}")
-    (row,) = found.read([number])
-    if row.columns_differ:
-        raise UsageError(
-            f"row {number} of {path}: its columns differ in length", hint="packer verify --foreign reports it"
-        )
-    row_parts, trained = find_parts(row, facts), row.trained
-    kinds = np.where(row_parts.padding & ~trained, 2, trained)
-    begins = row_parts.starts | row_parts.openings
-    bounds = np.flatnonzero((np.diff(kinds, prepend=-1) != 0) | begins).tolist()
-    runs = tuple(
-        Run(
-            kind=("masked", "trained", "padding")[int(kinds[start])],
-            start=start,
-            num_tokens=end - start,
-            text=spelled(row.input_ids[start:end], facts.backend),
-            message=None,
-            weight=None,
-            input_ids=tuple(row.input_ids[start:end].tolist()),
-        )
-        for start, end in pairwise([*bounds, len(kinds)])
-    )
-    num_trained = int(trained.sum())
-    return ForeignRowView(
-        part=found.name, row=number, num_rows=len(found), length=len(kinds), num_trained=num_trained, runs=runs
-    )
-
-
-def excerpt(row: TokenRow, marked: Range | None, backend: Tokenizer | None, part: str) -> Example:
-    """Some tokens of a row and what stands around them; without a tokenizer their ids."""
-    where = f"{part} row {row.number:,}".strip()
-    if marked is None:
-        return Example(label=where, text="")
-    start, end = marked
-    shown = min(end, start + _MOST)
-    pieces = [(max(0, start - _BEFORE), start), (start, shown), (end, end + _AFTER)]
-    before, text, after = (spelled(row.input_ids[a:b], backend) for a, b in pieces)
-    text += "…" if end > shown else ""
-    note = f"token {start:,}" if end - start == 1 else f"tokens {start:,} to {end - 1:,}"
-    return Example(label=where, text=before + text + after, mark=(len(before), len(before) + len(text)), note=note)
-
-
-def spelled(ids: Int64, backend: Tokenizer | None) -> str:
-    """Text of some ids, special tokens written out; an id that is in no vocabulary is written as a number."""
-    if backend is None:
-        return "".join(f"{i} " for i in ids.tolist())
-    size = backend.get_vocab_size(with_added_tokens=True)
-    text, known = "", []
-    for token in ids.tolist():
-        if 0 <= token < size:
-            known.append(token)
-            continue
-        text += f"{backend.decode(known, skip_special_tokens=False)}[{token}]"
-        known = []
-    text += backend.decode(known, skip_special_tokens=False)
-    return text
+        yield Unchecked(what="whether rows hold several conversations", why=why)

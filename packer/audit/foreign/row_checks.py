@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from packer.audit.findings import Level
 from packer.audit.foreign.row_parts import ANSWER, HEADER, PROMPT, Range, RowParts, TokenRow, next_true
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts
-from packer.audit.lint.lint_report import Level
 from packer.batches import Bool, Int64
 from packer.layout import MASKED
 
@@ -73,12 +73,6 @@ CODES: dict[str, Code] = {
         "rows hold several conversations and nothing says where they begin: they attend to each other",
         "keep seq_lengths, or position_ids that begin again at 0",
     ),
-    "borders_disagree": Code(
-        "error",
-        "row",
-        "what says where sequences begin is not consistent: seq_lengths, position_ids and attention_mask differ",
-        "prepare these rows again",
-    ),
     "padding_trained": Code("error", "token", "padding is trained", "set the labels of padding to -100"),
     "header_trained": Code(
         "warning",
@@ -121,9 +115,7 @@ CODES: dict[str, Code] = {
 
 ORDER = {code: number for number, code in enumerate(CODES)}
 
-OF_NO_TOKENIZER = frozenset(
-    {"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained", "borders_disagree"}
-)
+OF_NO_TOKENIZER = frozenset({"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained"})
 """Codes that hold for rows of any tokenizer, and the one that says that the ids are of another."""
 
 
@@ -190,7 +182,7 @@ def _chat(ids: Int64, parts: RowParts, trained: Bool, *, is_shifted: bool) -> It
 
 
 def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
-    """How runs of trained tokens end: in a stop token, white space behind it left aside, or before one, or openly."""
+    """How runs of trained tokens end: in a stop token, white space after it left aside, or before one, or openly."""
     begins_sequence = np.append(parts.starts | parts.openings, True)
     edges = np.concatenate([[False], trained, [False]])
     begins = np.flatnonzero(trained & (~edges[:-2] | begins_sequence[:-1]))
@@ -202,7 +194,7 @@ def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
     is_stop = np.append(parts.is_stop & ~parts.padding, False)
     is_open = ~parts.is_stop[closing]
     if parts.headers:
-        # A prompt that is trained ends in no stop token by right. (White space right behind a header may be the
+        # A prompt that is trained ends in no stop token by right. (White space right after a header may be the
         # beginning of an answer that was cut there.)
         kinds = parts.kinds[closing]
         is_open &= (kinds == ANSWER) | ((kinds == HEADER) & ~solid[closing])
@@ -227,9 +219,7 @@ def _beginnings(ids: Int64, parts: RowParts, facts: TokenizerFacts) -> Iterator[
 
 
 def _boundaries(parts: RowParts, trained: Bool) -> Iterator[Hit]:
-    """Several sequences in a row: whether anything says so, and says the same, and whether a target crosses."""
-    if parts.disagree:
-        yield Hit("borders_disagree", 1, None)
+    """Several sequences in a row: whether anything says so, and whether a target crosses."""
     unmarked = np.flatnonzero(parts.openings & ~parts.starts).tolist()
     yield from _ranges("borders_missing", [(max(place - 4, 0), place + 1) for place in unmarked])
     crossing = np.flatnonzero((parts.starts | parts.openings) & trained & ~parts.padding).tolist()

@@ -9,10 +9,7 @@ from packer.batches import Bool, Int64
 from packer.layout import MASKED
 
 MASKS = ("completion_mask", "assistant_masks", "loss_mask")
-LABELLING = ("labels", *MASKS)
-"""Columns that say what is trained."""
-
-TOKEN_COLUMNS = (*LABELLING, "position_ids", "attention_mask")
+TOKEN_COLUMNS = ("labels", *MASKS, "position_ids", "attention_mask")
 """Columns with a value for each token that are understood."""
 
 
@@ -49,8 +46,8 @@ class TokenRow:
         return trained
 
 
-PROMPT, HEADER, ANSWER, BEHIND, LEFT = 0, 1, 2, 3, 4
-"""The kinds of tokens: prompt; header of an answer; answer, its stop token included; white space behind it;
+PROMPT, HEADER, ANSWER, AFTER, LEFT = 0, 1, 2, 3, 4
+"""The kinds of tokens: prompt; header of an answer; answer, its stop token included; white space after it;
 and the rest of a message that began in another row, which may be prompt or answer."""
 
 Range = tuple[int, int]
@@ -65,7 +62,7 @@ class RowParts:
     """Where each header begins, and where its control tokens end."""
 
     answers: list[Range]
-    """Start and end of the answer behind each header."""
+    """Start and end of the answer after each header."""
 
     left: Range
     """The rest of a message that began in another row; empty where the row begins with a message."""
@@ -78,9 +75,7 @@ class RowParts:
     """First token that is no padding; n where there is none."""
 
     starts: Bool  # [n] where sequences begin by what the columns say, the first token among them
-    openings: Bool  # [n] where the ids show that a conversation begins, behind the beginning of the row
-    disagree: bool
-    """Whether the columns contradict each other on where sequences begin."""
+    openings: Bool  # [n] where the ids show that a conversation begins, not at the beginning of the row
 
 
 def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
@@ -88,7 +83,6 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     ids = row.input_ids
     padding = _padding(row, facts)
     content = len(ids) if padding.all() else int(padding.argmin())
-    starts, disagree = _starts(row, padding, facts)
     is_stop, is_space = facts.stops.mask(ids), facts.spaces.mask(ids)
     solid, stops = next_true(~is_space), next_true(is_stop)
     headers, answers, kinds = _answers(ids, facts, solid, stops)
@@ -98,7 +92,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     left = (content, content) if is_whole else _left(begins, content, solid, stops)
     kinds[slice(*left)] = LEFT
     openings = np.zeros(len(ids), np.bool_)
-    if facts.bos_opens:  # one right behind another is doubled, and opens nothing
+    if facts.bos_opens:  # one right after another is doubled, and opens nothing
         openings[content + 1 :] = (ids[content + 1 :] == facts.bos_id) & (ids[content:-1] != facts.bos_id)
     return RowParts(
         kinds=kinds,
@@ -110,9 +104,8 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
         is_space=is_space,
         padding=padding,
         content=content,
-        starts=starts,
+        starts=_starts(row),
         openings=openings,
-        disagree=disagree,
     )
 
 
@@ -127,9 +120,9 @@ def next_true(mask: Bool) -> Int64:
 
 
 def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> tuple[list[Range], list[Range], Int64]:
-    """The headers, the answer behind each, and what each token is; `solid` and `stops` as :func:`next_true`.
+    """The headers, the answer after each, and what each token is; `solid` and `stops` as :func:`next_true`.
 
-    An answer begins with the first token behind the header that is not white space, as white space of the two may
+    An answer begins with the first token after the header that is not white space, as white space of the two may
     have merged; it ends with the first stop token, or where the next header or the end of the row comes before one.
     """
     kinds = np.zeros(len(ids), np.int64)
@@ -138,13 +131,13 @@ def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> t
     if not headers:
         return [], [], kinds
     answers = []
-    for (begin, behind), limit in zip(headers, [*begins[1:], len(ids)], strict=True):
-        first = min(int(solid[behind]), limit)
+    for (begin, header_end), limit in zip(headers, [*begins[1:], len(ids)], strict=True):
+        first = min(int(solid[header_end]), limit)
         stop = int(stops[first])
         end = min(stop + 1, limit)
         kinds[begin:first], kinds[first:end] = HEADER, ANSWER
         if stop < limit:
-            kinds[end : int(solid[end])] = BEHIND
+            kinds[end : int(solid[end])] = AFTER
         answers.append((first, end))
     return headers, answers, kinds
 
@@ -154,14 +147,14 @@ def _matches(ids: Int64, sequence: Int64) -> list[int]:
     if not len(sequence) or len(ids) < len(sequence):
         return []
     places = np.flatnonzero(ids[: len(ids) - len(sequence) + 1] == sequence[0])
-    for behind, token in enumerate(sequence[1:].tolist(), 1):
-        places = places[ids[places + behind] == token]
+    for offset, token in enumerate(sequence[1:].tolist(), 1):
+        places = places[ids[places + offset] == token]
     found: list[int] = places.tolist()
     return found
 
 
 def _left(begins: Bool, content: int, solid: Int64, stops: Int64) -> Range:
-    """Find the rest of a message at the start of a row: it ends behind a stop token and the white space after it, or
+    """Find the rest of a message at the start of a row: it ends after a stop token and the white space after it, or
     where the next message begins.
     """
     closed = int(solid[min(int(stops[content]) + 1, len(begins))])
@@ -186,45 +179,20 @@ def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:
     return padding
 
 
-def _starts(row: TokenRow, padding: Bool, facts: TokenizerFacts) -> tuple[Bool, bool]:
-    """Where sequences begin by seq_lengths, position_ids or numbers in attention_mask, and whether these disagree."""
-    first = np.zeros(len(row.input_ids), np.bool_)
-    first[:1] = True
-    mask, positions = row.columns.get("attention_mask"), row.columns.get("position_ids")
-    seen = np.ones(len(first), np.bool_) if mask is None else mask != 0  # positions of padding say nothing
-    stated: list[Bool] = []
-    disagree = False
-    if row.seq_lengths is not None:
-        lengths = row.seq_lengths
-        total = int(lengths.sum()) if ((lengths > 0) & (lengths <= len(first))).all() else -1  # a sum might wrap round
-        if 0 <= total <= len(first) and _is_padding(row, slice(total, None), padding, facts):
-            found = first.copy()
-            found[np.cumsum(lengths)[:-1]] = True
-            seen[total:] = False
-            stated.append(found)
-        else:
-            stated.append(first)
-            disagree = True
-    if positions is not None:
-        steps = first | (np.diff(positions, prepend=-1) != 1)
-        disagree |= bool(((positions != 0) & steps & seen).any())
-        stated.append(first | ((positions == 0) & seen))
-    if mask is not None and (mask > 1).any():
-        stated.append(first | (np.diff(mask, prepend=-1) != 0))
-    disagree |= any(bool(((other != stated[0]) & seen).any()) for other in stated[1:])
-    return (stated[0] if stated else first), disagree
+def _starts(row: TokenRow) -> Bool:
+    """Where sequences begin: by seq_lengths, else by position_ids, else by numbers in attention_mask.  # bool[n]
 
-
-def _is_padding(row: TokenRow, rest: slice, padding: Bool, facts: TokenizerFacts) -> bool:
-    """Whether the end of a row that no length counts is padding.
-
-    It is where all of it is known to be; or where it is not trained, repeats one id, and that is the pad id, a stop id,
-    or of a tokenizer that nobody named.
+    Lengths that do not fit the row say nothing.
     """
-    ids = row.input_ids[rest]
-    if padding[rest].all():
-        return True
-    if {*row.columns}.intersection(LABELLING) and row.trained[rest].any():
-        return False
-    is_pad = facts.model is None or int(ids[0]) in {facts.model.pad_id, *facts.model.stop_ids}
-    return is_pad and bool((ids == ids[0]).all())
+    starts = np.zeros(len(row.input_ids), np.bool_)
+    starts[:1] = True
+    lengths, mask, positions = row.seq_lengths, row.columns.get("attention_mask"), row.columns.get("position_ids")
+    if lengths is not None:
+        # The sum of lengths of any size might wrap round.
+        if ((lengths > 0) & (lengths <= len(starts))).all() and lengths.sum() <= len(starts):
+            starts[np.cumsum(lengths)[:-1]] = True
+    elif positions is not None:
+        starts |= (positions == 0) & (mask is None or mask != 0)  # positions of padding say nothing
+    elif mask is not None and (mask > 1).any():
+        starts |= np.diff(mask, prepend=-1) != 0
+    return starts

@@ -1,7 +1,7 @@
 """Datasets with a column ``input_ids`` in Arrow and Parquet files: those of ``save_to_disk``, and single files."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -61,12 +61,10 @@ class ForeignPart:
                 hint="an audit looks at rows that are tokenized already",
             )
         self._groups: list[_Group] = [group for of_file in groups for group in of_file]
-        self._firsts = offsets_of([group.num_rows for group in self._groups])
-        self._read_group = lru_cache(1)(lambda number: self._groups[number].read())
 
     def __len__(self) -> int:
         """Rows."""
-        return int(self._firsts[-1])
+        return sum(group.num_rows for group in self._groups)
 
     def read(self, numbers: Sequence[int]) -> Iterator[TokenRow]:
         """Some rows, ascending.
@@ -75,30 +73,27 @@ class ForeignPart:
             InputError: they cannot be read as lists of numbers.
 
         """
-        wanted = np.array(numbers, np.int64)
-        group_of = np.searchsorted(self._firsts, wanted, side="right") - 1
-        for group in np.unique(group_of).tolist():
-            own = wanted[group_of == group]
-            for first in range(0, len(own), _BATCH_ROWS):
-                yield from self._batch(group, own[first : first + _BATCH_ROWS])
+        wanted, first = np.array(numbers, np.int64), 0
+        for group in self._groups:
+            own = wanted[slice(*np.searchsorted(wanted, (first, first + group.num_rows)).tolist())] - first
+            if len(own):
+                try:
+                    yield from self._rows(group.read(), own, first)
+                except (pa.ArrowException, KeyError, ValueError, TypeError, OSError) as error:
+                    message = f"{self._place}: its rows cannot be read as lists of numbers: {error}"
+                    raise out_of(error) or InputError(message) from error
+            first += group.num_rows
 
-    def _batch(self, group: int, numbers: Int64) -> Iterator[TokenRow]:
-        try:
-            first, last = (int(numbers[place] - self._firsts[group]) for place in (0, -1))
-            table = self._read_group(group)
-            if last - first + 1 == len(numbers):
-                table = table.slice(first, len(numbers))  # a view, several times faster
-            else:
-                table = table.take(pa.array(numbers - self._firsts[group]))
-            found = {name: _lists(table.column(name), weights=name in MASKS) for name in self._read_columns}
-        except (pa.ArrowException, KeyError, ValueError, TypeError, OSError) as error:
-            raise out_of(error) or InputError(
-                f"{self._place}: its rows cannot be read as lists of numbers: {error}"
-            ) from error
-        for place, number in enumerate(numbers.tolist()):
-            columns = {name: lists[place] for name, lists in found.items()}
-            ids, lengths = columns.pop("input_ids"), columns.pop("seq_lengths", None)
-            yield TokenRow(number=number, input_ids=ids, columns=columns, seq_lengths=lengths)
+    def _rows(self, table: pa.Table, numbers: Int64, first: int) -> Iterator[TokenRow]:
+        for start in range(0, len(numbers), _BATCH_ROWS):
+            own = numbers[start : start + _BATCH_ROWS]
+            is_slice = own[-1] - own[0] + 1 == len(own)  # a view, several times faster
+            batch = table.slice(own[0], len(own)) if is_slice else table.take(pa.array(own))
+            found = {name: _lists(batch.column(name), weights=name in MASKS) for name in self._read_columns}
+            for place, number in enumerate(own.tolist()):
+                columns = {name: lists[place] for name, lists in found.items()}
+                ids, lengths = columns.pop("input_ids"), columns.pop("seq_lengths", None)
+                yield TokenRow(number=first + number, input_ids=ids, columns=columns, seq_lengths=lengths)
 
 
 def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:

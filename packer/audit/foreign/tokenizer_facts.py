@@ -155,8 +155,8 @@ def ask_template(facts: TokenizerFacts, model: Model, source: str) -> TokenizerF
         return replace(facts, no_header=f"the template refuses a plain chat: {error}")
     before = [ids(_before(chat, _QUESTION)), ids(_before(chat, _NEXT_QUESTION)), ids(_system_prefix(template))]
     first, _, system = before
-    # Behind a question: of a block of reasoning only that it opens is part of the header.
-    endings = [ids(_REASONING.split(_behind(text, _QUESTION))[0]) for text in (prompt, chat, plain)]
+    # After a question: of a block of reasoning only that it opens is part of the header.
+    endings = [ids(_REASONING.split(_after(text, _QUESTION))[0]) for text in (prompt, chat, plain)]
     same = [group[0] for group in takewhile(lambda group: len({*group}) == 1, zip(*endings, strict=False))]
     control = {token.id for token in model.added_tokens} | set(model.stop_ids)
     header = _distinct(same, [each for each in before if each], control)
@@ -197,7 +197,7 @@ def _before(text: str, content: str) -> str:
     return text[: max(text.find(content), 0)]
 
 
-def _behind(text: str, content: str) -> str:
+def _after(text: str, content: str) -> str:
     return text[text.find(content) + len(content) :] if content in text else ""
 
 

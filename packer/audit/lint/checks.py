@@ -6,8 +6,9 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from packer.audit.findings import LEVELS, CodedFinding, Example
 from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
-from packer.audit.lint.lint_report import LEVELS, ORDER, Example, LintFinding, LintReport, LookedAt
+from packer.audit.lint.lint_report import ORDER, FirstRows, LintReport, finding
 from packer.audit.lint.probes import CHAT, PLAIN, SHAPES
 from packer.audit.lint.prompts import find_bos, find_clock, find_modes, find_openings, find_other_reading, find_own_text
 from packer.audit.lint.subject import Subject
@@ -53,7 +54,7 @@ def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
 def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     usable = find_usable(recipe)
     findings = [*usable.findings, *(() if usable.subject is None else _checks(usable.subject))]
-    files: list[LookedAt] = []
+    files: list[FirstRows] = []
     if recipe.sources and num_rows and usable.model is not None:
         read = _read_first_rows(recipe, usable.model, num_rows=num_rows)
         files = [found for _, found in read]
@@ -78,7 +79,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     )
 
 
-def _checks(subject: Subject) -> Iterator[LintFinding]:
+def _checks(subject: Subject) -> Iterator[CodedFinding]:
     shapes = {
         label: subject.ask(row) for label, row in {"a plain answer": PLAIN, "a plain chat": CHAT, **SHAPES}.items()
     }
@@ -96,7 +97,7 @@ def _checks(subject: Subject) -> Iterator[LintFinding]:
     yield from find_marks(subject)
 
 
-def _read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, LookedAt]]:
+def _read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, FirstRows]]:
     """Take the first rows of each input of the recipe through the stages, and count their results.
 
     Args:
@@ -112,7 +113,7 @@ def _read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tup
     files = []
     for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note):
         rows = list(islice(entry.rows(), num_rows + 1))
-        found = LookedAt(
+        found = FirstRows(
             path=entry.name, schema=entry.schema, num_rows=len(rows[:num_rows]), is_whole=len(rows) <= num_rows
         )
         for row in rows[:num_rows]:
@@ -123,7 +124,7 @@ def _read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tup
     return files
 
 
-def _find_in_rows(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
+def _find_in_rows(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe, model: Model) -> Iterator[CodedFinding]:
     """Findings on the first rows of all inputs."""
     files = [found for _, found in read]
     if any(each.rejected for each in files):
@@ -131,9 +132,9 @@ def _find_in_rows(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe, mo
     cost = _rewrite_cost(files)
     if cost > 1:
         asks = recipe.supervision.history_rewrite is None and cost > LIMIT
-        yield LintFinding(
-            code="rows_price",
-            message=f"rewritten history: the rows examined take {cost:.2f} times the tokens of their last documents"
+        yield finding(
+            "rows_price",
+            f"rewritten history: the rows examined take {cost:.2f} times the tokens of their last documents"
             + (f"; above {LIMIT:g} a build stops and asks" if asks else ""),
             examples=tuple(
                 Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
@@ -143,12 +144,12 @@ def _find_in_rows(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe, mo
         )
 
 
-def _wholly_rejected(files: Sequence[LookedAt]) -> list[LookedAt]:
+def _wholly_rejected(files: Sequence[FirstRows]) -> list[FirstRows]:
     """Inputs none of whose first rows is kept."""
     return [each for each in files if each.rejected and not each.num_kept]
 
 
-def _verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool) -> str:
+def _verdict(files: Sequence[FirstRows], recipe: Recipe, *, ok: bool, begins: bool) -> str:
     """Predict the result of a build of the recipe.
 
     Args:
@@ -170,7 +171,7 @@ def _verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: boo
     return f"a build keeps {num_kept:,} of the {_rows(num_rows)} examined"
 
 
-def _count(found: LookedAt, stages: Stages, batch: RowBatch) -> None:
+def _count(found: FirstRows, stages: Stages, batch: RowBatch) -> None:
     done = stages.run(batch)
     documents = done.documents
     for rejection in done.rejections:
@@ -182,7 +183,7 @@ def _count(found: LookedAt, stages: Stages, batch: RowBatch) -> None:
     found.num_last_tokens += last_tokens(documents) if documents.num_documents else 0
 
 
-def _rejected(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe) -> LintFinding:
+def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe) -> CodedFinding:
     """How many rows are rejected, and the hint of a build for the most frequent code, which allows every loss seen.
 
     Where an input is rejected as a whole, the code is that input's.
@@ -198,9 +199,9 @@ def _rejected(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe) -> Lin
         message = f"all {_rows(num_rows)} examined are rejected"
     elif whole:
         message += f", among them all {_rows(found.num_rows)} of {found.path}"
-    return LintFinding(
-        code="rows_rejected",
-        message=message + (f": {code}" if whole else ""),
+    return finding(
+        "rows_rejected",
+        message + (f": {code}" if whole else ""),
         examples=tuple(
             Example(label=f"{count:,} {code}", text=each.first[code])
             for each in files
@@ -211,7 +212,7 @@ def _rejected(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe) -> Lin
     )
 
 
-def _rewrite_cost(files: Sequence[LookedAt]) -> float:
+def _rewrite_cost(files: Sequence[FirstRows]) -> float:
     """Tokens of all documents over those of each row's last."""
     last = sum(each.num_last_tokens for each in files)
     return sum(each.num_tokens for each in files) / last if last else 1.0

@@ -6,7 +6,8 @@ conversation once and learn what stands between the marks. packer learns what in
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from packer.audit.lint.lint_report import Example, Level, LintFinding
+from packer.audit.findings import CodedFinding, Example, Level
+from packer.audit.lint.lint_report import finding
 from packer.audit.lint.probes import (
     ANSWER,
     CHAT,
@@ -27,7 +28,7 @@ LAST = Override("supervision.history_rewrite", "last")
 AS_RENDERED = Override("supervision.history_rewrite", "as_rendered")
 
 
-def find_rewriting(subject: Subject) -> Iterator[LintFinding]:
+def find_rewriting(subject: Subject) -> Iterator[CodedFinding]:
     """The first answer of a plain chat, as it is learned and as the second turn shows it."""
     outcome = subject.ask(CHAT)
     if outcome.num_documents < 2:
@@ -37,9 +38,9 @@ def find_rewriting(subject: Subject) -> Iterator[LintFinding]:
     if stop is not None and subject.tried(CHAT, EXACT, stop).num_documents == 1:
         assert subject.turn_end is not None
         at = own.text.rfind(subject.turn_end)
-        yield LintFinding(
-            code="turn_end_is_no_stop",
-            message=f"'{subject.turn_end}' ends every turn in history but is no stop token, so answers are learned to "
+        yield finding(
+            "turn_end_is_no_stop",
+            f"'{subject.turn_end}' ends every turn in history but is no stop token, so answers are learned to "
             f"run on to '{stop_of(subject, own)}', and history is rewritten",
             examples=(_learned(own, (at, len(own.text)), "learned"), _later(own, later)),
             hint=f"{stop} learns to stop there and nothing is rewritten; generation has to stop at it too "
@@ -53,7 +54,7 @@ def find_rewriting(subject: Subject) -> Iterator[LintFinding]:
     yield _rewritten(subject, CHAT, "chat_rewritten", message, (_learned(own, mark), _later(own, later)))
 
 
-def find_forgotten_reasoning(subject: Subject) -> Iterator[LintFinding]:
+def find_forgotten_reasoning(subject: Subject) -> Iterator[CodedFinding]:
     """Reasoning of a first answer that is learned, and gone in the text of the second."""
     forgetting: dict[str, Row] = {}
     for label, row in (("a field", REASONED_CHAT), ("<think> tags", INLINE_CHAT)):
@@ -71,7 +72,7 @@ def find_forgotten_reasoning(subject: Subject) -> Iterator[LintFinding]:
     yield _rewritten(subject, row, "reasoning_forgotten", message, shown)
 
 
-def _rewritten(subject: Subject, row: Row, code: str, message: str, shown: tuple[Example, ...]) -> LintFinding:
+def _rewritten(subject: Subject, row: Row, code: str, message: str, shown: tuple[Example, ...]) -> CodedFinding:
     supervision = subject.recipe_given.supervision
     chosen = supervision.history_rewrite
     decided = None if chosen is None else f"supervision.history_rewrite={chosen}"
@@ -88,7 +89,7 @@ def _rewritten(subject: Subject, row: Row, code: str, message: str, shown: tuple
     else:
         message += f"; the recipe says what is learned ({decided})"
     level: Level = "note" if decided else "warning"
-    return LintFinding(code=code, message=message, examples=shown, hint="; or ".join(ways) or None, level=level)
+    return finding(code, message, examples=shown, hint="; or ".join(ways) or None, level=level)
 
 
 def _learned(turn: LearnedTurn, mark: tuple[int, int], note: str = "") -> Example:
@@ -107,7 +108,7 @@ def stop_of(subject: Subject, turn: LearnedTurn) -> str:
     return max((stop for stop in subject.model.stops if turn.text.endswith(stop)), key=len, default="")
 
 
-def find_terminators(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[LintFinding]:
+def find_terminators(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
     """The stop tokens turns end with, by the first shape that does, and those no rendering holds."""
     endings: dict[str, tuple[str, LearnedTurn]] = {}
     for shape, outcome in shapes.items():
@@ -122,9 +123,9 @@ def find_terminators(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterato
     message += "".join(f"; {endings[other][0]} with {_named(subject, other)}" for other in others)
     written = "\0".join(turn.text for outcome in shapes.values() for turn in outcome.turns)
     never = [stop for stop in subject.model.stops if stop not in written]
-    yield LintFinding(
-        code="terminator",
-        message=message + (f"; stop tokens never written: {', '.join(never)}" if never else ""),
+    yield finding(
+        "terminator",
+        message + (f"; stop tokens never written: {', '.join(never)}" if never else ""),
         examples=tuple(
             Example(label=label, text=turn.text, mark=(len(turn.text) - len(stop), len(turn.text)), note="learned")
             for stop, (label, turn) in endings.items()
@@ -143,7 +144,7 @@ _BY_MARKS = Override("supervision.source", "generation_tags")
 _GIVEN, _UNMARKED = "marked, but not to be generated", "to be generated, but not marked"
 
 
-def find_marks(subject: Subject) -> Iterator[LintFinding]:
+def find_marks(subject: Subject) -> Iterator[CodedFinding]:
     """Where marks and the rule differ."""
     if not subject.template.has_marks:
         return
@@ -151,15 +152,15 @@ def find_marks(subject: Subject) -> Iterator[LintFinding]:
     try:
         found = [*_of_answer(subject.plain, *_marked(subject, PLAIN)), *_of_chat(*_marked(subject, CHAT))]
     except RenderError as error:
-        yield LintFinding(code="marks_differ", message=f"the generation marks cannot be read: {error}")
+        yield finding("marks_differ", f"the generation marks cannot be read: {error}")
         return
     if not found:
         return
     can_help = not is_rule and subject.kept_by_marks(PLAIN)
     texts = [each.text[slice(*each.mark)] for each in found if each.mark is not None]
-    yield LintFinding(
-        code="marks_differ",
-        message="the generation marks mark other text than inference asks for; "
+    yield finding(
+        "marks_differ",
+        "the generation marks mark other text than inference asks for; "
         + ("the recipe goes by the marks" if is_rule else "packer does not go by them, trainers that do learn this"),
         examples=tuple(found),
         hint=f"{_BY_MARKS} learns by the marks instead" if can_help else None,

@@ -1,12 +1,10 @@
-"""The template report: the codes of findings with their levels, findings with examples, and the whole."""
+"""The template report: the codes of findings with their levels, and the whole."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import NamedTuple
 
-Level: TypeAlias = Literal["error", "warning", "note"]
-
-LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+from packer.audit.findings import CodedFinding, Example, Findings, Level
 
 
 class Code(NamedTuple):
@@ -70,48 +68,25 @@ CODES: dict[str, Code] = {
 ORDER = {code: number for number, code in enumerate(CODES)}
 
 
-_OF_ITS_CODE = cast("Level", "")
+def finding(
+    code: str,
+    message: str,
+    *,
+    examples: tuple[Example, ...] = (),
+    hint: str | None = None,
+    level: Level | None = None,
+) -> CodedFinding:
+    """A finding; its level is that of its code, if it is not a note because the recipe asks for what is found.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """A text that shows a finding, with a place in it."""
-
-    label: str
-    """What the text is: `prompt`, `turn 1, learned`, …"""
-
-    text: str
-    mark: tuple[int, int] | None = None
-    """Characters of `text` the finding is about; empty where it is about the place between two."""
-
-    note: str = ""
-    """A remark on the mark."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LintFinding:
-    """One thing a template does that whoever trains with it should know."""
-
-    code: str
-    """One of :data:`packer.audit.lint.CODES`."""
-
-    message: str
-    """One sentence without a full stop."""
-
-    examples: tuple[Example, ...] = ()
-    hint: str | None = None
-    """What to do; a `--set` it names was tried, and does what the hint says."""
-
-    level: Level = _OF_ITS_CODE
-    """The level of its code by default; a note where the recipe asks for what is found."""
-
-    def __post_init__(self) -> None:
-        if self.level == _OF_ITS_CODE:
-            object.__setattr__(self, "level", CODES[self.code].level)
+    A `--set` that its hint names was tried, and does what the hint says.
+    """
+    return CodedFinding(
+        code=code, message=message, examples=examples, hint=hint, level=CODES[code].level if level is None else level
+    )
 
 
 @dataclass(slots=True, kw_only=True)
-class LookedAt:
+class FirstRows:
     """The first rows of one input, and their results."""
 
     path: str
@@ -138,24 +113,14 @@ class LookedAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LintReport:
+class LintReport(Findings):
     """The result of :func:`packer.audit.lint`."""
 
     tokenizer: Path
     template: Path | None
     """The template's file; None for the tokenizer's own."""
 
-    findings: tuple[LintFinding, ...]
-    """Errors first, then warnings, then notes; within a level as the table of codes has them."""
-
-    rows: tuple[LookedAt, ...]
+    findings: tuple[CodedFinding, ...]
+    rows: tuple[FirstRows, ...]
     verdict: str
     """The result of a build of the recipe, in one line."""
-
-    def count(self, level: Level) -> int:
-        return sum(finding.level == level for finding in self.findings)
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is no error."""
-        return self.count("error") == 0

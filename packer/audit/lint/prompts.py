@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from packer.audit.lint.lint_report import Example, LintFinding
+from packer.audit.findings import CodedFinding, Example
+from packer.audit.lint.lint_report import finding
 from packer.audit.lint.probes import ANSWER, CHAT, INLINE, NEXT_QUESTION, PLAIN, QUESTION, REASONED, WITH_SYSTEM
 from packer.audit.lint.subject import LearnedTurn, Outcome, Subject, mode_name
 from packer.errors import InputError
@@ -22,7 +23,7 @@ from packer.tokenize import ReferenceEncoder
 _WORDS = re.compile(r"[^\W\d_]{2,}[\s,:;.'’-]+[^\W\d_]{2,}")
 
 
-def find_openings(subject: Subject) -> Iterator[LintFinding]:
+def find_openings(subject: Subject) -> Iterator[CodedFinding]:
     """Text of the template that stands before an answer and is learned with it."""
     turn = subject.plain
     at = turn.completion.find(ANSWER)
@@ -33,9 +34,9 @@ def find_openings(subject: Subject) -> Iterator[LintFinding]:
         label="turn", text=turn.text, mark=(turn.prompt_end, turn.prompt_end + at), note="learned before the answer"
     )
     if _ignores_prompt(subject):
-        yield LintFinding(
-            code="header_learned",
-            message="the template ignores add_generation_prompt: what it writes before an answer is learned, and the "
+        yield finding(
+            "header_learned",
+            "the template ignores add_generation_prompt: what it writes before an answer is learned, and the "
             "model has to write it itself",
             examples=(learned,),
             hint="a template that writes it into the prompt, for add_generation_prompt=True, teaches answers only",
@@ -44,9 +45,9 @@ def find_openings(subject: Subject) -> Iterator[LintFinding]:
     is_empty_block = any(
         block.end() == len(turn.prompt + opening) for block in EMPTY_BLOCK.finditer(turn.prompt + opening)
     )
-    yield LintFinding(
-        code="opening_learned",
-        message="an answer without reasoning is learned behind an empty reasoning block that the model has to write: "
+    yield finding(
+        "opening_learned",
+        "an answer without reasoning is learned behind an empty reasoning block that the model has to write: "
         "it learns to skip its reasoning"
         if is_empty_block
         else "every answer opens with text of the template, which the model learns to write",
@@ -64,7 +65,7 @@ def _ignores_prompt(subject: Subject) -> bool:
     return conversation.render(upto, {}) == conversation.render(upto, {}, prompt=True)
 
 
-def find_modes(subject: Subject) -> Iterator[LintFinding]:
+def find_modes(subject: Subject) -> Iterator[CodedFinding]:
     """The prompts a template knows, and which of them answers are learned under."""
     modes = subject.conversation(subject.ask(PLAIN)).modes
     if len(modes) < 2:
@@ -76,9 +77,9 @@ def find_modes(subject: Subject) -> Iterator[LintFinding]:
     names = {f"{label}s": mode_name(subject.mode(outcome, outcome.turns[-1])) for label, outcome in learned.items()}
     switches = " and ".join(dict.fromkeys(switch for mode in modes for switch in mode))
     which = ", ".join(f"{label} are learned under {name}" for label, name in names.items())
-    yield LintFinding(
-        code="prompt_modes",
-        message=f"the prompt depends on {switches}: {which}",
+    yield finding(
+        "prompt_modes",
+        f"the prompt depends on {switches}: {which}",
         examples=tuple(_prompt_example(label, outcome.turns[-1]) for label, outcome in learned.items()),
         hint="a row's chat_template_kwargs, or template.kwargs, can set it; answers are then learned under that prompt",
     )
@@ -88,7 +89,7 @@ def _prompt_example(label: str, turn: LearnedTurn) -> Example:
     return Example(label=label, text=turn.text, mark=(turn.prompt_end, len(turn.text)), note="learned")
 
 
-def find_own_text(subject: Subject) -> Iterator[LintFinding]:
+def find_own_text(subject: Subject) -> Iterator[CodedFinding]:
     """A system prompt, or other words, that the template opens a chat with."""
     head = _before(subject.plain.text, QUESTION)
     chat = subject.ask(CHAT).turns[-1].text
@@ -102,9 +103,9 @@ def find_own_text(subject: Subject) -> Iterator[LintFinding]:
     with_system = subject.ask(WITH_SYSTEM)
     row_head = _before(with_system.turns[-1].text, QUESTION) if with_system.rejection is None else ""
     stays = max(_WORDS.findall(own), key=len) in row_head
-    yield LintFinding(
-        code="default_system",
-        message="the template opens a chat with text of its own"
+    yield finding(
+        "default_system",
+        "the template opens a chat with text of its own"
         + (", beside a system message of the row too" if stays else ", unless the row has a system message"),
         examples=(
             Example(label="opening", text=subject.plain.text, mark=(0, len(head) - header), note="not the row's"),
@@ -122,7 +123,7 @@ def _common_suffix(a: str, b: str) -> int:
     return next((i for i in range(shorter) if a[-1 - i] != b[-1 - i]), shorter)
 
 
-def find_clock(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[LintFinding]:
+def find_clock(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
     """Text that depends on the day: the same conversation rendered on another one."""
     recipe, model = subject.recipe, subject.model
     day = dt.date.fromisoformat(recipe.template.date)
@@ -142,9 +143,9 @@ def find_clock(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[Lint
             while start and here[start - 1].isalnum():
                 start -= 1
             end = len(here) - _common_suffix(here[start:], there[start:])
-            yield LintFinding(
-                code="reads_clock",
-                message=f"the template writes today's date; every build sees {recipe.template.date}, so that it can be "
+            yield finding(
+                "reads_clock",
+                f"the template writes today's date; every build sees {recipe.template.date}, so that it can be "
                 "built again",
                 examples=(Example(label="rendered", text=here, mark=(start, end), note="depends on the day"),),
                 hint="template.date of the recipe is the key; a chat server writes the day of the request",
@@ -152,7 +153,7 @@ def find_clock(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[Lint
             return
 
 
-def find_bos(subject: Subject) -> Iterator[LintFinding]:
+def find_bos(subject: Subject) -> Iterator[CodedFinding]:
     """Whether a rendered chat opens with the BOS that the tokenizer itself opens texts with."""
     text = subject.ask(CHAT).turns[-1].text
     try:
@@ -166,9 +167,9 @@ def find_bos(subject: Subject) -> Iterator[LintFinding]:
         return
     name = subject.model.content(own)
     space = len(text) - len(text.lstrip()) if text.lstrip().startswith(name) else 0
-    yield LintFinding(
-        code="bos_missing",
-        message=f"the tokenizer opens texts with '{name}', and the template writes white space before it"
+    yield finding(
+        "bos_missing",
+        f"the tokenizer opens texts with '{name}', and the template writes white space before it"
         if space
         else f"the tokenizer opens texts with '{name}', and the template does not write it: chats are learned without "
         "a BOS, as apply_chat_template and chat servers give them",
@@ -177,7 +178,7 @@ def find_bos(subject: Subject) -> Iterator[LintFinding]:
     )
 
 
-def find_other_reading(subject: Subject) -> Iterator[LintFinding]:
+def find_other_reading(subject: Subject) -> Iterator[CodedFinding]:
     """Whether transformers 5, and the servers built on it, encode a chat otherwise than tokenizer.json says."""
     files = subject.model.files
     config = json.loads(files.get(CONFIG_FILE, b"{}"))
@@ -190,9 +191,9 @@ def find_other_reading(subject: Subject) -> Iterator[LintFinding]:
         return
     place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
     name = config["tokenizer_class"]
-    yield LintFinding(
-        code="tokenizer_read_otherwise",
-        message=f"transformers 5 does not read this tokenizer.json as it is: for tokenizer_class '{name}' it puts a "
+    yield finding(
+        "tokenizer_read_otherwise",
+        f"transformers 5 does not read this tokenizer.json as it is: for tokenizer_class '{name}' it puts a "
         f"pre-tokenizer of its own in its place. A chat then begins to differ at token {place}: id {mine[place]} here, "
         f"{theirs[place]} there; a model served so sees other ids than it was taught",
         examples=(Example(label="rendered", text=text),),

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from packer.audit.lint.lint_report import CODES, Example, LintFinding
+from packer.audit.findings import CodedFinding, Example
+from packer.audit.lint.lint_report import CODES, finding
 from packer.audit.lint.probes import (
     ANSWER,
     CHAT,
@@ -58,7 +59,7 @@ _VALUES: tuple[Any, ...] = ([], "", {}, False)
 class Usable:
     """Errors that end a report early, or the subject of its other checks."""
 
-    findings: tuple[LintFinding, ...] = ()
+    findings: tuple[CodedFinding, ...] = ()
     subject: Subject | None = None
     """None where a plain chat cannot be built."""
 
@@ -83,7 +84,7 @@ def find_usable(recipe: Recipe) -> Usable:
             name: compile_template(source, model, recipe) for name, source in sources.items() if source is not None
         }
     except TemplateError as error:
-        return Usable(findings=(LintFinding(code="bad_template", message=error.message, hint=error.hint),))
+        return Usable(findings=(finding("bad_template", error.message, hint=error.hint),))
     split = [] if recipe.supervision.markers == "text" else [*_split_markers([*templates.values()], model)]
     if split:  # what else there is to say of the template depends on its tokenizer
         return Usable(findings=tuple(split))
@@ -96,38 +97,38 @@ def find_usable(recipe: Recipe) -> Usable:
     failed = _failed(subject)
     if failed is None:
         return Usable(subject=subject, model=model)
-    finding = _failure_finding(subject, *failed)
+    failure = _failure_finding(subject, *failed)
     if by_marks and subject.kept_by_marks(PLAIN):
-        finding = replace(finding, level="note")
-    return Usable(findings=(finding,), model=model)
+        failure = replace(failure, level="note")
+    return Usable(findings=(failure,), model=model)
 
 
-def _no_template(model: Model, recipe: Recipe) -> LintFinding:
-    return LintFinding(
-        code="no_template",
-        message="this tokenizer has no chat template, so rows of messages cannot be built",
+def _no_template(model: Model, recipe: Recipe) -> CodedFinding:
+    return finding(
+        "no_template",
+        "this tokenizer has no chat template, so rows of messages cannot be built",
         hint=f"{templates_hint(model, recipe)}; rows of text, of prompt and completion, or of tokens need none",
     )
 
 
-def _no_marks(without: Sequence[str]) -> LintFinding:
-    return LintFinding(
-        code="no_marks",
-        message=f"supervision.source is generation_tags, and {' and '.join(without)} has no {{% generation %}} block",
+def _no_marks(without: Sequence[str]) -> CodedFinding:
+    return finding(
+        "no_marks",
+        f"supervision.source is generation_tags, and {' and '.join(without)} has no {{% generation %}} block",
         hint=f"{Override('supervision.source', 'chat_server')} needs no marks: what is learned is what inference asks "
         "for",
     )
 
 
-def _split_markers(templates: Sequence[ChatTemplate], model: Model) -> Iterator[LintFinding]:
+def _split_markers(templates: Sequence[ChatTemplate], model: Model) -> Iterator[CodedFinding]:
     split: dict[str, int] = {}
     for template in templates:
         split |= split_markers(template, model)
     if split:
         what = "a marker that is not" if len(split) == 1 else f"{len(split)} markers that are not"
-        yield LintFinding(
-            code="split_marker",
-            message=f"this template belongs to another tokenizer: it writes {what} one token of this one",
+        yield finding(
+            "split_marker",
+            f"this template belongs to another tokenizer: it writes {what} one token of this one",
             examples=tuple(Example(label=f"{number} tokens", text=marker) for marker, number in split.items()),
             hint=f"use the tokenizer this template was made for, or --template plain, which needs no such tokens; "
             f"{Override('supervision.markers', 'text')} {LETTERS}",
@@ -165,7 +166,7 @@ def _suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
             yield Override.variable(undefined[1], value)
 
 
-def _failure_finding(subject: Subject, row: Row, rejection: Rejection) -> LintFinding:
+def _failure_finding(subject: Subject, row: Row, rejection: Rejection) -> CodedFinding:
     override = _key_that_helps(subject, rejection)
     if rejection.code == "prompt_diverges":
         return _diverging(subject, row, override)
@@ -183,10 +184,10 @@ def _failure_finding(subject: Subject, row: Row, rejection: Rejection) -> LintFi
         hint = "these are the template's own words; use another template, or correct this one"
     is_raised = rejection.code == "template_error"
     message = f"the template raises on {chat}" if is_raised else f"{chat} is rejected as {rejection.code}"
-    return LintFinding(code="plain_chat_refused", message=f"{message}: {rejection.reason}", hint=hint)
+    return finding("plain_chat_refused", f"{message}: {rejection.reason}", hint=hint)
 
 
-def _diverging(subject: Subject, row: Row, override: Override | None) -> LintFinding:
+def _diverging(subject: Subject, row: Row, override: Override | None) -> CodedFinding:
     field, tags = (subject.ask(row).rejection is None for row in (REASONED, INLINE))
     where = "" if field and tags else " in a field" if field else " in <think> tags"
     hint = "use another template, or correct this one"
@@ -194,9 +195,9 @@ def _diverging(subject: Subject, row: Row, override: Override | None) -> LintFin
         hint = f"{override} takes what both have in common as the prompt; the rest of the turn is learned"
     elif override is not None:
         hint = f"{override} learns what follows the prompt; reasoning that it opens is closed at once"
-    return LintFinding(
-        code="prompt_diverges",
-        message="the template begins a plain answer in another way than it prompts for one"
+    return finding(
+        "prompt_diverges",
+        "the template begins a plain answer in another way than it prompts for one"
         + (f"; answers with reasoning{where} can be learned" if field or tags else ""),
         examples=_divergence(subject.conversation(subject.ask(row))),
         hint=hint,
@@ -218,7 +219,7 @@ def _divergence(conversation: Conversation) -> tuple[Example, ...]:
     raise AssertionError("a row that was rejected as prompt_diverges has an answer that diverges")
 
 
-def _unterminated(subject: Subject, row: Row, override: Override | None) -> LintFinding:
+def _unterminated(subject: Subject, row: Row, override: Override | None) -> CodedFinding:
     conversation = subject.conversation(subject.ask(row))
     text = conversation.render(conversation.messages, {})
     stops = subject.model.stops
@@ -231,15 +232,15 @@ def _unterminated(subject: Subject, row: Row, override: Override | None) -> Lint
         )
     elif override is not None:
         hint = f"{override} closes every answer with the EOS; or {hint}"
-    return LintFinding(
-        code="no_terminator",
-        message=f"the template writes no stop token of this tokenizer after an answer ({known})",
+    return finding(
+        "no_terminator",
+        f"the template writes no stop token of this tokenizer after an answer ({known})",
         examples=(Example(label="rendered", text=text, mark=(len(text), len(text)), note="no stop token"),),
         hint=hint,
     )
 
 
-def find_losses(subject: Subject) -> Iterator[LintFinding]:
+def find_losses(subject: Subject) -> Iterator[CodedFinding]:
     """Report parts that are not rendered, by kind; each kind is looked for while the ones before it are allowed."""
     found: dict[str, list[str]] = {}
     for label, row in SHAPES.items():
@@ -250,9 +251,9 @@ def find_losses(subject: Subject) -> Iterator[LintFinding]:
             continue
         allowed = kind in subject.allowed
         code = f"dropped_{kind}"
-        yield LintFinding(
-            code=code,
-            message=f"{CODES[code].meaning} ({listed(labels)}); "
+        yield finding(
+            code,
+            f"{CODES[code].meaning} ({listed(labels)}); "
             + ("the recipe allows it: rows are learned without" if allowed else "such rows are rejected"),
             examples=tuple(_example(subject, kind, subject.ask(SHAPES[labels[0]]))),
             hint=None if allowed else _hint(subject, kind, labels),
@@ -285,7 +286,7 @@ def _hint(subject: Subject, kind: str, labels: Sequence[str]) -> str:
     return "; or ".join(ways)
 
 
-def find_rejected_shapes(shapes: Mapping[str, Outcome]) -> Iterator[LintFinding]:
+def find_rejected_shapes(shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
     """Shapes that cannot be built; common ones that lose something have a finding of their own."""
     rejected: dict[tuple[str, str], list[str]] = {}
     for label, outcome in shapes.items():
@@ -297,9 +298,9 @@ def find_rejected_shapes(shapes: Mapping[str, Outcome]) -> Iterator[LintFinding]
     if labels:
         codes = list(dict.fromkeys(code for code, _ in rejected))
         count = "a shape" if len(labels) == 1 else f"{len(labels)} shapes"
-        yield LintFinding(
-            code="shapes_rejected",
-            message=f"{count} of conversation cannot be built: such rows are rejected as {listed(codes)}",
+        yield finding(
+            "shapes_rejected",
+            f"{count} of conversation cannot be built: such rows are rejected as {listed(codes)}",
             examples=tuple(
                 Example(label=listed(group), text=f"{code}: {reason}") for (code, reason), group in rejected.items()
             ),

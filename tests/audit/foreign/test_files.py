@@ -203,11 +203,10 @@ def test_a_text_that_is_not_utf_8_in_a_column_that_is_not_read_is_no_matter(tmp_
     "lengths",
     [[2**63 - 1, 2**63 - 1, 5], [-(2**63), -(2**63), 3], [4, -1], [-1, 4], [2**63 - 1], [3, 2**63 - 1], [0, 3], [4]],
 )
-def test_lengths_whose_sum_only_wraps_round_to_that_of_their_row_disagree_with_it(tmp_path, lengths):
+def test_lengths_that_do_not_fit_their_row_say_nothing_whatever_their_sum_wraps_round_to(tmp_path, lengths):
     rows = [[5, 6, 7], [8], [9, 9]]
     table = pa.table({"input_ids": rows, "seq_lengths": pa.array([lengths, [1], [1, 1]], pa.list_(pa.int64()))})
     report = audit_foreign(write_table(table, tmp_path / "rows.arrow"), sample=None)
-    assert [f.num_rows for f in report.findings if f.code == "borders_disagree"] == [1]
     assert report.num_sequences == 4
 
 

@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from prepared import Clock
+from prepared import Report
 
 # Nothing is sent, and nothing is asked for.
 os.environ |= {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
@@ -35,13 +35,16 @@ def chat_rows(rows: Path, folder: Path) -> Path:
 
 def main() -> None:
     rows, tokenizer, block_len, processes, folder = Path(sys.argv[1]), *sys.argv[2:5], Path(sys.argv[5])
+    report = Report()
+    with report.not_counted():
+        rows = chat_rows(rows, folder)
     model = folder / "model"
     shutil.copytree(tokenizer, model)
     # It reads the model's config before the rows.
     (model / "config.json").write_text(json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}))
     settings = {
         "base_model": str(model),
-        "datasets": [{"path": str(chat_rows(rows, folder)), "type": "chat_template"}],
+        "datasets": [{"path": str(rows), "type": "chat_template"}],
         "sequence_len": int(block_len),
         "sample_packing": True,
         "attn_implementation": "sdpa",
@@ -56,15 +59,12 @@ def main() -> None:
     config = folder / "config.yaml"
     config.write_text(json.dumps(settings), "utf-8")  # JSON is YAML
     sys.argv[1:] = ["--no_download"]  # it reads the command line too; weights are nothing to rows
-    clock = Clock()
     do_cli(str(config))
-    seconds = clock.seconds()
-    (saved,) = (path.parent for path in (folder / "prepared").glob("*/state.json"))
-    rows_saved = load_from_disk(str(saved)).with_format("numpy", columns=["input_ids"])
-    tokens = sum(sum(map(len, batch["input_ids"])) for batch in rows_saved.iter(1000))
-    clock.tell(
-        tokens=tokens, folder=saved, libraries=("axolotl", "datasets", "transformers", "tokenizers"), seconds=seconds
-    )
+    with report.not_counted():
+        (saved,) = (path.parent for path in (folder / "prepared").glob("*/state.json"))
+        rows_saved = load_from_disk(str(saved)).with_format("numpy", columns=["input_ids"])
+        tokens = sum(sum(map(len, batch["input_ids"])) for batch in rows_saved.iter(1000))
+    report.print(tokens=tokens, folder=saved, libraries=("axolotl", "datasets", "transformers", "tokenizers"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 import types
 from pathlib import Path
 
-from prepared import Clock
+from prepared import Report
 
 # It imports torchaudio, and uses it to load sound alone: rows of text never get there.
 sys.modules["torchaudio"] = types.ModuleType("torchaudio")
@@ -35,6 +35,7 @@ CHAT = {
 
 def main() -> None:
     rows, tokenizer, block_len, processes, folder = Path(sys.argv[1]), *sys.argv[2:5], Path(sys.argv[5])
+    report = Report()
     with rows.open(encoding="utf-8") as file:
         form = CHAT if "messages" in json.loads(next(file)) else {"formatting": "alpaca"}
     info = {"rows": {"file_name": str(rows.absolute()), **form}}
@@ -55,20 +56,18 @@ def main() -> None:
         "output_dir": str(folder / "out"),
         "report_to": "none",
     }
-    clock = Clock()
     model_args, data_args, training_args, _, _ = get_train_args(settings)
     loaded = load_tokenizer(model_args)
     template = get_template_and_fix_tokenizer(loaded["tokenizer"], data_args)
     module = get_dataset(template, model_args, data_args, training_args, stage="sft", **loaded)
-    seconds = clock.seconds()
-    # The mask numbers documents from 1; padding has 0.
-    masks = module["train_dataset"].with_format("numpy", columns=["attention_mask"])
-    tokens = sum(int((batch["attention_mask"] > 0).sum()) for batch in masks.iter(1000))
-    clock.tell(
+    with report.not_counted():
+        # The mask numbers documents from 1; padding has 0.
+        masks = module["train_dataset"].with_format("numpy", columns=["attention_mask"])
+        tokens = sum(int((batch["attention_mask"] > 0).sum()) for batch in masks.iter(1000))
+    report.print(
         tokens=tokens,
         folder=folder / "tokenized",
         libraries=("llamafactory", "datasets", "transformers", "tokenizers"),
-        seconds=seconds,
     )
 
 

@@ -1,0 +1,75 @@
+"""The inputs of a cache, found where its manifest says and cut again as its build cut them, to be read row by row."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast, get_args
+
+from packer.batches import RowBatch, Sample
+from packer.errors import InputError
+from packer.pipeline.input_resolution import input_place
+from packer.source import SCHEMAS, Partition, partition_file, read_rows
+from packer.source.partition import Format
+from packer.store.manifest import Input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputPart:
+    """A partition of an input, and how its rows are read."""
+
+    partition: Partition
+    entry: Input
+    source: int
+    """Number of the input in the manifest."""
+
+    def rows(self, max_row_bytes: int, fields: Sequence[str] = ()) -> Iterator[RowBatch]:
+        """Its rows, read as the build read them, with the fields that are asked about.
+
+        Raises:
+            InputError: the input changed after it was cut.
+
+        """
+        return read_rows(
+            self.partition,
+            schema=self.entry.schema,
+            columns=self.entry.columns,
+            roles=self.entry.roles,
+            max_row_bytes=max_row_bytes,
+            fields=fields,
+        )
+
+
+def cut_input(entry: Input, source: int, partition_bytes: int) -> tuple[InputPart, ...]:
+    """Cut an input into the partitions of its build, in one pass over its bytes.
+
+    Raises:
+        InputError: it cannot be read, or is not the file that was built from.
+        UsageError: it was standard input, and nothing is piped in.
+
+    """
+    if entry.format not in get_args(Format) or entry.schema not in SCHEMAS:
+        raise InputError(f"{entry.path}: schema '{entry.schema}' in format '{entry.format}' is not known")
+    cut = partition_file(
+        input_place(entry.path),
+        format=cast("Format", entry.format),
+        partition_bytes=partition_bytes,
+        limit=entry.num_rows,  # whatever left rows out, those that were taken are the first
+    )
+    if cut.sha256 != entry.sha256:
+        raise InputError(f"{entry.path}: it is not the file that was built from")
+    return tuple(InputPart(partition=each, entry=entry, source=source) for each in cut.partitions)
+
+
+def read_samples(
+    parts: Iterable[InputPart], rows: Collection[tuple[int, int]], max_row_bytes: int
+) -> Iterator[tuple[tuple[int, int], Sample]]:
+    """Some rows, each an input and a row of it, with their samples; those that could not be read are not there.
+
+    Raises:
+        InputError: an input changed after it was cut.
+
+    """
+    for part in parts:
+        first, num_rows = part.partition.first_row, part.partition.num_rows
+        own = {row - first for source, row in rows if source == part.source and first <= row < first + num_rows}
+        for batch in part.rows(max_row_bytes) if own else ():
+            yield from (((part.source, first + each.row), each) for each in batch.samples if each.row in own)
