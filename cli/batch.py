@@ -15,7 +15,7 @@ from packer_cli.output import MARKS, can_draw, plural, print_table, signs, stdou
 from packer_cli.page import ViewPage, trained_messages, view_fields
 
 if TYPE_CHECKING:
-    from packer.audit import DocumentView
+    from packer.audit.view import DocumentView
     from packer.load.batch_view import BatchView, Part
     from packer.store.cache import Cache
 

@@ -8,16 +8,8 @@ import click
 from packer_cli.batch import batch_options, show_batch
 from packer_cli.findings_page import FindingsPage
 from packer_cli.foreign import cache_alone, foreign_options, inspect_foreign, refuse_with_foreign
-<<<<<<< HEAD
 from packer_cli.options import HELP_OPTIONS, file_and_row, head_option, output_options, pager_option
-from packer_cli.output import print_json
-||||||| 6e94641
-from packer_cli.options import HELP_OPTIONS, file_and_row, output_options
-from packer_cli.output import print_json
-=======
-from packer_cli.options import HELP_OPTIONS, file_and_row, output_options
 from packer_cli.output import fields_of, print_json
->>>>>>> main
 from packer_cli.page import ViewPage, view_fields
 
 if TYPE_CHECKING:

@@ -6,35 +6,8 @@ from packer.audit.lint import lint
 from packer.audit.preview import preview
 from packer.audit.stats import rows_of_split, stats
 from packer.audit.verify import verify
-<<<<<<< HEAD
-from packer.audit.verify_report import Checked, Finding, VerifyReport
-from packer.audit.view import (
-    BlockView,
-    DocumentView,
-    RowView,
-    Run,
-    view_block,
-    view_document,
-    view_pieces,
-    view_row,
-)
-from packer.audit.why import WhyView, why
-||||||| 6e94641
-from packer.audit.verify_report import Checked, Finding, VerifyReport
-from packer.audit.view import (
-    BlockView,
-    DocumentView,
-    RowView,
-    Run,
-    view_block,
-    view_document,
-    view_row,
-)
-from packer.audit.why import WhyView, why
-=======
-from packer.audit.view import view_block, view_document, view_row
+from packer.audit.view import view_block, view_document, view_pieces, view_row
 from packer.audit.why import why
->>>>>>> main
 
 __all__ = [
     "check",
