@@ -8,7 +8,7 @@ import click
 
 from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage
-from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options
+from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options, pager_option
 from packer_cli.output import MARKS, can_draw, plural
 from packer_cli.progress import listener
 
@@ -37,6 +37,7 @@ _QUESTIONS = {
     help="A benchmark whose questions must not be in the rows; COLUMN holds them [question, prompt, ...].",
 )
 @jobs_option
+@pager_option
 @output_options
 def command(
     *,

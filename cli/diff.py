@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.failures import end_check
-from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.options import HELP_OPTIONS, output_options, pager_option
 from packer_cli.output import cells, drawable, fields_of, number, plural, print_table, signs, stdout, wrap
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Rows whose documents differ to show, token by token [3].",
 )
+@pager_option
 @output_options
 def command(*, old: Path, new: Path, documents: int, verbose: bool, quiet: bool, as_json: bool) -> None:
     """Say why two caches differ: rules, inputs, template, tokenizer, documents, tokens, blocks.

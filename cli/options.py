@@ -71,9 +71,9 @@ def pager_option(function: Function) -> Function:
         with nullcontext() if no_pager or values["as_json"] else paged():
             function(**values)
 
-    decorated: Any = click.option("--no-pager", is_flag=True, help="On a terminal too, print all at once.")(
-        through_pager
-    )
+    decorated: Any = click.option(
+        "--no-pager", is_flag=True, help="On a terminal, print at once what is longer than it."
+    )(through_pager)
     taken: Function = decorated
     return taken
 

@@ -200,14 +200,13 @@ class PackPlan:
     length: Int32  # [M] tokens
     slots: Int32  # [M] that the piece takes, at least its length; those left over follow it and hold no token
     block_offsets: Int64  # [B + 1] pieces of each block
-    block_of: Int64  # [N] block of each document (of its first piece); -1 where a document is in no block
 
     @property
     def num_blocks(self) -> int:
         return len(self.block_offsets) - 1
 
     def between(self, first: int, last: int) -> "PackPlan":
-        """Blocks ``[first, last)``, as a plan of their own whose ``block_of`` is empty."""
+        """Blocks ``[first, last)``, as a plan of their own."""
         offsets = self.block_offsets[first : last + 1]
         pieces = slice(int(offsets[0]), int(offsets[-1]))
         return PackPlan(
@@ -216,7 +215,6 @@ class PackPlan:
             length=self.length[pieces],
             slots=self.slots[pieces],
             block_offsets=offsets - offsets[0],
-            block_of=np.zeros(0, np.int64),
         )
 
 

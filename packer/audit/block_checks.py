@@ -145,13 +145,10 @@ class _Comparison:
             length=length.astype(np.int32),
             slots=slots.astype(np.int32),
             block_offsets=offsets_of(counts),
-            block_of=np.zeros(0, np.int64),
         )
         form = self._form
         made = gather(
             plan,
-            0,
-            last - first,
             self._columns,
             block_len=form.block_len,
             pad_id=form.pad_id,

@@ -1,10 +1,4 @@
-"""Exports of a cache to the files of other trainers: documents or blocks, with their loss masks or not at all.
-
-formats         the formats there are
-writer          the rows that the writer of a format is given, and the files it writes, with their digests
-run             all of it: refusals, the folder that is replaced, export.json
-datasets_folder, megatron, mds, olmo    one format each
-"""
+"""Exports of a cache to the files of other trainers: documents or blocks, with their loss masks or not at all."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import BlockBatch, Int64
-from packer.export.writer import Files, FlatDocuments, Writer, is_weighted
-from packer.store.cache import Cache
+from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
 
 _COLUMNS = {
     "documents": ("input_ids", "attention_mask", "labels"),
@@ -30,12 +29,10 @@ _FILE = "data-00000-of-00001.arrow"
 class DatasetsWriter(Writer):
     """One split as a folder that ``datasets.load_from_disk`` loads; the folder around several is one, too."""
 
-    holds_weights = True
-
-    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
-        super().__init__(files, cache, split, **options)
-        self._folder = "" if self.is_alone else f"{split}/"
-        self._weighted = is_weighted(cache, split, self.unit)
+    def __init__(self, files: Files, rows: SplitRows) -> None:
+        super().__init__(files, rows)
+        self._folder = "" if rows.is_alone else f"{self.split}/"
+        self._weighted = rows.weighted
         names = _COLUMNS[self.unit] + (("loss_weights",) if self._weighted else ())
         fields = [(name, pa.list_(_TYPES.get(name, pa.int32()))) for name in names]
         features = {name: _feature(str(kind.value_type)) for name, kind in fields}
@@ -69,7 +66,7 @@ class DatasetsWriter(Writer):
 
     def finish(self) -> dict[str, Any]:
         self._stream.close()
-        identity = f"{self.cache.manifest.content_fingerprint} datasets {self.unit} {self.split}"
+        identity = f"{self.rows.cache.manifest.content_fingerprint} datasets {self.unit} {self.split}"
         state: dict[str, Any] = {
             "_data_files": [{"filename": _FILE}],
             "_fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:16],

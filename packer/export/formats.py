@@ -1,7 +1,8 @@
 """The formats a cache can be exported in: one entry each. The command line, the errors and the tests read this list."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from importlib import import_module
+from typing import Any, Literal, TypeAlias
 
 from packer.errors import UsageError
 
@@ -21,14 +22,26 @@ class Format:
     units: tuple[Unit, ...] = ("documents",)
     """Units it can hold, the default first."""
 
+    holds_weights: bool = False
+    """Whether fractional loss weights have a place; a cache that has some is refused otherwise."""
+
+    separates_mask: bool = False
+    """Whether the loss mask can be a file of its own."""
+
+    def load(self) -> Any:
+        """The class of its writers."""
+        module, _, name = self.writer.partition(".")
+        return getattr(import_module(f"packer.export.{module}"), name)
+
 
 FORMATS: dict[str, Format] = {
     "datasets": Format(
         writer="datasets_folder.DatasetsWriter",
         help="a folder for load_from_disk (TRL, axolotl, LLaMA-Factory)",
         units=("documents", "blocks"),
+        holds_weights=True,
     ),
-    "megatron": Format(writer="megatron.MegatronWriter", help=".bin and .idx of Megatron-LM"),
+    "megatron": Format(writer="megatron.MegatronWriter", help=".bin and .idx of Megatron-LM", separates_mask=True),
     "olmo": Format(
         writer="olmo.OlmoWriter", help="arrays of ids and masks for OLMo-core", units=("documents", "blocks")
     ),

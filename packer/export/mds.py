@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from packer.batches import Int32
-from packer.export.writer import Files, FlatDocuments, Writer
+from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
 from packer.layout import MASKED
-from packer.store.cache import Cache
 
 _MAX_BYTES = 1 << 26
 """A shard ends before the sample that would bring it over this, as MDSWriter has it."""
@@ -40,8 +39,8 @@ _CONFIG_BYTES = json.dumps(_CONFIG, sort_keys=True).encode()
 class MdsWriter(Writer):
     """One split as a folder that ``streaming.StreamingDataset`` reads."""
 
-    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
-        super().__init__(files, cache, split, **options)
+    def __init__(self, files: Files, rows: SplitRows) -> None:
+        super().__init__(files, rows)
         self._samples: list[bytes] = []
         self._num_bytes = 0
         self._shards: list[dict[str, Any]] = []

@@ -17,11 +17,8 @@ import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.export.formats import Unit
-from packer.export.writer import Files, FlatDocuments, Writer
+from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
 from packer.layout import offsets_of
-from packer.store.cache import Cache
-from packer.store.manifest import Shard
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _CODES: dict[type[np.generic], int] = {np.uint8: 1, np.int32: 4, np.uint16: 8}
@@ -32,24 +29,25 @@ _SMALL_VOCABULARY = 65_500
 class MegatronWriter(Writer):
     """One split as ``<split>_text_document``, and where it was asked for ``<split>_loss_mask_document``."""
 
-    separates_mask = True
-
-    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
-        super().__init__(files, cache, split, **options)
+    def __init__(self, files: Files, rows: SplitRows) -> None:
+        super().__init__(files, rows)
+        split = self.split
         small = self.model.vocab_size < _SMALL_VOCABULARY
         self._types: dict[str, type[np.generic]] = {"tokens": np.uint16 if small else np.int32}
         self._prefixes = {"tokens": f"{split}_text_document"}
-        if self.separate_mask:
+        if rows.separate_mask:
             self._types["loss_mask"] = np.uint8
             self._prefixes["loss_mask"] = f"{split}_loss_mask_document"
         self._bins = {name: files.open(f"{prefix}.bin") for name, prefix in self._prefixes.items()}
         self._lengths: list[Int64] = [np.zeros(0, np.int64)]
 
     @classmethod
-    def refuse(cls, cache: Cache, shards: Sequence[Shard], *, unit: Unit, separate_mask: bool) -> None:  # noqa: ARG003
-        tokens, trained = (sum(getattr(shard, name) for shard in shards) for name in ("num_tokens", "num_trained"))
-        masked = tokens - trained - sum(shard.num_rows for shard in shards)
-        if masked and not separate_mask:
+    def refuse(cls, rows: Sequence[SplitRows]) -> None:
+        documents = [each.cache.documents(each.split) for each in rows]
+        tokens = sum(each.num_tokens for each in documents)
+        trained = sum(int(each.num_trained().sum(dtype=np.int64)) for each in documents)
+        masked = tokens - trained - sum(map(len, documents))
+        if masked and not rows[0].separate_mask:
             raise UsageError(
                 f"Megatron's GPTDataset trains every token, and {masked:,} of {tokens:,} tokens here are masked "
                 "beside the first one of each document",
@@ -60,7 +58,7 @@ class MegatronWriter(Writer):
         for name, file in self._bins.items():
             values = batch.input_ids if name == "tokens" else batch.trained
             file.write_array(values.astype(self._types[name]))
-        self._lengths.append(batch.lengths)
+        self._lengths.append(batch.length)
 
     def finish(self) -> dict[str, Any]:
         lengths = np.concatenate(self._lengths)
@@ -78,7 +76,7 @@ class MegatronWriter(Writer):
 
     def notes(self) -> Iterator[str]:
         model = self.model
-        if self.separate_mask:
+        if self.rows.separate_mask:
             yield "Megatron's own GPTDataset does not read the mask, and trains every token"
         if model.pad_id in model.stop_ids:
             yield f"GPTDataset masks targets that are its pad id; here the pad id, {model.pad_id}, is a stop token"

@@ -16,11 +16,8 @@ import numpy as np
 
 from packer.batches import BlockBatch, Bool, Int32, Int64
 from packer.errors import UsageError
-from packer.export.formats import Unit
-from packer.export.writer import Files, FlatDocuments, Writer
+from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
 from packer.layout import MASKED
-from packer.store.cache import Cache
-from packer.store.manifest import Shard
 
 _TOKENS, _MASK = "token_ids_part_0000", "labels_mask_part_0000"
 _DTYPES: tuple[type[np.unsignedinteger[Any]], ...] = (np.uint8, np.uint16, np.uint32)
@@ -34,17 +31,17 @@ def token_dtype(vocab_size: int) -> type[np.unsignedinteger[Any]]:
 class OlmoWriter(Writer):
     """One split as ids, masks and, of documents, boundaries."""
 
-    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
-        super().__init__(files, cache, split, **options)
+    def __init__(self, files: Files, rows: SplitRows) -> None:
+        super().__init__(files, rows)
         self._dtype = token_dtype(self.model.vocab_size)
-        self._tokens = files.open(f"{split}/{_TOKENS}.npy")
-        self._mask = files.open(f"{split}/{_MASK}.npy")
+        self._tokens = files.open(f"{self.split}/{_TOKENS}.npy")
+        self._mask = files.open(f"{self.split}/{_MASK}.npy")
         self._ends: list[Int64] = [np.zeros(1, np.int64)]
         self._eos_ends_documents = True
 
     @classmethod
-    def refuse(cls, cache: Cache, shards: Sequence[Shard], *, unit: Unit, separate_mask: bool) -> None:  # noqa: ARG003
-        if unit == "blocks" and cache.manifest.recipe["pack"]["mode"] == "isolated":
+    def refuse(cls, rows: Sequence[SplitRows]) -> None:
+        if rows[0].unit == "blocks" and rows[0].cache.manifest.recipe["pack"]["mode"] == "isolated":
             raise UsageError(
                 "OLMo-core finds documents within a row by EOS, and cannot know the boundaries of isolated blocks",
                 hint="--documents: its NumpyPackedFSLDataset packs and separates them; or packer pack --mode eos",
@@ -69,7 +66,7 @@ class OlmoWriter(Writer):
             "dtype": np.dtype(self._dtype).name,
         }
         if self.unit == "blocks":
-            return details | {"sequence_length": self.cache.blocks(split).block_len}
+            return details | {"sequence_length": self.rows.cache.blocks(split).block_len}
         lines = "".join(f"{start},{end}\n" for start, end in pairwise(np.concatenate(self._ends).tolist()))
         self.files.write(f"{split}/{_TOKENS}.csv.gz", gzip.compress(lines.encode(), mtime=0))
         return details | {"eos_ends_documents": self._eos_ends_documents}

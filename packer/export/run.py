@@ -1,119 +1,21 @@
-"""An export from its refusals to export.json: a folder that is there with all of its files, or not at all.
+"""An export from its refusals to export.json."""
 
-It is written into a working folder beside its place, which takes the place when all is done. That folder is named
-after the place, and its writer holds a lock in it. So a second export to one place is refused while the first is at
-work, and what a killed one left is removed by the next.
-"""
-
-import hashlib
 import json
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from packer.errors import BusyError, UsageError
-from packer.export.formats import FORMATS, Unit, format_of
-from packer.export.writer import ExportedFile, Files, Writer, blocks_of, documents_of, is_weighted
-from packer.limits import storage_errors
+from packer.errors import UsageError
+from packer.export.formats import FORMATS, Format, Unit, format_of
+from packer.export.place import replacing
+from packer.export.writer import ExportedFile, Files, SplitRows, Writer
+from packer.layout import MASKED
 from packer.pipeline.progress import Progress, Silent
 from packer.store.cache import Cache
-from packer.store.exported import RECORD, read_record
-from packer.store.folder import TEMPORARY_PREFIX, lock, sync_folder
-
-
-def refuse_place(cache: Path, out: Path, *, force: bool) -> None:
-    """An export may replace an export and nothing else: whatever lies there beside its files is not its own.
-
-    Raises:
-        UsageError: something lies there that is not to be lost.
-
-    """
-    place, home = out.resolve(), cache.resolve()
-    if place == home or place.is_relative_to(home):
-        where = "is the cache" if place == home else "lies in the cache"
-        raise UsageError(f"{out} {where}", hint="export into a folder beside it")
-    if home.is_relative_to(place):
-        raise UsageError(f"{out} holds the cache", hint="export into a folder beside it")
-    if not os.path.lexists(out):
-        return
-    if not (out / RECORD).is_file():
-        raise UsageError(f"{out} is there, and is no export", hint="name a folder that is not there")
-    if not force:
-        raise UsageError(f"{out} is there", hint="--force replaces an export")
-    found = (path for path in out.rglob("*") if path.is_symlink() or not path.is_dir())
-    strange = sorted({path.relative_to(out).as_posix() for path in found} - _own_files(out))
-    if strange:
-        raise UsageError(
-            f"{out} holds files that no export wrote, such as {strange[0]}", hint="move them, or name another folder"
-        )
-
-
-def _own_files(folder: Path) -> set[str]:
-    """The files that the record of an export lists."""
-    try:
-        return {RECORD, *(str(each["path"]) for each in (read_record(folder) or {})["files"])}
-    except (TypeError, KeyError):
-        return {RECORD}
-
-
-@contextmanager
-def replacing(cache: Path, out: Path, *, force: bool) -> Iterator[Path]:
-    """A folder to write into that takes the place of `out` when the body is done, and else is gone.
-
-    Args:
-        cache: must not lie there.
-        out: the place.
-        force: replace an export.
-
-    Raises:
-        UsageError: something lies there that is not to be lost.
-        BusyError: another process is writing to this place.
-        StorageError: the disk refuses; what was there is there still.
-
-    """
-    refuse_place(cache, out, force=force)
-    out = Path(os.path.abspath(out))  # noqa: PTH100 - a link at its end is a name to be replaced, not followed
-    digest = hashlib.sha256(os.fsencode(out.name)).hexdigest()[:12]  # however long its own name is
-    work = out.with_name(f"{TEMPORARY_PREFIX}{digest}")
-    new, old = work / "new", work / "old"
-    with ExitStack() as locked:
-        try:
-            locked.enter_context(lock(work))
-        except BusyError:
-            raise BusyError(
-                f"{out}: another process is writing this export", hint="wait until it ends, or name another folder"
-            ) from None
-        try:
-            with storage_errors("write", out):
-                for left in (new, old):
-                    shutil.rmtree(left, ignore_errors=True)
-                new.mkdir()
-                yield new
-                for folder in [path for path in new.rglob("*") if path.is_dir()] + [new]:
-                    sync_folder(folder)
-                refuse_place(cache, out, force=force)  # somebody may have put something there meanwhile
-                _take_place(new, out, old)
-                sync_folder(out.parent)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-
-
-def _take_place(new: Path, out: Path, old: Path) -> None:
-    if os.path.lexists(out):
-        out.rename(old)
-    try:
-        new.rename(out)
-    except BaseException:  # an interrupt, too
-        if os.path.lexists(old):
-            old.rename(out)
-        raise
+from packer.store.exported import RECORD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,21 +80,22 @@ def export(
 
     """
     out, progress = Path(out), progress or Silent()
-    kind = writer_of(to)
-    unit = unit or format_of(to).units[0]
+    form = format_of(to)
+    unit = unit or form.units[0]
+    kind: type[Writer] = form.load()
     with Cache.open(cache) as opened:
         splits = _splits(opened, split, unit)
-        rows = {name: opened.documents(name) if unit == "documents" else opened.blocks(name) for name in splits}
-        shards = [*{shard.path: shard for each in rows.values() for shard in each.shards}.values()]
-        _refuse(opened, kind, splits, to=to, unit=unit, separate_mask=separate_mask)
-        kind.refuse(opened, shards, unit=unit, separate_mask=separate_mask)
+        alone = len(splits) == 1
+        rows = [
+            SplitRows(cache=opened, split=name, unit=unit, is_alone=alone, separate_mask=separate_mask)
+            for name in splits
+        ]
+        _refuse(to, form, rows)
+        kind.refuse(rows)
         with replacing(opened.folder, out, force=force) as folder:
-            progress.stage("exporting", sum(len(each) for each in rows.values()), unit)
+            progress.stage("exporting", sum(len(each) for each in rows), unit)
             with Files(folder) as files:
-                writers = [
-                    kind(files, opened, name, unit=unit, is_alone=len(splits) == 1, separate_mask=separate_mask)
-                    for name in splits
-                ]
+                writers = [kind(files, each) for each in rows]
                 written = tuple(_write_split(writer, progress) for writer in writers)
                 kind.write_index(files, splits)
             found = Exported(
@@ -210,18 +113,6 @@ def export(
     return found
 
 
-def writer_of(name: str) -> type[Writer]:
-    """The writer of a format.
-
-    Raises:
-        UsageError: there is no such format.
-
-    """
-    module, _, attribute = format_of(name).writer.partition(".")
-    found: type[Writer] = getattr(import_module(f"packer.export.{module}"), attribute)
-    return found
-
-
 def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
     there = list(cache.splits(unit))
     if not there:
@@ -235,45 +126,30 @@ def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
     return [split]
 
 
-def _refuse(
-    cache: Cache, kind: type[Writer], splits: Sequence[str], *, to: str, unit: Unit, separate_mask: bool
-) -> None:
-    if unit not in format_of(to).units:
+def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
+    """Refuse what a format cannot hold."""
+    if rows[0].unit not in form.units:
         raise UsageError(f"{to} takes documents, not blocks", hint="its trainer packs for itself: leave --blocks out")
-    if separate_mask and not kind.separates_mask:
-        able = ", ".join(name for name in FORMATS if writer_of(name).separates_mask)
+    if rows[0].separate_mask and not form.separates_mask:
+        able = ", ".join(name for name, other in FORMATS.items() if other.separates_mask)
         raise UsageError(f"--separate-mask is for {able}; {to} has the mask with the tokens", hint="leave it out")
-    if not kind.holds_weights and any(is_weighted(cache, split, unit) for split in splits):
-        able = ", ".join(name for name in FORMATS if writer_of(name).holds_weights)
+    if not form.holds_weights and any(each.weighted for each in rows):
+        able = ", ".join(name for name, other in FORMATS.items() if other.holds_weights)
         raise UsageError(
-            f"{cache.folder} has fractional loss weights, and {to} has no place for them",
+            f"{rows[0].cache.folder} has fractional loss weights, and {to} has no place for them",
             hint=f"--to {able} has a column loss_weights, for a trainer that reads it",
         )
 
 
 def _write_split(writer: Writer, progress: Progress) -> ExportedSplit:
-    cache, split = writer.cache, writer.split
-    if writer.unit == "documents":
-        own = cache.documents(split)
-        num_rows, num_tokens = len(own), own.num_tokens
-        num_trained = int(own.num_trained().sum(dtype=np.int64))
-        for documents in documents_of(own):
-            writer.documents(documents)
-            progress.advance(len(documents.lengths), len(documents.input_ids))
-    else:
-        packed = cache.blocks(split)
-        num_rows, num_tokens = len(packed), len(packed) * packed.block_len
-        num_trained = sum(shard.num_trained for shard in packed.shards)
-        for blocks in blocks_of(packed):
-            writer.blocks(blocks)
-            progress.advance(len(blocks.length), blocks.input_ids.size)
-    details = writer.finish()
+    rows, num_tokens, num_trained = writer.rows, 0, 0
+    for batch in rows.batches():
+        writer.write(batch)
+        num_tokens += batch.input_ids.size
+        num_trained += int(np.count_nonzero(batch.labels != MASKED))
+        progress.advance(len(batch.length), batch.input_ids.size)
     return ExportedSplit(
-        split=split,
-        num_rows=num_rows,
-        num_tokens=num_tokens,
-        num_trained=num_trained,
-        details=details,
+        split=rows.split, num_rows=len(rows), num_tokens=num_tokens, num_trained=num_trained, details=writer.finish()
     )
 
 

@@ -1,4 +1,4 @@
-"""The rows to be exported as flat arrays, the base class of the writers, and the files they write."""
+"""What writers are given and what they write: the rows of a split as flat arrays, and files with their digests."""
 
 import hashlib
 import io
@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,6 @@ from packer.export.formats import Unit
 from packer.layout import MASKED, offsets_of
 from packer.store.cache import BlockShards, Cache, DocumentShards
 from packer.store.folder import inside, make_folder
-from packer.store.manifest import Shard
 
 _TOKENS = 2**20
 """Tokens read in one go, about: some tens of megabytes with all columns."""
@@ -39,46 +39,60 @@ class FlatDocuments:
         return found
 
     @property
-    def lengths(self) -> Int64:
+    def length(self) -> Int64:
         """Tokens of each document.  # int64[D]"""
         return np.diff(self.offsets)
 
 
-def documents_of(shards: DocumentShards) -> Iterator[FlatDocuments]:
-    """All documents, about a million tokens at a time.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRows:
+    """The rows of one split, and how they are to be exported."""
 
-    Raises:
-        CheckError: a row is not what was written.
-        StorageError: something cannot be read.
+    cache: Cache
+    split: str
+    unit: Unit
+    is_alone: bool
+    """No other split is exported."""
 
-    """
-    weighted = shards.weighted
-    lengths = shards.lengths().astype(np.int64)
-    for first, end in _windows(lengths):
-        found = shards.locate(np.arange(first, end, dtype=np.int64))
-        sizes = lengths[first:end]
-        offsets = offsets_of(sizes)
-        places, counts = offsets[:-1].tolist(), sizes.tolist()
-        input_ids, labels = (np.empty(int(offsets[-1]), np.int32) for _ in range(2))
-        found.copy("input_ids", input_ids, places, counts, 0)
-        found.copy("labels", labels, places, counts, 0)
-        weights = np.empty(int(offsets[-1]), np.float32) if weighted else None
-        if weights is not None:
-            found.copy("loss_weights", weights, places, counts, 0)
-        yield FlatDocuments(input_ids=input_ids, labels=labels, loss_weights=weights, offsets=offsets)
+    separate_mask: bool
+    """The loss mask is a file of its own."""
 
+    @property
+    def shards(self) -> DocumentShards | BlockShards:
+        return self.cache.documents(self.split) if self.unit == "documents" else self.cache.blocks(self.split)
 
-def blocks_of(shards: BlockShards) -> Iterator[BlockBatch]:
-    """All blocks, about a million tokens at a time.
+    @property
+    def weighted(self) -> bool:
+        """Whether some rows have fractional loss weights."""
+        return self.shards.weighted
 
-    Raises:
-        CheckError: a row is not what was written.
-        StorageError: something cannot be read.
+    def __len__(self) -> int:
+        return len(self.shards)
 
-    """
-    step = max(1, _TOKENS // max(1, shards.block_len))
-    for first in range(0, len(shards), step):
-        yield shards.read(np.arange(first, min(first + step, len(shards)), dtype=np.int64))
+    def batches(self) -> Iterator[FlatDocuments | BlockBatch]:
+        """All rows in their order, about a million tokens at a time.
+
+        Raises:
+            CheckError: a row is not what was written.
+            StorageError: something cannot be read.
+
+        """
+        shards = self.shards
+        if isinstance(shards, BlockShards):
+            step = max(1, _TOKENS // max(1, shards.block_len))
+            for first in range(0, len(shards), step):
+                yield shards.read(np.arange(first, min(first + step, len(shards)), dtype=np.int64))
+            return
+        lengths = shards.lengths().astype(np.int64)
+        for first, end in _windows(lengths):
+            found = shards.locate(np.arange(first, end, dtype=np.int64))
+            offsets = offsets_of(lengths[first:end])
+            columns = {name: np.empty(int(offsets[-1]), np.int32) for name in ("input_ids", "labels")}
+            weights = np.empty(int(offsets[-1]), np.float32) if shards.weighted else None
+            for name, column in (*columns.items(), ("loss_weights", weights)):
+                if column is not None:
+                    found.copy(name, column, offsets[:-1].tolist(), lengths[first:end].tolist(), 0)
+            yield FlatDocuments(**columns, loss_weights=weights, offsets=offsets)
 
 
 def _windows(lengths: Int64) -> Iterator[tuple[int, int]]:
@@ -87,10 +101,9 @@ def _windows(lengths: Int64) -> Iterator[tuple[int, int]]:
     Worked example: with 10 in place of a million, lengths [6, 3, 9, 40, 1] make [0, 3), [3, 4) and [4, 5): a range ends
     with the document that reaches the next multiple of 10.
     """
-    ends = np.cumsum(lengths)
-    cuts = np.flatnonzero(np.diff(ends // _TOKENS, prepend=0)) + 1
-    bounds = np.unique(np.concatenate([np.zeros(1, np.int64), cuts, [len(lengths)]]))
-    yield from zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // _TOKENS, prepend=0)) + 1
+    bounds = np.unique([0, *cuts.tolist(), len(lengths)]).tolist()
+    yield from pairwise(bounds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,34 +180,29 @@ class Writer:
 
     Args:
         files: where to.
-        cache: where from.
-        split: name of the split.
-        unit: what its rows are.
-        is_alone: whether no other split is exported.
-        separate_mask: whether the loss mask is a file of its own.
+        rows: where from.
 
     """
 
-    holds_weights: ClassVar[bool] = False
-    """Whether fractional loss weights have a place; a cache that has some is refused otherwise."""
-
-    separates_mask: ClassVar[bool] = False
-    """Whether the loss mask can be a file of its own."""
-
-    def __init__(
-        self, files: Files, cache: Cache, split: str, *, unit: Unit, is_alone: bool, separate_mask: bool
-    ) -> None:
-        self.files, self.cache, self.split, self.unit = files, cache, split, unit
-        self.is_alone, self.separate_mask = is_alone, separate_mask
-        self.model = cache.manifest.model
+    def __init__(self, files: Files, rows: SplitRows) -> None:
+        self.files, self.rows = files, rows
+        self.split, self.unit = rows.split, rows.unit
+        self.model = rows.cache.manifest.model
 
     @classmethod
-    def refuse(cls, cache: Cache, shards: Sequence[Shard], *, unit: Unit, separate_mask: bool) -> None:
-        """Raise a UsageError where the trainer would train otherwise than these shards say. Nothing is written yet."""
+    def refuse(cls, rows: Sequence[SplitRows]) -> None:
+        """Raise a UsageError where the trainer would train otherwise than these rows say. Nothing is written yet."""
 
     @classmethod
     def write_index(cls, files: Files, splits: Sequence[str]) -> None:
         """Write what stands beside the splits."""
+
+    def write(self, batch: FlatDocuments | BlockBatch) -> None:
+        """Append rows."""
+        if isinstance(batch, FlatDocuments):
+            self.documents(batch)
+        else:
+            self.blocks(batch)
 
     def documents(self, batch: FlatDocuments) -> None:
         """Append documents."""
@@ -211,8 +219,3 @@ class Writer:
     def notes(self) -> Iterator[str]:
         """Notes for whoever trains with it; called after `finish`."""
         yield from ()
-
-
-def is_weighted(cache: Cache, split: str, unit: Unit) -> bool:
-    """Whether some rows of a split have fractional loss weights."""
-    return cache.documents(split).weighted if unit == "documents" else cache.blocks(split).weighted

@@ -1,17 +1,5 @@
 """The reader: the only part of packer that imports torch, and only once one of its names is asked for.
 
-    order, mixture             which row comes when
-    steps, state               what a step holds, and where a reader stands after it
-    rows, row_source           blocks or documents under one numbering, and the steps that are cut from them
-    batching, layouts          which rows a micro-batch has, and what it looks like
-    reading, read_ahead        from plans to tensors: which rank reads what; in the background
-    loader, step               what a training loop imports
-    dataset, step_dataset      the same for frameworks with a sampler or a loop of their own
-    adapters, attention        micro-batches as particular libraries and kernels take them
-    contract, batch_view          whether a batch is what a model expects; the one of some step, with its documents
-    poison, seeds              whether a model keeps documents apart; random numbers that belong to a document
-    trainers/                  the same in trainers that bring a loop of their own
-
 Orders, steps and state are arithmetic, and need no torch.
 """
 
@@ -21,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from packer.load.batch_view import view_batch
     from packer.load.contract import check_batch
-    from packer.load.dataset import PackedDataset, collate
+    from packer.load.datasets import PackedDataset, StepDataset, collate
     from packer.load.loader import PackedLoader
     from packer.load.mixture import Mixture
     from packer.load.poison import poison_test
     from packer.load.seeds import example_seed
     from packer.load.step import MicroBatch, Step, shift_labels
-    from packer.load.step_dataset import StepDataset
 
 __all__ = [
     "MicroBatch",
@@ -47,12 +34,12 @@ __all__ = [
 _HOME = {
     "MicroBatch": "step",
     "Mixture": "mixture",
-    "PackedDataset": "dataset",
+    "PackedDataset": "datasets",
     "PackedLoader": "loader",
     "Step": "step",
-    "StepDataset": "step_dataset",
+    "StepDataset": "datasets",
     "check_batch": "contract",
-    "collate": "dataset",
+    "collate": "datasets",
     "example_seed": "seeds",
     "poison_test": "poison",
     "shift_labels": "step",

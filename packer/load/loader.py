@@ -1,9 +1,8 @@
 """The reader of a training loop: steps in a fixed order, resumable and elastic."""
 
-from collections.abc import Callable, Collection, Iterator
-from functools import partial
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self, TypeAlias
+from typing import Any, Literal, NoReturn, Self
 
 import msgspec
 import numpy as np
@@ -11,22 +10,19 @@ import torch
 
 from packer.batches import Int64
 from packer.errors import CheckError
-from packer.load.arguments import MOST, device_of, end_of, function, instance, one_of, opened, resolve_rank, whole
-from packer.load.batching import Batching, BatchingName, name_of, named
+from packer.load.arguments import MOST, function, instance, one_of, opened, whole
+from packer.load.batching import Batching, BatchingName, named
 from packer.load.layouts import batch_format
 from packer.load.mixture import Mixture
+from packer.load.options import Options, Schedule, device_of, end_of, resolve_rank
 from packer.load.order import OrderKind
 from packer.load.read_ahead import Prefetch
 from packer.load.reading import EpochSummary, StepReader
-from packer.load.row_source import RowSource, check_room
-from packer.load.rows import check_weights
-from packer.load.state import NOTHING_RETURNED, STATE_VERSION, Counters, ReaderState, restore
+from packer.load.row_source import RowSource
+from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.load.steps import PADDING_ROW, End, StepPlan, check_batch_size
+from packer.load.steps import PADDING_ROW, End, StepPlan
 from packer.store.cache import Cache
-
-Schedule: TypeAlias = Callable[[int, int], int]
-"""From the index of a step and the size of the one before it to its size."""
 
 
 class PackedLoader:
@@ -129,57 +125,35 @@ class PackedLoader:
         prefetch: int = 2,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in {"self", "cache"}}
-        one_of("order", order, ("random", "sequential", "length_bucketed"))
-        end = end_of(end, drop_last)
-        one_of("labels", labels, ("unshifted", "shifted"))
-        one_of("weights", weights, ("refuse", "use"))
-        instance("split", split, str, "the name of a split")
-        instance("flatten", flatten, bool, "True or False")
+        micro_batch_size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
+        rank, world_size = resolve_rank(rank, world_size)
+        if global_batch_size is None:
+            global_batch_size = micro_batch_size * world_size
         if schedule is not None:
             function("schedule", schedule, "a function of a step's index and the size before it")
-        self._micro_batch_size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
-        self._rank, self._world_size = resolve_rank(rank, world_size)
-        if global_batch_size is None:
-            global_batch_size = self._micro_batch_size * self._world_size
-        global_batch_size = whole("global_batch_size", global_batch_size, most=MOST)
-        cutoff_len = None if cutoff_len is None else whole("cutoff_len", cutoff_len, least=2, most=MOST)
-        seed, made = whole("seed", seed), named(batching)
-        form = batch_format(made, flatten=flatten, labels=labels, weighted=weights == "use", columns=columns)
-        self._prefetch = whole("prefetch", prefetch, least=0)
-        self._size_of = None if schedule is None else partial(self._schedule_size, schedule)
-        self._device = device_of(device)
+        made, flatten = named(batching), instance("flatten", flatten, bool, "True or False")
+        labels = one_of("labels", labels, ("unshifted", "shifted"))
+        weighted = one_of("weights", weights, ("refuse", "use")) == "use"
+        self._options = Options(
+            split=instance("split", split, str, "the name of a split"),
+            micro_batch_size=micro_batch_size,
+            global_batch_size=whole("global_batch_size", global_batch_size, most=MOST),
+            schedule=schedule,
+            batching=made,
+            cutoff_len=None if cutoff_len is None else whole("cutoff_len", cutoff_len, least=2, most=MOST),
+            rank=rank,
+            world_size=world_size,
+            seed=whole("seed", seed),
+            order=one_of("order", order, ("random", "sequential", "length_bucketed")),
+            end=end_of(end, drop_last),
+            device=device_of(device),
+            form=batch_format(made, flatten=flatten, labels=labels, weighted=weighted, columns=columns),
+            prefetch=whole("prefetch", prefetch, least=0),
+        )
         self._cache = cache if isinstance(cache, Mixture) else opened(cache)
-        self._source = source = RowSource(
-            self._cache, split, batching=made, cutoff_len=cutoff_len, seed=seed, order=order, end=end
-        )
-        check_weights(weighted=source.rows.weighted, wanted=form.weighted)
-        check_room(source.rows, made, micro_batch_size=self._micro_batch_size)
-        self._reader = StepReader(
-            source,
-            made,
-            form,
-            rank=self._rank,
-            world_size=self._world_size,
-            micro_batch_size=self._micro_batch_size,
-            pin=self._device.type == "cuda",
-        )
-        self._state = ReaderState(
-            version=STATE_VERSION,
-            fingerprint=source.fingerprint,
-            split=split,
-            batching=name_of(made),
-            cutoff_len=cutoff_len,
-            order=order,
-            seed=seed,
-            end=end,
-            epoch=0,
-            cursor=0,
-            batch_size=self._checked(global_batch_size),
-            opened_batch_size=global_batch_size,
-            shares=source.shares,
-            taken=source.order_from().taken(epoch=0, cursor=0),
-            counters=NOTHING_RETURNED,
-        )
+        self._source = RowSource(self._cache, self._options)
+        self._reader = StepReader(self._source, self._options)
+        self._state = self._source.beginning()
         self._epoch_end: ReaderState | None = None  # where the last epoch that ended did so
         self._ahead: Prefetch[tuple[Step, ReaderState]] | None = None
         self._iteration: object = None
@@ -212,7 +186,7 @@ class PackedLoader:
     @property
     def world_size(self) -> int:
         """Number of processes that steps are divided among."""
-        return self._world_size
+        return self._options.world_size
 
     @property
     def counters(self) -> Counters:
@@ -239,7 +213,7 @@ class PackedLoader:
             TypeError: with a schedule, or with a token budget that wraps around: no number holds for every epoch.
 
         """
-        return self._source.steps_of_epoch(self._state, size_of=self._size_of)
+        return self._source.steps_of_epoch(self._state)
 
     @property
     def steps_left(self) -> int:
@@ -251,7 +225,7 @@ class PackedLoader:
 
         Nothing is read for it. With a schedule or a token budget every step is planned; else it is arithmetic.
         """
-        return self._source.steps_until(self._state, whole("epoch", epoch), size_of=self._size_of)
+        return self._source.steps_until(self._state, whole("epoch", epoch))
 
     def summary(self) -> EpochSummary:
         """What iterating from here gives, counted without reading rows."""
@@ -259,7 +233,7 @@ class PackedLoader:
 
     def plans(self, *, last_epoch: int | None) -> Iterator[StepPlan]:
         """The steps from here to the end of an epoch, or without end, as plans: no row is read for them."""
-        return self._source.steps(self._state, size_of=self._size_of, last_epoch=last_epoch)
+        return self._source.steps(self._state, last_epoch=last_epoch)
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
@@ -276,16 +250,17 @@ class PackedLoader:
         )
 
     def __repr__(self) -> str:
-        state = self._state
+        state, rank = self._state, self._options.rank
         return (
-            f"<PackedLoader of {self._cache!r}, split '{state.split}': rank {self._rank} of {self._world_size}, global "
+            f"<PackedLoader of {self._cache!r}, split '{state.split}': rank {rank} of {self.world_size}, global "
             f"batch size {state.batch_size:,}, {state.counters.steps:,} steps returned, in epoch {state.epoch}>"
         )
 
     def doc_ids(self, step: Step) -> list[Int64]:
         """Identity of the documents in each row of a step, in the order of ``step.block_ids``; of a padding row none.
 
-        int64[P] for a block of P pieces, int64[1] for a document: what :func:`packer.load.example_seed` takes.
+        What :func:`packer.load.example_seed` wants: it is the document's own, whatever rank or cache it is read from.
+        # int64[P] for a block of P pieces, int64[1] for a document
         """
         real = instance("step", step, Step, "a step of this loader").block_ids != PADDING_ROW
         found = iter(self._source.rows.locate(step.block_ids[real]).doc_ids())
@@ -308,7 +283,7 @@ class PackedLoader:
 
         """
         restored = restore(state, reader=self._state, num_items=self.num_blocks)
-        self._checked(restored.batch_size)
+        self._source.check_size(restored.batch_size)
         try:
             self._source.order_from(epoch=restored.epoch, cursor=restored.cursor, taken=restored.taken)
         except ValueError as error:
@@ -334,7 +309,8 @@ class PackedLoader:
             UsageError: the size is no whole number of micro-batches.
 
         """
-        size = self._checked(whole("global_batch_size", global_batch_size, most=MOST))
+        size = whole("global_batch_size", global_batch_size, most=MOST)
+        self._source.check_size(size)
         self._stop_ahead()
         self._state = msgspec.structs.replace(self._state, batch_size=size)
 
@@ -362,14 +338,15 @@ class PackedLoader:
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and once more after each change of the batch size
             made = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
-            ahead = self._ahead = Prefetch(made, depth=self._prefetch)
+            ahead = self._ahead = Prefetch(made, depth=self._options.prefetch)
             try:
                 for step, state in ahead:
                     if self._ahead is ahead:  # else it was ended while this waited, by a signal's handler
                         if step.epoch > self._state.epoch:
                             self._epoch_end = self._state
                         self._state = state
-                        yield step if self._device.type == "cpu" else step.to(self._device, non_blocking=True)
+                        device = self._options.device
+                        yield step if device.type == "cpu" else step.to(device, non_blocking=True)
                     if self._ahead is not ahead:
                         break
             finally:
@@ -382,17 +359,6 @@ class PackedLoader:
             self._epoch_end = self._state
             taken = self._source.taken_before(last_epoch + 1, self._state)
             self._state = msgspec.structs.replace(self._state, epoch=last_epoch + 1, cursor=0, taken=taken)
-
-    def _schedule_size(self, schedule: Schedule, index: int, size: int) -> int:
-        return self._divisible(whole("the schedule's size", schedule(index, size), most=MOST))
-
-    def _checked(self, size: int) -> int:
-        self._source.check_size(size)
-        return self._divisible(size)
-
-    def _divisible(self, size: int) -> int:
-        check_batch_size(size, micro_batch_size=self._micro_batch_size, world_size=self._world_size)
-        return size
 
     def _stop_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None

@@ -31,15 +31,12 @@ WINDOW = 8192
 BUCKET = 64
 """Documents of neighbouring lengths that stay together; part of the order's definition."""
 
-_LONGEST_SLICE = 4096
+_SLICE = 4096
 """Rows of an order computed in one call: a call of the permutation costs as much for one row as for hundreds."""
 
 
 class Order(ABC):
     """The rows of every epoch in their order, and the last slice that was computed. Not for two threads at a time.
-
-    Slices are computed ahead, longer ones each time. The first is no longer than what is asked, so that a loader's
-    first step waits for nothing else.
 
     Args:
         num_items: rows of an epoch.
@@ -55,8 +52,7 @@ class Order(ABC):
         known_epoch, known_start, rows = self._known
         offset = start - known_start
         if epoch != known_epoch or offset < 0 or stop - known_start > len(rows):
-            size = max(stop - start, min(2 * len(rows), _LONGEST_SLICE))
-            rows = self._rows(epoch, start, min(start + size, self.num_items))
+            rows = self._rows(epoch, start, min(start + max(stop - start, _SLICE), self.num_items))
             rows.flags.writeable = False  # steps hold views of it
             self._known, offset = (epoch, start, rows), 0
         return rows[offset : offset + stop - start]

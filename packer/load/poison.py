@@ -126,50 +126,50 @@ class PoisonReport:
         return tuple(at for at, difference in (self.alone or {}).items() if not difference <= self.alone_tolerance)
 
     def __bool__(self) -> bool:
-        return not self._problem()[0]
+        return self._problem() is None
 
     def __str__(self) -> str:
-        problem, hints = self._problem()
-        lines = problem or ["boundaries hold: changing a sequence moved its own logits, and none of another"]
-        if self.alone and not problem:
+        head, details, hints = self._problem() or (
+            "boundaries hold: changing a sequence moved its own logits, and none of another",
+            [],
+            [],
+        )
+        if self.alone and not hints:
             largest, room = max(self.alone.values()), self.alone_tolerance
-            lines.append(f"  and each gives what it gives by itself, to {largest:.2g} (tolerance {room:.2g})")
+            details = [f"and each gives what it gives by itself, to {largest:.2g} (tolerance {room:.2g})"]
+        more = [f"and {len(details) - _MAX_LISTED} more"] if len(details) > _MAX_LISTED else []
         used = f", attn_implementation {self.attention}" if self.attention else ""
-        lines.append(f"  ({len(self.spans)} sequences, atol {self.atol:g}{used})")
+        about = f"({len(self.spans)} sequences, atol {self.atol:g}{used})"
+        lines = [head, *(f"  {line}" for line in (*details[:_MAX_LISTED], *more, about))]
         if hints:
             wrapped = (fill(hint, 100, initial_indent="  - ", subsequent_indent="    ") for hint in hints)
             lines += ["what to do:", *wrapped]
         return "\n".join(lines)
 
-    def _problem(self) -> tuple[list[str], list[str]]:
-        """What is wrong, line by line, and what to do about it; what explains the rest comes first."""
+    def _problem(self) -> tuple[str, list[str], list[str]] | None:
+        """What is wrong, the details, and what to do about it; what explains the rest comes first."""
+        names = [f"{at} ({span})" for at, span in enumerate(self.spans)]
         if self.has_nan:
-            return ["logits are not numbers, before anything was changed"], [_NOT_A_NUMBER]
+            return "logits are not numbers, before anything was changed", [], [_NOT_A_NUMBER]
         if self.noise > self.atol:
-            return [f"the model answers the same input in two ways, {self.noise:.2g} apart"], [_NOISY]
+            return f"the model answers the same input in two ways, {self.noise:.2g} apart", [], [_NOISY]
         if self.unmoved:
             head = f"the model ignores {len(self.unmoved)} sequences: their logits do not depend on their ids"
-            return _listed(head, [self._name(at) for at in self.unmoved]), [_UNMOVED]
+            return head, [names[at] for at in self.unmoved], [_UNMOVED]
         if self.leaks:
-            moved = {leak.target for leak in self.leaks}
-            head = f"boundaries leak: {len(moved)} of {len(self.spans)} sequences moved when others were changed"
+            moved = len({leak.target for leak in self.leaks})
+            head = f"boundaries leak: {moved} of {len(self.spans)} sequences moved when others were changed"
             lines = [
-                f"{self._name(leak.source)} leaks into {leak.target}: by up to {leak.difference:.2g}"
-                for leak in self.leaks
+                f"{names[leak.source]} leaks into {leak.target}: by up to {leak.difference:.2g}" for leak in self.leaks
             ]
-            return _listed(head, lines), self._hints()
+            hints = [_PADDING] if any(self.spans[leak.source].is_padding for leak in self.leaks) else []
+            hints += [_BEFORE, _STATE] if all(leak.is_forward for leak in self.leaks) else [_ELSEWHERE]
+            return head, lines, hints
         if self.deviating:
-            head = f"{len(self.deviating)} sequences give other logits by themselves"
             differences = self.alone or {}
-            return _listed(head, [f"{self._name(at)}: {differences[at]:.2g}" for at in self.deviating]), [_NOT_ALONE]
-        return [], []
-
-    def _hints(self) -> list[str]:
-        hints = [_PADDING] if any(self.spans[leak.source].is_padding for leak in self.leaks) else []
-        return hints + ([_BEFORE, _STATE] if all(leak.is_forward for leak in self.leaks) else [_ELSEWHERE])
-
-    def _name(self, sequence: int) -> str:
-        return f"{sequence} ({self.spans[sequence]})"
+            head = f"{len(self.deviating)} sequences give other logits by themselves"
+            return head, [f"{names[at]}: {differences[at]:.2g}" for at in self.deviating], [_NOT_ALONE]
+        return None
 
 
 def poison_test(
@@ -384,8 +384,3 @@ def _cuda_devices(model: Any, micro_batch: MicroBatch) -> list[int]:
 
 def _has_shape(value: Any, shape: torch.Size) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.shape == shape
-
-
-def _listed(head: str, lines: list[str]) -> list[str]:
-    more = [f"  and {len(lines) - _MAX_LISTED} more"] if len(lines) > _MAX_LISTED else []
-    return [head, *(f"  {line}" for line in lines[:_MAX_LISTED]), *more]

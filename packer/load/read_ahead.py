@@ -6,17 +6,10 @@ import sys
 from collections.abc import Iterator
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 T = TypeVar("T")
-
-
-class _Last(NamedTuple):
-    """What comes after the last item."""
-
-    error: BaseException | None
-    """What was raised, or nothing."""
 
 
 class Prefetch(Generic[T]):
@@ -30,9 +23,8 @@ class Prefetch(Generic[T]):
 
     def __init__(self, items: Iterator[T], *, depth: int) -> None:
         self._items = items
-        self._ready: SimpleQueue[T | _Last] = SimpleQueue()
+        self._ready: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()  # an item, or what ended them
         self._permits: SimpleQueue[bool] = SimpleQueue()  # True: make one more; False: stop
-        self._last: _Last | None = None
         self._closed = False
         self._pid = os.getpid()
         self._thread = Thread(target=self._run, name="packer-load", daemon=True) if depth else None
@@ -46,42 +38,37 @@ class Prefetch(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        if self._last is not None:
+        if self._closed:
             raise StopIteration
         if self._thread is None:
             return next(self._items)
         if os.getpid() != self._pid:
             raise RuntimeError("this iteration was begun in another process; begin a new one here")
-        taken = self._ready.get()
-        if isinstance(taken, _Last):
-            self._last = taken
-            if taken.error is not None:
-                raise taken.error
-            raise StopIteration
+        item: T
+        item, error = self._ready.get()
+        if error is not None:
+            self._closed = True
+            raise error
         self._permits.put(True)
-        return taken
+        return item
 
     def close(self) -> None:
         """Stop and wait for the thread. Calling it again does nothing."""
         if self._ending():
             return  # no thread runs any more, and this module's names are gone
         self._closed = True
-        self._last = self._last or _Last(None)
         if self._thread is not None and os.getpid() == self._pid:
             self._permits.put(False)
             self._thread.join()
 
     def _run(self) -> None:
-        error: BaseException | None = None
+        error: BaseException = StopIteration()
         try:
             while self._permits.get() and not self._closed:
-                self._ready.put(next(self._items))
-        except StopIteration:
-            pass
+                self._ready.put((next(self._items), None))
         except BaseException as raised:  # noqa: BLE001 - handed to the consumer, whatever it is
             error = raised
-        finally:
-            self._ready.put(_Last(error))
+        self._ready.put((None, error))
 
 
 _running: WeakSet[Prefetch[Any]] = WeakSet()

@@ -6,14 +6,17 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from packer.batches import Int64
 from packer.layout import offsets_of
-from packer.load.batching import Batching, TokenBudget, spread
-from packer.load.layouts import BatchFormat, MicroBatchRows, layout_of
+from packer.load.batching import TokenBudget, spread
+from packer.load.layouts import MicroBatchRows, layout_of
+from packer.load.options import Options
 from packer.load.row_source import RowSource
 from packer.load.state import Counters, ReaderState
-from packer.load.step import MicroBatch, Step, pinned, shift_labels
+from packer.load.step import MicroBatch, Step, shift_labels
 from packer.load.steps import PADDING_ROW, StepPlan
 
 _MOST_STEPS = 16
@@ -46,27 +49,18 @@ class _RankStep(NamedTuple):
 
 
 class StepReader:
-    """Reads the rows that plans give to one rank; with `pin` into page-locked memory. Not for two threads at a time."""
+    """Reads the rows that plans give to one rank, for a GPU into page-locked memory. Not for two threads at a time."""
 
-    def __init__(
-        self,
-        source: RowSource,
-        batching: Batching,
-        form: BatchFormat,
-        *,
-        rank: int,
-        world_size: int,
-        micro_batch_size: int,
-        pin: bool,
-    ) -> None:
+    def __init__(self, source: RowSource, options: Options) -> None:
+        form, block_len = options.form, source.rows.block_len
         self._rows = source.rows
-        self._batching = batching
-        self._layout = layout_of(batching, block_len=source.rows.block_len, pad_id=source.pad_id, form=form)
-        self._rank, self._world_size, self._size = rank, world_size, micro_batch_size
+        self._batching = options.batching
+        self._layout = layout_of(options.batching, block_len=block_len, pad_id=source.pad_id, form=form)
+        self._rank, self._world_size, self._size = options.rank, options.world_size, options.micro_batch_size
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target weighs 1
-        self._pin = pin
-        self._most_rows = max(int(_MOST_TOKENS * world_size / max(source.rows.mean_length, 1)), 1)
+        self._pin = options.device.type == "cuda"
+        self._most_rows = max(int(_MOST_TOKENS * self._world_size / max(source.rows.mean_length, 1)), 1)
 
     def steps(self, plans: Iterator[StepPlan], state: ReaderState) -> Iterator[tuple[Step, ReaderState]]:
         """The steps of consecutive plans, and after each where a loader stands once it was returned.
@@ -90,7 +84,7 @@ class StepReader:
 
     def _read(self, plans: Sequence[StepPlan], index: int) -> list[tuple[Step, int]]:
         """The steps of some plans, of which only the last may have padding rows, and their trained targets."""
-        real = _joined([plan.real_rows for plan in plans])
+        real = np.concatenate([plan.real_rows for plan in plans])
         firsts = offsets_of([plan.num_rows for plan in plans])[:-1]
         trained = np.add.reduceat(self._rows.num_trained[real], firsts, dtype=np.int64).tolist()
         sums = [self._num_items(plan, count) for plan, count in zip(plans, trained, strict=True)]
@@ -101,7 +95,7 @@ class StepReader:
                 micro_batches=tuple(islice(micro_batches, len(step.micro_batches))),
                 index=index + number,
                 epoch=plan.epoch,
-                block_ids=_joined([part.rows for part in step.micro_batches]),
+                block_ids=np.concatenate([part.rows for part in step.micro_batches]),
                 num_items_in_batch=num_items,
                 coverage=plan.coverage,
                 num_tokens=step.num_tokens,
@@ -125,8 +119,7 @@ class StepReader:
     def _by_rows(self, plan: StepPlan, lengths: Int64) -> _RankStep:
         """Whole rows, as many in each micro-batch; a short step is filled up so that every rank has as many."""
         size = self._size
-        missing = -len(plan.rows) % (size * self._world_size)
-        rows = np.concatenate([plan.rows, np.full(missing, PADDING_ROW, np.int64)]) if missing else plan.rows
+        rows = np.append(plan.rows, np.full(-len(plan.rows) % (size * self._world_size), PADDING_ROW, np.int64))
         share = len(rows) // self._world_size
         first = self._rank * share
         micro_batches = [
@@ -152,11 +145,12 @@ class StepReader:
 
     def _micro_batches(self, parts: list[MicroBatchRows]) -> list[MicroBatch]:
         """All rows of this rank are found in one go: what that costs besides their bytes is then paid once."""
-        rows = _joined([part.rows for part in parts])
+        rows = np.concatenate([part.rows for part in parts])
         micro_batches = self._layout.micro_batches(self._rows.locate(rows[rows != PADDING_ROW]), parts)
         if self._shifted:
             micro_batches = [shift_labels(micro_batch) for micro_batch in micro_batches]
-        return [pinned(micro_batch) for micro_batch in micro_batches] if self._pin else micro_batches
+        # From page-locked memory they are copied to a device while the host goes on.
+        return tree_map_only(Tensor, Tensor.pin_memory, micro_batches) if self._pin else micro_batches
 
 
 def read_together(plans: Iterator[StepPlan], *, most_rows: int) -> Iterator[list[StepPlan]]:
@@ -194,7 +188,3 @@ def _after(state: ReaderState, plan: StepPlan, step: Step, num_trained: int) -> 
             slots=before.slots + step.num_slots,
         ),
     )
-
-
-def _joined(parts: list[Int64]) -> Int64:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)

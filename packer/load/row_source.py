@@ -1,19 +1,21 @@
 """Where a loader's rows come from: one cache or a mixture, their order, and the steps that are cut from it."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.load.batching import Batching, Packed, TokenBudget, padded_of
+from packer.load.arguments import MOST, whole
+from packer.load.batching import Packed, TokenBudget, name_of, padded_of
 from packer.load.mixture import Mixture, MixtureOrder
-from packer.load.order import EpochOrder, LengthBucketed, Order, OrderKind
-from packer.load.rows import RowKind, Rows
-from packer.load.state import ReaderState
-from packer.load.steps import End, StepPlan, check_fits, plan_step, steps_left
+from packer.load.options import Options
+from packer.load.order import EpochOrder, LengthBucketed, Order
+from packer.load.rows import RowKind, Rows, check_weights
+from packer.load.state import NOTHING_RETURNED, STATE_VERSION, ReaderState
+from packer.load.steps import StepPlan, check_batch_size, check_fits, plan_step, steps_left
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
@@ -21,44 +23,59 @@ from packer.store.manifest import Manifest
 class RowSource:
     """The rows of a split in the order of every epoch. Safe to read from two threads: each iteration has its own order.
 
-    The arguments are those of :class:`packer.load.PackedLoader`.
+    Args:
+        source: a cache, or several.
+        options: of the loader.
 
     Raises:
-        UsageError: caches that cannot be mixed; a batching or an order the rows do not have.
+        UsageError: caches that cannot be mixed; a batching, an order or sizes the rows do not have.
         InputError: the split has no rows, or a cutoff leaves none.
 
     """
 
-    def __init__(
-        self,
-        source: Cache | Mixture,
-        split: str,
-        *,
-        batching: Batching,
-        cutoff_len: int | None,
-        seed: int,
-        order: OrderKind,
-        end: End,
-    ) -> None:
+    def __init__(self, source: Cache | Mixture, options: Options) -> None:
+        self._options = options
         self._mixture = source if isinstance(source, Mixture) else None
         self._caches = source.caches if isinstance(source, Mixture) else (source,)
-        self._kind: RowKind = "blocks" if isinstance(batching, Packed) else "documents"
-        _check(self._kind, cutoff_len, order, mixed=self._mixture is not None)
-        self._seed, self._order_kind, self._end = seed, order, end
-        self._by_tokens = isinstance(batching, TokenBudget)
-        self.rows = Rows(self._caches, split, kind=self._kind, cutoff_len=cutoff_len)
+        self._kind: RowKind = "blocks" if isinstance(options.batching, Packed) else "documents"
+        self._by_tokens = isinstance(options.batching, TokenBudget)
+        _check(self._kind, options, mixed=self._mixture is not None)
+        self.rows = Rows(self._caches, options.split, kind=self._kind, cutoff_len=options.cutoff_len)
         self.pad_id = pad_id_of(self._caches[0].manifest)
         self.fingerprint = self._mixture.fingerprint if self._mixture else self._caches[0].manifest.content_fingerprint
-        self.shares = None if self._mixture is None else tuple(str(share) for share in self._mixture.shares)
         self.num_items = self.order_from().num_items
         """Rows of an epoch."""
 
+        check_weights(weighted=self.rows.weighted, wanted=options.form.weighted)
+        _check_room(self.rows, options)
+        self.check_size(options.global_batch_size)
         if len(self.rows.untrained):
             warnings.warn(
-                f"{len(self.rows.untrained)} of {len(self.rows)} documents of split '{split}' have no trained token "
-                f"among their first {cutoff_len} and are left out; loader.untrained names them",
+                f"{len(self.rows.untrained)} of {len(self.rows)} documents of split '{options.split}' have no trained "
+                f"token among their first {options.cutoff_len} and are left out; loader.untrained names them",
                 stacklevel=3,  # whoever opens the loader
             )
+
+    def beginning(self) -> ReaderState:
+        """The state of a loader that has returned nothing."""
+        options = self._options
+        return ReaderState(
+            version=STATE_VERSION,
+            fingerprint=self.fingerprint,
+            split=options.split,
+            batching=name_of(options.batching),
+            cutoff_len=options.cutoff_len,
+            order=options.order,
+            seed=options.seed,
+            end=options.end,
+            epoch=0,
+            cursor=0,
+            batch_size=options.global_batch_size,
+            opened_batch_size=options.global_batch_size,
+            shares=None if self._mixture is None else tuple(str(share) for share in self._mixture.shares),
+            taken=self.order_from().taken(epoch=0, cursor=0),
+            counters=NOTHING_RETURNED,
+        )
 
     def order_from(self, *, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None) -> Order:
         """The order, ready to go on from a place.
@@ -71,62 +88,59 @@ class RowSource:
         if self._mixture is None:
             if taken is not None:
                 raise ValueError(f"rows taken of each cache, {list(taken)}, where there is one cache")
-            bucketed = self._order_kind == "length_bucketed"
+            bucketed = self._options.order == "length_bucketed"
             return LengthBucketed(orders[0], self.rows.lengths) if bucketed else orders[0]
         num_items = self._mixture.num_items([order.num_items for order in orders])
         bases = self.rows.bounds[:-1].tolist()
         start = epoch * num_items + cursor
         return MixtureOrder(orders, self._mixture.shares, num_items, bases=bases, start=start, taken=taken)
 
-    def steps(
-        self, state: ReaderState, *, size_of: Callable[[int, int], int] | None, last_epoch: int | None
-    ) -> Iterator[StepPlan]:
-        """Steps from a state on, not read yet, up to the end of `last_epoch` or without end.
-
-        `size_of` gives a step's size from its index and the size before it; None keeps the state's.
-        """
-        order = self._order_at(state)
+    def steps(self, state: ReaderState, *, last_epoch: int | None) -> Iterator[StepPlan]:
+        """Steps from a state on, not read yet, up to the end of `last_epoch` or without end."""
+        order, schedule = self._order_at(state), self._options.schedule
         index, size, epoch, cursor = state.counters.steps, state.batch_size, state.epoch, state.cursor
         asked = -1  # the schedule, for the step of this index: once, whether or not an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
-            if size_of is not None and asked != index:
-                size, asked = size_of(index, size), index
+            if schedule is not None and asked != index:
+                size, asked = whole("the schedule's size", schedule(index, size), most=MOST), index
+                self._check_divisible(size)
             lengths = self.rows.lengths if self._by_tokens else None
-            plan = plan_step(order, epoch=epoch, cursor=cursor, size=size, end=self._end, lengths=lengths)
+            plan = plan_step(order, epoch=epoch, cursor=cursor, size=size, end=self._options.end, lengths=lengths)
             if plan is None:
                 epoch, cursor = epoch + 1, 0
                 continue
             yield plan
             index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
 
-    def steps_until(self, state: ReaderState, epoch: int, *, size_of: Callable[[int, int], int] | None) -> int:
+    def steps_until(self, state: ReaderState, epoch: int) -> int:
         """Steps from a state on that begin before an epoch does: arithmetic, unless sizes vary or count tokens."""
-        if size_of is not None or self._by_tokens:
-            return sum(1 for _ in self.steps(state, size_of=size_of, last_epoch=epoch - 1))
+        if self._options.schedule is not None or self._by_tokens:
+            return sum(1 for _ in self.steps(state, last_epoch=epoch - 1))
         return steps_left(
             num_items=self.num_items,
             cursor=state.cursor,
             size=state.batch_size,
-            end=self._end,
+            end=self._options.end,
             num_epochs=epoch - state.epoch,
         )
 
-    def steps_of_epoch(self, state: ReaderState, *, size_of: Callable[[int, int], int] | None) -> int:
+    def steps_of_epoch(self, state: ReaderState) -> int:
         """Steps of the whole epoch of a state, all of its size; with ``wrap``, those that begin in it.
 
         Raises:
             TypeError: their number follows from what was read before: sizes vary, or ``wrap`` goes on within tokens.
 
         """
-        if size_of is not None or (self._by_tokens and self._end == "wrap"):
-            kind = "sizes follow a schedule" if size_of is not None else "steps of a token budget wrap around"
+        end, is_scheduled = self._options.end, self._options.schedule is not None
+        if is_scheduled or (self._by_tokens and end == "wrap"):
+            kind = "sizes follow a schedule" if is_scheduled else "steps of a token budget wrap around"
             raise TypeError(f"an epoch has no fixed number of steps where {kind}: use steps_left or steps_until(epoch)")
         if self._by_tokens:
             first = msgspec.structs.replace(state, cursor=0, taken=self.taken_before(state.epoch, state))
-            return self.steps_until(first, state.epoch + 1, size_of=None)
+            return self.steps_until(first, state.epoch + 1)
         # Worked example, 7 rows, steps of 4 that wrap: where the cursor is 5, steps began at 1 and 5 of this epoch.
-        cursor = state.cursor % state.batch_size if self._end == "wrap" else 0
-        return steps_left(num_items=self.num_items, cursor=cursor, size=state.batch_size, end=self._end)
+        cursor = state.cursor % state.batch_size if end == "wrap" else 0
+        return steps_left(num_items=self.num_items, cursor=cursor, size=state.batch_size, end=end)
 
     def rest(self, state: ReaderState) -> Int64:
         """The rows that the epoch of a state has left.  # int64[n]"""
@@ -137,18 +151,23 @@ class RowSource:
         return self._order_at(state).taken(epoch=epoch, cursor=0)
 
     def check_size(self, size: int) -> None:
-        """Refuse a step that no epoch fills.
+        """Refuse a size that cannot be divided among the ranks, or that no epoch fills.
 
         Raises:
-            UsageError: every row would be dropped.
+            UsageError: it is no whole number of micro-batches, or every row would be dropped.
 
         """
-        if self._end != "drop":
+        self._check_divisible(size)
+        if self._options.end != "drop":
             return
         if not self._by_tokens:
             check_fits(size=size, num_items=self.num_items, unit=self._kind)
         elif self._mixture is None:
             check_fits(size=size, num_items=int(self.rows.ordered_lengths().sum(dtype=np.int64)), unit="tokens")
+
+    def _check_divisible(self, size: int) -> None:
+        options = self._options
+        check_batch_size(size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
 
     def _order_at(self, state: ReaderState) -> Order:
         return self.order_from(epoch=state.epoch, cursor=state.cursor, taken=state.taken)
@@ -158,60 +177,59 @@ class RowSource:
         size = int(self.rows.bounds[number + 1] - self.rows.bounds[number])
         return EpochOrder(
             fingerprint=cache.manifest.content_fingerprint,
-            seed=self._seed,
+            seed=self._options.seed,
             num_items=size if trained is None else len(trained),
-            shuffled=self._order_kind != "sequential",
+            shuffled=self._options.order != "sequential",
             rows=trained,
         )
 
 
-def _check(kind: RowKind, cutoff_len: int | None, order: OrderKind, *, mixed: bool) -> None:
-    if kind == "blocks" and cutoff_len is not None:
+def _check(kind: RowKind, options: Options, *, mixed: bool) -> None:
+    if kind == "blocks" and options.cutoff_len is not None:
         raise UsageError(
             "cutoff_len is for documents; blocks were cut when they were packed",
             hint="choose a batching of documents, or packer pack --block-len",
         )
-    if kind == "blocks" and order == "length_bucketed":
+    if kind == "blocks" and options.order == "length_bucketed":
         raise UsageError(
             "order='length_bucketed' is for documents; all blocks are of one length",
             hint="choose batching='padded', 'padding_free' or 'token_budget'",
         )
-    if mixed and order == "length_bucketed":
+    if mixed and options.order == "length_bucketed":
         raise UsageError(
             "order='length_bucketed' is for one cache: a mixture decides by proportion which row comes next",
             hint="batching='token_budget' keeps padding small in a mixture too",
         )
 
 
-def check_room(rows: Rows, batching: Batching, *, micro_batch_size: int) -> None:
+def _check_room(rows: Rows, options: Options) -> None:
     """Refuse documents that no micro-batch has room for.
 
     Raises:
         UsageError: names how many there are and how long the longest is.
 
     """
+    batching, micro_batch_size = options.batching, options.micro_batch_size
     padded = padded_of(batching)
+    limits = {}
     if padded is not None and padded.length is not None:
-        _check_longest(rows, padded.length, f"micro-batches are padded to {padded.length}")
+        limits[padded.length] = f"micro-batches are padded to {padded.length}"
     if isinstance(batching, TokenBudget):
-        _check_longest(rows, micro_batch_size, "a micro-batch holds no more")
-        if padded is not None:
-            widest = padded.rounded(int(rows.ordered_lengths().max()))
-            if widest > micro_batch_size:
-                raise UsageError(
-                    f"a row padded to {widest} tokens does not fit into a micro-batch of {micro_batch_size}",
-                    hint="make the micro-batch larger, or multiple_of smaller",
-                )
-
-
-def _check_longest(rows: Rows, longest: int, reason: str) -> None:
-    lengths = rows.ordered_lengths()
-    too_long = int(np.count_nonzero(lengths > longest))
-    if too_long:
+        limits[micro_batch_size] = "a micro-batch holds no more"
+    lengths = rows.ordered_lengths() if limits else np.zeros(1, np.int32)
+    for longest, reason in limits.items():
+        too_long = int(np.count_nonzero(lengths > longest))
+        if too_long:
+            raise UsageError(
+                f"{too_long} of {len(lengths)} documents have more than {longest} tokens, the longest {lengths.max()}: "
+                f"{reason}",
+                hint="make the micro-batch larger, or set cutoff_len, which trains their beginning alone",
+            )
+    widest = padded.rounded(int(lengths.max())) if padded is not None else 0
+    if isinstance(batching, TokenBudget) and widest > micro_batch_size:
         raise UsageError(
-            f"{too_long} of {len(lengths)} documents have more than {longest} tokens, the longest {lengths.max()}: "
-            f"{reason}",
-            hint="make the micro-batch larger, or set cutoff_len, which trains their beginning alone",
+            f"a row padded to {widest} tokens does not fit into a micro-batch of {micro_batch_size}",
+            hint="make the micro-batch larger, or multiple_of smaller",
         )
 
 

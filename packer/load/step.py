@@ -5,12 +5,13 @@ quietly. So shifted labels go by other names: a micro-batch has either ``labels`
 shifts for itself finds nothing it could shift again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from packer.batches import Int64
 from packer.layout import MASKED
@@ -80,7 +81,7 @@ class Step:
         if not isinstance(device, torch.device | str | int) or isinstance(device, bool):
             raise TypeError(f"device is {device!r}; expected a device, as a step keeps its dtypes")
         place = torch.device(device)
-        moved = tuple(_moved(micro_batch, place, non_blocking=non_blocking) for micro_batch in self)
+        moved = tree_map_only(Tensor, lambda tensor: tensor.to(place, non_blocking=non_blocking), self.micro_batches)
         return replace(self, micro_batches=moved)
 
 
@@ -103,22 +104,6 @@ def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
     if "loss_weights" in micro_batch:
         shifted["shift_loss_weights"] = _shifted(micro_batch["loss_weights"], 0)
     return shifted
-
-
-def pinned(micro_batch: MicroBatch) -> MicroBatch:
-    """The micro-batch in page-locked memory, from which it is copied to a device while the host goes on."""
-    return {name: value.pin_memory() if isinstance(value, Tensor) else value for name, value in micro_batch.items()}
-
-
-def _moved(value: Any, device: torch.device, *, non_blocking: bool) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device, non_blocking=non_blocking)
-    if isinstance(value, Mapping):
-        return {name: _moved(item, device, non_blocking=non_blocking) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        items = [_moved(item, device, non_blocking=non_blocking) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
 
 
 def _shown(value: Any) -> str:

@@ -20,7 +20,7 @@ does not depend on how many items there are.
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -107,25 +107,20 @@ class _LowestFirst:
         return heappop(self._holding) if self._holding else None
 
 
-def best_fit_decreasing(lengths: Int64, counts: Int64, capacity: int, *, max_items: int | None = None) -> BinRuns:
-    """Best-fit decreasing; arguments as for :func:`first_fit_decreasing`."""
-    return _decreasing(lengths, counts, capacity, _FullestFirst(), max_items)
-
-
-def first_fit_decreasing(lengths: Int64, counts: Int64, capacity: int, *, max_items: int | None = None) -> BinRuns:
-    """First-fit decreasing: ``counts[i]`` items of ``lengths[i]`` into bins of ``capacity``.
+def decreasing(
+    lengths: Int64, counts: Int64, capacity: int, fit: Literal["best_fit", "first_fit"], *, max_items: int | None = None
+) -> BinRuns:
+    """Pack ``counts[i]`` items of ``lengths[i]`` into bins of ``capacity``.
 
     Args:
         lengths: distinct, decreasing, each from 1 to ``capacity``.  # int64[D]
         counts: at least 1 each.  # int64[D]
         capacity: of a bin.
+        fit: which of the bins that hold an item takes it.
         max_items: a bin that holds so many is closed, whatever its free space.
 
     """
-    return _decreasing(lengths, counts, capacity, _LowestFirst(), max_items)
-
-
-def _decreasing(lengths: Int64, counts: Int64, capacity: int, open_bins: OpenBins, max_items: int | None) -> BinRuns:
+    open_bins: OpenBins = _FullestFirst() if fit == "best_fit" else _LowestFirst()
     most = capacity if max_items is None else max_items
     runs: list[tuple[int, int, int, int, int]] = []
     total_bins = 0

@@ -17,14 +17,10 @@ OOPSLA 2014) of the number plus the key. Its last step is left out, as it would 
 
 import numpy as np
 
-from packer.batches import Int32, UInt64
+from packer.batches import Int32, Int64, UInt64
 from packer.permute import permutation_key
 
-MAX_ITEMS = 2**32 - 1
-
-_SLICE = 2**15  # items at a time: the keys and two work arrays, 768 KiB, stay in the cache
-_MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
+_ROUNDS = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 
 
 def order_key(*parts: int | str) -> np.uint64:
@@ -33,54 +29,36 @@ def order_key(*parts: int | str) -> np.uint64:
     return key
 
 
-def sorted_items(keys: UInt64, num_items: int) -> UInt64:
-    """Sort keys of :func:`order_keys` in place, and make of them the item numbers in that order.  # uint64[N]"""
-    keys.sort()
-    keys &= _index_mask(num_items)
-    return keys
-
-
-def shuffled(n: int, key: np.uint64) -> UInt64:
-    """A permutation of ``range(n)``, n < 2^32.  # uint64[n]"""
-    return sorted_items(order_keys(np.zeros(n, np.int32), key), n)
-
-
-def order_keys(sizes: Int32, key: np.uint64) -> UInt64:
-    """Numbers whose order is that of decreasing sizes, equal ones in the order of the hash.  # uint64[N]
+def keyed_order(sizes: Int32, key: np.uint64) -> Int64:
+    """The items by decreasing size, equal ones in the order of the hash.  # int64[N]
 
     Args:
         sizes: at least 0.  # int32[N], N < 2^32
         key: from :func:`order_key`.
 
     """
+    index = np.arange(len(sizes), dtype=np.uint64)
     largest = int(sizes.max(initial=0))
-    size_bits = largest.bit_length()
-    index_mask = _index_mask(len(sizes))
-    hash_mask = np.uint64(2 ** (64 - size_bits) - 1) ^ index_mask
-    keys = np.empty(len(sizes), np.uint64)
-    work = np.empty(min(len(sizes), _SLICE), np.uint64)
-    for first in range(0, len(sizes), _SLICE):
-        part = keys[first : first + _SLICE]
-        spare = work[: len(part)]
-        index = np.arange(first, first + len(part), dtype=np.uint64)
-        _hash(index, key, part, spare)
-        part >>= np.uint64(size_bits)
-        part &= hash_mask
-        part |= index
-        if size_bits:
-            np.subtract(largest, sizes[first : first + _SLICE], out=spare, casting="unsafe")
-            spare <<= np.uint64(64 - size_bits)
-            part |= spare
-    return keys
+    size_bits, index_bits = largest.bit_length(), max(len(sizes) - 1, 0).bit_length()
+    index_mask = np.uint64(2**index_bits - 1)
+    numbers = _hash(index + key)
+    numbers >>= np.uint64(size_bits)
+    numbers &= np.uint64(2 ** (64 - size_bits) - 1) ^ index_mask
+    numbers |= index
+    if size_bits:
+        numbers |= (largest - sizes).astype(np.uint64) << np.uint64(64 - size_bits)
+    numbers.sort()
+    numbers &= index_mask
+    return numbers.view(np.int64)
 
 
-def _index_mask(num_items: int) -> np.uint64:
-    return np.uint64(2 ** max(num_items - 1, 0).bit_length() - 1)
+def shuffled(n: int, key: np.uint64) -> Int64:
+    """A permutation of ``range(n)``, n < 2^32.  # int64[n]"""
+    return keyed_order(np.zeros(n, np.int32), key)
 
 
-def _hash(numbers: UInt64, key: np.uint64, out: UInt64, work: UInt64) -> None:
-    np.add(numbers, key, out=out)
-    for shift, multiplier in ((30, _MULTIPLIER_1), (27, _MULTIPLIER_2)):
-        np.right_shift(out, np.uint64(shift), out=work)
-        np.bitwise_xor(out, work, out=out)
-        np.multiply(out, multiplier, out=out)
+def _hash(numbers: UInt64) -> UInt64:
+    for shift, multiplier in _ROUNDS:
+        numbers ^= numbers >> shift
+        numbers *= multiplier
+    return numbers

@@ -1,7 +1,7 @@
 """Next-fit: documents in source order, and a new block wherever the next one does not fit into the current one.
 
-Which document a block ends before depends only on the one it begins with, and is looked up for all documents of a
-window at once, in their cumulative lengths. What is left to do one by one is a step from block to block.
+Which document a block ends before depends only on the one it begins with, and is looked up for all documents at once,
+in their cumulative lengths. What is left to do one by one is a step from block to block.
 
 Worked example, capacity 10: sizes 4, 5, 3, 7, 2 lie from 0, 4, 9, 12, 19. A block that begins at 0 has room to 10,
 which lies in the third document: it holds two. The next begins at 9 and has room to 19: it holds two. The last holds
@@ -14,9 +14,6 @@ import numpy.typing as npt
 from packer.batches import Int64
 from packer.layout import offsets_of
 
-_WINDOW = 2**14
-"""Documents looked at together: their cumulative sizes stay in the cache. Never decides where a block begins."""
-
 
 def next_fit(sizes: npt.NDArray[np.integer], capacity: int, *, max_items: int | None = None) -> Int64:
     """Where each block begins, and where the last one ends.  # int64[B + 1]
@@ -27,31 +24,11 @@ def next_fit(sizes: npt.NDArray[np.integer], capacity: int, *, max_items: int | 
         max_items: documents of a block at most.
 
     """
-    num_documents = len(sizes)
-    bounds = [0]
-    window = _WINDOW
-    while bounds[-1] < num_documents:
-        first = bounds[-1]
-        sized = sizes[first : first + window]
-        ends = _ends(sized, capacity, max_items)
-        reached = len(bounds)
-        at = 0
-        # A block that reaches the window's end may hold more: it is looked at again in a window that begins with it.
-        while (end := ends[at]) < len(sized):
-            bounds.append(first + end)
-            at = end
-        if first + len(sized) == num_documents:
-            bounds.append(num_documents)
-        elif len(bounds) == reached:
-            window *= 2
-    return np.array(bounds, np.int64)
-
-
-def _ends(sizes: npt.NDArray[np.integer], capacity: int, max_items: int | None) -> list[int]:
-    """For a block that begins with each document, the number of the first document behind it."""
     offsets = offsets_of(sizes)
     ends = np.searchsorted(offsets, offsets[:-1] + capacity, side="right") - 1
     if max_items is not None:
         ends = np.minimum(ends, np.arange(len(sizes)) + max_items)
-    numbers: list[int] = ends.tolist()
-    return numbers
+    bounds = [0]
+    while bounds[-1] < len(sizes):
+        bounds.append(int(ends[bounds[-1]]))
+    return np.array(bounds, np.int64)

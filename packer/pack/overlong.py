@@ -25,7 +25,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Int32, Int64
+from packer.batches import Bool, Int32, Int64
 from packer.layout import concatenated_ranges, offsets_of
 from packer.pack.select import REASONS, TOO_SHORT, TRUNCATED, UNTRAINED, Selection
 from packer.recipe import Pack
@@ -40,12 +40,11 @@ CountTrained: TypeAlias = Callable[[Int64, Int64, Int64], Int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """Pieces in source order: by document, and by start within a document. P pieces of N documents."""
+    """Pieces in source order: by document, and by start within a document. P pieces."""
 
     document: Int64  # [P]
     start: Int64  # [P]
     length: Int32  # [P]
-    num_documents: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,41 +77,54 @@ class DroppedTokens:
         selected: Selection,
         count_trained: CountTrained,
         *,
+        kept: tuple[Int64, Int64],
         document: Int64,
         start: Int64,
         end: Int64,
         reason: npt.NDArray[np.uint8],
-        num_piece_start: int,
     ) -> "DroppedTokens":
-        """Put dropped documents and ranges ``[start, end)`` of others in source order; count what they train."""
+        """Put dropped documents and ranges ``[start, end)`` of others in source order; count what they train.
+
+        Args:
+            selected: has the dropped documents.
+            count_trained: see :func:`trained_counter`.
+            kept: document and start of the pieces that are kept, of documents that are cut at least.
+            document: of each dropped range.
+            start: in its document.
+            end: in its document.
+            reason: index into REASONS.
+
+        """
         document = np.concatenate([document, selected.dropped])
         start = np.concatenate([start, np.zeros_like(selected.dropped)])
         end = np.concatenate([end, selected.dropped_length])
         reason = np.concatenate([reason, selected.reason])
         order = np.lexsort([start, document])
         document, start, end = document[order], start[order], end[order]
+        inner, first = (column[kept[1] > 0] for column in kept)
         return cls(
             document=document,
             start=start,
             length=end - start,
             reason=reason[order],
             trained=count_trained(document, start, end),
-            num_piece_start=num_piece_start,
+            num_piece_start=int(count_trained(inner, first, first + 1).sum()),
         )
 
-    def counts(self, block_of: Int64) -> dict[str, DropCount]:
+    def counts(self, is_packed: Bool) -> dict[str, DropCount]:
         """What each reason of :data:`REASONS` costs; those that cost nothing too.
 
         A document of which nothing is in a block may have lost its parts for several reasons. It counts under the one
         that decided: what is beyond a truncated document would be left out in any case.
 
         Args:
-            block_of: of the plan; -1 where a document is in no block.  # int64[N]
+            is_packed: whether something of each document is in a block.  # bool[N]
 
         """
-        decided = np.full(len(block_of), len(REASONS), np.int64)
-        np.minimum.at(decided, self.document, _PRIORITY[self.reason])
-        decided[block_of >= 0] = len(REASONS)
+        nowhere = ~is_packed[self.document]
+        firsts = np.flatnonzero(np.diff(self.document[nowhere], prepend=-1))
+        priority = _PRIORITY[self.reason[nowhere]]
+        decided = np.minimum.reduceat(priority, firsts) if len(firsts) else priority
         losses = {}
         for number, name in enumerate(REASONS):
             mine = self.reason == number
@@ -136,25 +148,31 @@ def cut(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[P
 
     """
     lengths = selected.length
-    long = np.flatnonzero(lengths > pack.block_len)
-    ranges = _ranges_of(long, lengths[long].astype(np.int64), pack)
-    reason = _reasons(ranges, pack)
-    asked = np.flatnonzero(reason == _KEPT)
+    ranges = _cut_long(lengths, pack)
+    asked = np.flatnonzero(ranges.reason == _KEPT)
     trained = count_trained(ranges.document[asked], ranges.start[asked] + 1, ranges.end[asked])
-    reason[asked[trained == 0]] = UNTRAINED
-    kept, out = np.flatnonzero(reason == _KEPT), np.flatnonzero(reason != _KEPT)
-    inner = kept[ranges.start[kept] > 0]
-    first = ranges.start[inner]
+    ranges.reason[asked[trained == 0]] = UNTRAINED
+    kept, out = ranges.reason == _KEPT, ranges.reason != _KEPT
+    document, start, end = ranges.document[kept], ranges.start[kept], ranges.end[kept]
     dropped = DroppedTokens.of(
         selected,
         count_trained,
+        kept=(document, start),
         document=ranges.document[out],
         start=ranges.start[out],
         end=ranges.end[out],
-        reason=reason[out],
-        num_piece_start=int(count_trained(ranges.document[inner], first, first + 1).sum()),
+        reason=ranges.reason[out],
     )
-    return _pieces(lengths, long, ranges, kept), dropped
+    whole = np.flatnonzero((lengths > 0) & (lengths <= pack.block_len))
+    place = np.searchsorted(whole, document)
+    return (
+        Pieces(
+            document=np.insert(whole, place, document),
+            start=np.insert(np.zeros_like(whole), place, start),
+            length=np.insert(lengths[whole].astype(np.int32), place, end - start),
+        ),
+        dropped,
+    )
 
 
 def trained_counter(
@@ -188,56 +206,34 @@ def trained_counter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ranges:
-    """What documents longer than a block are cut into, kept or not, in source order. R ranges."""
+    """What documents longer than a block are cut into, in source order. R ranges."""
 
     document: Int64  # [R]
     start: Int64  # [R]
     end: Int64  # [R]
-    is_last: npt.NDArray[np.bool_]  # [R] of its document
-    is_first: npt.NDArray[np.bool_]  # [R]
+    reason: npt.NDArray[np.uint8]  # [R] index into REASONS, or _KEPT
 
 
-def _ranges_of(document: Int64, lengths: Int64, pack: Pack) -> _Ranges:
-    """Cut documents that are longer than a block.
+def _cut_long(lengths: npt.NDArray[np.integer], pack: Pack) -> _Ranges:
+    """Cut documents that are longer than a block, and say of each range why it is left out, as far as lengths say.
 
     A document that is cut has its first cut at ``block_len``, or so that ``block_len`` tokens follow (truncate_left);
     split goes on cutting every ``block_len`` tokens. Worked example, ``block_len`` 4: a document of 9 tokens is cut
     into [0, 4), [4, 9) by truncate_right, [0, 5), [5, 9) by truncate_left and [0, 4), [4, 8), [8, 9) by split.
     """
     block_len = pack.block_len
-    num_ranges = -(-lengths // block_len) if pack.overlong == "split" else np.full(len(document), 2, np.int64)
+    document = np.flatnonzero(lengths > block_len)
+    whole = lengths[document].astype(np.int64)
+    num_ranges = -(-whole // block_len) if pack.overlong == "split" else np.full(len(document), 2, np.int64)
     number = concatenated_ranges(np.zeros(len(document), np.int64), num_ranges)
-    whole = np.repeat(lengths, num_ranges)
+    whole = np.repeat(whole, num_ranges)
     is_first, is_last = number == 0, number == np.repeat(num_ranges, num_ranges) - 1
     first_cut = whole - block_len if pack.overlong == "truncate_left" else block_len
-    return _Ranges(
-        document=np.repeat(document, num_ranges),
-        start=np.where(is_first, 0, first_cut + (number - 1) * block_len),
-        end=np.where(is_last, whole, first_cut + number * block_len),
-        is_last=is_last,
-        is_first=is_first,
-    )
-
-
-def _reasons(ranges: _Ranges, pack: Pack) -> npt.NDArray[np.uint8]:
-    """Why each range is left out, as far as lengths say; ``_KEPT`` where they do not.  # uint8[R]"""
-    reason = np.where(ranges.end - ranges.start < pack.min_length, TOO_SHORT, _KEPT).astype(np.uint8)
+    start = np.where(is_first, 0, first_cut + (number - 1) * block_len)
+    end = np.where(is_last, whole, first_cut + number * block_len)
+    reason = np.where(end - start < pack.min_length, TOO_SHORT, _KEPT).astype(np.uint8)
     if pack.overlong == "truncate_left":
-        reason[~ranges.is_last] = TRUNCATED
+        reason[~is_last] = TRUNCATED
     elif pack.overlong == "truncate_right":
-        reason[~ranges.is_first] = TRUNCATED
-    return reason
-
-
-def _pieces(lengths: npt.NDArray[np.integer], long: Int64, ranges: _Ranges, kept: Int64) -> Pieces:
-    """The documents that fit, each whole, and between them the kept ranges of those that do not."""
-    of_document = (lengths > 0).astype(np.int64)
-    of_document[long] = 0
-    cut_document, num_kept = np.unique(ranges.document[kept], return_counts=True)
-    of_document[cut_document] = num_kept
-    document = np.repeat(np.arange(len(lengths)), of_document)
-    start, length = np.zeros(len(document), np.int64), lengths[document].astype(np.int32)
-    place = concatenated_ranges(np.searchsorted(document, cut_document), num_kept)
-    start[place] = ranges.start[kept]
-    length[place] = ranges.end[kept] - ranges.start[kept]
-    return Pieces(document=document, start=start, length=length, num_documents=len(lengths))
+        reason[~is_first] = TRUNCATED
+    return _Ranges(document=np.repeat(document, num_ranges), start=start, end=end, reason=reason)

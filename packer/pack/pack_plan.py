@@ -2,22 +2,31 @@
 
 The plan is a pure function of its arguments. Documents are packed group by group, each group of consecutive documents
 by itself, and the blocks of a group come before those of the next; so however large a corpus is, a block is gathered
-from a bounded part of it.
+from a bounded part of it. With ``align``, a piece takes a multiple of that many slots: it is packed by its padded
+length.
 
-With ``best_fit`` and ``first_fit``, documents of equal length are ordered by a keyed hash, so that neighbours of the
-source land in blocks far apart, and the blocks of a group are stored in a keyed-permuted order, so that reading them in
-order gives a mixture. In a block longer documents come first, equal ones in
-source order. ``sequential`` keeps documents and blocks in source order.
+``sequential`` keeps documents and blocks in source order. ``best_fit`` and ``first_fit`` pack a histogram of the slots
+and say how many pieces of which size go into which bin: the *fills*. Pieces, in decreasing size and equal ones in the
+order of a keyed hash, are handed to the fills one after another, so that neighbours of the source land in blocks far
+apart. Bins become blocks by a keyed permutation, so that reading the blocks in order gives a mixture. In a block,
+pieces lie in the order of its fills, the larger before the smaller; those of one fill in source order.
 
-With ``align``, a piece takes a multiple of that many slots: it is packed by its padded length.
+Worked example, capacity 10: sizes [3, 6, 4, 6] are ordered as pieces 3, 1, 2, 0. Bins take [6, 4] and [6, 3]; the fills
+are (bin 0, one 6), (bin 1, one 6), (bin 0, one 4), (bin 1, one 3). If bin 0 becomes block 1 and bin 1 block 0, the
+fills sorted by block are the second, fourth, first and third, so that their ranks are [2, 0, 3, 1]. The pieces in
+that order, sorted by the rank of their fill, are 1, 0, 3, 2: block 0 holds pieces 1 and 0, block 1 pieces 3 and 2.
 """
+
+from itertools import pairwise
 
 import numpy as np
 
 from packer.batches import Int32, Int64, PackPlan
 from packer.layout import offsets_of
+from packer.pack.decreasing import decreasing
+from packer.pack.keyed_order import keyed_order, order_key, shuffled
+from packer.pack.next_fit import next_fit
 from packer.pack.overlong import Pieces
-from packer.pack.place import Placed, place
 from packer.recipe import Pack
 
 
@@ -30,46 +39,23 @@ def plan(pieces: Pieces, pack: Pack, *, slots: Int32 | None = None) -> PackPlan:
         slots: that each piece needs, where it needs more than its length; at most those of a block.  # int32[P]
 
     """
-    needed = pieces.length if slots is None else slots
-    if pack.align > 1:
-        needed = -(-needed // np.int32(pack.align))
-    bounds = np.searchsorted(pieces.document, group_bounds(pieces.num_documents, pack.group_documents))
-    placed = _place_groups(needed, bounds, pack)
-    # Looking up numbers in no order costs more than placing: it is left out where the answer is known.
-    are_documents = _are_documents(pieces)
+    align = np.int32(pack.align)
+    units = -(-(pieces.length if slots is None else slots) // align)
+    num_documents = int(pieces.document.max(initial=-1)) + 1
+    bounds = np.searchsorted(pieces.document, group_bounds(num_documents, pack.group_documents))
+    placed, num_pieces = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for group, (first, last) in enumerate(pairwise(bounds.tolist())):
+        of_group, counts = _place(units[first:last], pack, group)
+        placed.append(first + of_group)
+        num_pieces.append(counts)
+    piece = np.concatenate(placed)
     return PackPlan(
-        document=placed.piece if are_documents else pieces.document[placed.piece],
-        start=_starts(pieces, placed.piece),
-        length=placed.slots if slots is None and pack.align == 1 else pieces.length[placed.piece],
-        slots=placed.slots * np.int32(pack.align) if pack.align > 1 else placed.slots,
-        block_offsets=offsets_of(placed.num_pieces),
-        block_of=placed.block_of if are_documents else _first_blocks(pieces, placed.block_of),
+        document=pieces.document[piece],
+        start=pieces.start[piece],
+        length=pieces.length[piece],
+        slots=units[piece] * align,
+        block_offsets=offsets_of(np.concatenate(num_pieces)),
     )
-
-
-def _are_documents(pieces: Pieces) -> bool:
-    """Whether every document has one piece, so that a piece has the number of its document."""
-    document = pieces.document
-    return len(document) == pieces.num_documents and bool((document[1:] > document[:-1]).all())
-
-
-def _starts(pieces: Pieces, piece: Int64) -> Int64:
-    """Where some pieces start; most start where their document does.  # int64[M]"""
-    start = np.zeros(len(piece), np.int64)
-    is_inner = pieces.start > 0
-    if is_inner.any():
-        inner = np.flatnonzero(is_inner[piece])
-        start[inner] = pieces.start[piece[inner]]
-    return start
-
-
-def _first_blocks(pieces: Pieces, block_of_piece: Int64) -> Int64:
-    """Block of the first piece of each document.  # int64[N]"""
-    block_of = np.full(pieces.num_documents, -1, np.int64)
-    is_first = np.ones(len(pieces.document), np.bool_)
-    np.not_equal(pieces.document[1:], pieces.document[:-1], out=is_first[1:])
-    block_of[pieces.document[is_first]] = block_of_piece[is_first]
-    return block_of
 
 
 def group_bounds(num_documents: int, group_documents: int) -> Int64:
@@ -77,32 +63,29 @@ def group_bounds(num_documents: int, group_documents: int) -> Int64:
     return np.append(np.arange(0, num_documents, group_documents, dtype=np.int64), num_documents)
 
 
-def _place_groups(slots: Int32, bounds: Int64, pack: Pack) -> Placed:
-    """Place each group by itself; the blocks of a group are numbered from where those before it end."""
-    placed: list[Placed] = []
-    num_blocks = 0
-    for group, (first, last) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
-        part = place(
-            slots[first:last],
-            pack.block_len // pack.align,
-            strategy=pack.strategy,
-            max_pieces=pack.max_documents,
-            seed=pack.seed,
-            group=group,
-        )
-        if group:
-            np.add(part.piece, first, out=part.piece)
-            np.add(part.block_of, num_blocks, out=part.block_of, where=part.block_of >= 0)
-        num_blocks += len(part.num_pieces)
-        placed.append(part)
-    return placed[0] if len(placed) == 1 else _joined(placed)
+def _place(units: Int32, pack: Pack, group: int) -> tuple[Int64, Int64]:
+    """Place the pieces of a group, n < 2^32, each by the units of ``align`` slots that it takes.
 
+    Returns:
+        the pieces in block order, counted from the first of the group, and how many each block holds.  # int64[n], [B]
 
-def _joined(placed: list[Placed]) -> Placed:
-    none = np.empty(0, np.int64)
-    return Placed(
-        piece=np.concatenate([none, *(part.piece for part in placed)]),
-        slots=np.concatenate([none.astype(np.int32), *(part.slots for part in placed)]),
-        num_pieces=np.concatenate([none, *(part.num_pieces for part in placed)]),
-        block_of=np.concatenate([none, *(part.block_of for part in placed)]),
-    )
+    """
+    capacity = pack.block_len // pack.align
+    if pack.strategy == "sequential":
+        return np.arange(len(units)), np.diff(next_fit(units, capacity, max_items=pack.max_documents))
+    counts = np.bincount(units)
+    sizes = np.flatnonzero(counts)[::-1]
+    runs = decreasing(sizes, counts[sizes], capacity, pack.strategy, max_items=pack.max_documents)
+    block_of_bin = shuffled(runs.total_bins, order_key("pack.store", pack.seed, group))
+    block = block_of_bin[runs.bins()]  # of each fill
+    taken = np.repeat(runs.items_per_bin, runs.num_bins)  # pieces of each fill
+    # The fills of one run have filled their bins equally deep: each stands that deep among those of its block.
+    fills_before = offsets_of(np.bincount(block, minlength=runs.total_bins))
+    rank = fills_before[block] + np.repeat(runs.depth, runs.num_bins)
+    piece = keyed_order(units, order_key("pack.deal", pack.seed, group))
+    # One sort of numbers that hold the rank of a piece's fill above the piece.
+    bits = np.int64(len(units).bit_length())
+    numbers = (np.repeat(rank, taken) << bits | piece).view(np.uint64)
+    numbers.sort()
+    piece = (numbers & np.uint64(2 ** int(bits) - 1)).view(np.int64)
+    return piece, np.bincount(block, taken, minlength=runs.total_bins).astype(np.int64)

@@ -46,28 +46,24 @@ def stream(selected: Selection, pack: Pack, count_trained: CountTrained) -> tupl
     block = np.repeat(np.arange(len(num_pieces)), num_pieces)
     targets = count_trained(document, start + 1, start + length)
     is_kept = np.bincount(block, targets, minlength=len(num_pieces)) > 0
-    kept, out = is_kept[block], np.flatnonzero(~is_kept[block])
-    inner = np.flatnonzero(kept & (start > 0))
-    first = start[inner]
+    kept = is_kept[block]
     dropped = DroppedTokens.of(
         selected,
         count_trained,
-        document=document[out],
-        start=start[out],
-        end=start[out] + length[out],
-        reason=np.full(len(out), UNTRAINED, np.uint8),
-        num_piece_start=int(count_trained(document[inner], first, first + 1).sum()),
+        kept=(document[kept], start[kept]),
+        document=document[~kept],
+        start=start[~kept],
+        end=(start + length)[~kept],
+        reason=np.full(np.count_nonzero(~kept), UNTRAINED, np.uint8),
     )
-    document, start, pieces = document[kept], start[kept], length[kept].astype(np.int32)
-    block_offsets = offsets_of(num_pieces[is_kept])
+    tokens = length[kept].astype(np.int32)
     return (
         PackPlan(
-            document=document,
-            start=start,
-            length=pieces,
-            slots=pieces,
-            block_offsets=block_offsets,
-            block_of=_first_blocks(document, start, block_offsets, len(sizes)),
+            document=document[kept],
+            start=start[kept],
+            length=tokens,
+            slots=tokens,
+            block_offsets=offsets_of(num_pieces[is_kept]),
         ),
         dropped,
     )
@@ -82,7 +78,7 @@ def _stream_of(
     documents begin at 0, 3, 7 and blocks at 0, 4; pieces at 0, 3, 4 and 7, of documents 0, 1, 1, 2.
     """
     if seed_and_group is not None:
-        documents = documents[shuffled(len(documents), order_key("pack.stream", *seed_and_group)).view(np.int64)]
+        documents = documents[shuffled(len(documents), order_key("pack.stream", *seed_and_group))]
     documents = documents[sizes[documents] > 0]
     begins = offsets_of(sizes[documents])
     total = int(begins[-1])
@@ -91,17 +87,7 @@ def _stream_of(
     start, length = place - begins[which], np.diff(place, append=total)
     num_pieces = np.bincount(place // block_len)
     if seed_and_group is not None:
-        stored = shuffled(len(num_pieces), order_key("pack.stream.store", *seed_and_group)).view(np.int64)
+        stored = shuffled(len(num_pieces), order_key("pack.stream.store", *seed_and_group))
         moved = concatenated_ranges(offsets_of(num_pieces)[:-1][stored], num_pieces[stored])
         which, start, length, num_pieces = which[moved], start[moved], length[moved], num_pieces[stored]
     return documents[which], start, length, num_pieces
-
-
-def _first_blocks(document: Int64, start: Int64, block_offsets: Int64, num_documents: int) -> Int64:
-    """Block of the first piece that is there of each document.  # int64[N]"""
-    block = np.repeat(np.arange(len(block_offsets) - 1), np.diff(block_offsets))
-    order = np.lexsort([start, document])
-    first = order[np.flatnonzero(np.diff(document[order], prepend=-1))]
-    block_of = np.full(num_documents, -1, np.int64)
-    block_of[document[first]] = block[first]
-    return block_of

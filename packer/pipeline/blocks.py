@@ -86,7 +86,7 @@ class BlockTask:
     """Number of its first block in the split."""
 
     plan: PackPlan
-    """Only this shard's blocks; `block_of` is empty."""
+    """Only this shard's blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +120,8 @@ def pack_split(
     planned, left_out = arrange(selected, pack, _trained_in(documents), _ends_open(documents, stop_ids))
     # Documents in blocks are checked where they are gathered.
     documents.verify(np.unique(left_out.document))
+    is_packed = np.zeros(len(documents), np.bool_)
+    is_packed[planned.document] = True
     row_bytes = pack.block_len * (16 if documents.weighted else 12)
     per_shard = max(1, shard_bytes // row_bytes)
     tasks = tuple(
@@ -135,9 +137,9 @@ def pack_split(
     return PackedSplit(
         tasks=tasks,
         left_out=left_out,
-        losses=left_out.counts(planned.block_of),
+        losses=left_out.counts(is_packed),
         num_blocks=planned.num_blocks,
-        num_packed=int(np.count_nonzero(planned.block_of >= 0)),
+        num_packed=int(np.count_nonzero(is_packed)),
         num_separators=separators,
         num_padding=planned.num_blocks * pack.block_len - int(planned.length.sum(dtype=np.int64)) - separators,
     )
@@ -190,9 +192,7 @@ def block_worker(
             folder,
             (
                 gather(
-                    task.plan,
-                    first,
-                    min(first + batch_blocks, task.plan.num_blocks),
+                    task.plan.between(first, min(first + batch_blocks, task.plan.num_blocks)),
                     columns,
                     block_len=form.block_len,
                     pad_id=form.pad_id,

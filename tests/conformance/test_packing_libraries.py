@@ -78,7 +78,7 @@ def packed(documents, pack, labels=None):
         counter_of(lengths, trained),
         lambda document, _: np.ones(len(document), bool),
     )
-    return gather(planned, 0, planned.num_blocks, columns, block_len=pack.block_len, pad_id=PAD, **MODES[pack.mode])
+    return gather(planned, columns, block_len=pack.block_len, pad_id=PAD, **MODES[pack.mode])
 
 
 def rows_of(batch):

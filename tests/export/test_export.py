@@ -20,8 +20,7 @@ import packer.export.mds
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.export import FORMATS, export, run
 from packer.export.mds import turns_of
-from packer.export.run import writer_of
-from packer.export.writer import Files, FlatDocuments, HashedFile
+from packer.export.writer import Files, FlatDocuments, HashedFile, SplitRows
 from packer.layout import document_labels
 from packer.pipeline.repacking import repack
 from packer.store.cache import Cache
@@ -196,7 +195,8 @@ def test_any_documents_come_back_from_every_format(scratch, data):
                 manifest=SimpleNamespace(model=model, content_fingerprint="0" * 64),
                 documents=lambda split: SimpleNamespace(weighted=False),
             )
-            writer = writer_of(name)(files, cache, "train", unit="documents", is_alone=True, separate_mask=True)
+            rows = SplitRows(cache=cache, split="train", unit="documents", is_alone=True, separate_mask=True)
+            writer = FORMATS[name].load()(files, rows)
             for batch in batches:
                 labels = document_labels(batch)
                 writer.documents(
@@ -269,7 +269,7 @@ def test_force_never_takes_a_cache_or_anything_else_with_the_export(starter_cach
 WRITES = """
 import os, signal, sys
 from pathlib import Path
-from packer.export.run import replacing
+from packer.export.place import replacing
 with replacing(Path("cache"), Path(sys.argv[1]), force=True) as folder:
     (folder / "part").write_text("half")
     print("writing", flush=True)

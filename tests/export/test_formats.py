@@ -12,7 +12,6 @@ from export import readers
 from packer.errors import UsageError
 from packer.export import FORMATS, export
 from packer.export.formats import Format
-from packer.export.run import writer_of
 from packer.export.writer import Writer
 from packer_cli.main import cli
 
@@ -25,7 +24,7 @@ def test_a_format_is_on_the_command_line_in_the_pages_and_has_a_writer(name):
     assert f"{name}: {FORMATS[name].help}" in told
     assert name in (DOCS / "reference" / "cli.md").read_text("utf-8")
     assert f"--to {name}" in (DOCS / "how-to" / "export.md").read_text("utf-8")
-    writer = writer_of(name)
+    writer = FORMATS[name].load()
     assert issubclass(writer, Writer)
     assert (writer.blocks is not Writer.blocks) == ("blocks" in FORMATS[name].units)
 
@@ -41,9 +40,9 @@ def test_a_name_that_is_no_format_is_refused_with_those_there_are(starter_cache,
 class LinesWriter(Writer):
     """A line of JSON for each document."""
 
-    def __init__(self, files, cache, split, **options):
-        super().__init__(files, cache, split, **options)
-        self._file = files.open(f"{split}.jsonl")
+    def __init__(self, files, rows):
+        super().__init__(files, rows)
+        self._file = files.open(f"{self.split}.jsonl")
 
     def documents(self, batch):
         for start, end in zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True):

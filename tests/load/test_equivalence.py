@@ -35,7 +35,7 @@ def packed(documents, *, weighted=False):
         doc_id=np.arange(len(documents), dtype=np.int64),
     )
     layout = plan_whole(lengths, BLOCK_LEN)
-    return gather(layout, 0, layout.num_blocks, columns, block_len=BLOCK_LEN, pad_id=PAD_ID)
+    return gather(layout, columns, block_len=BLOCK_LEN, pad_id=PAD_ID)
 
 
 def loader_of(folder, blocks, **options):

@@ -37,9 +37,7 @@ def gathered(corpus, pack):
     ]
     packed, _ = arranged(corpus, pack)
     columns = make_columns(documents, [d % 2 for d in range(len(documents))])
-    return packed, gather(
-        packed, 0, packed.num_blocks, columns, block_len=pack.block_len, pad_id=PAD, **FORMS[pack.mode]
-    )
+    return packed, gather(packed, columns, block_len=pack.block_len, pad_id=PAD, **FORMS[pack.mode])
 
 
 def owner(token):
@@ -228,7 +226,7 @@ def test_the_longest_blocks(mode):
     corpus = lengths, [set(range(1, n)) for n in lengths], {(0, longest - 2)}
     packed, _ = arranged(corpus, Pack(mode=mode, block_len=longest, strategy="sequential"))
     columns = make_columns(documents, [0, 0], weighted=False)
-    batch = gather(packed, 0, 2, columns, block_len=longest, pad_id=PAD, **FORMS[mode])
+    batch = gather(packed, columns, block_len=longest, pad_id=PAD, **FORMS[mode])
     assert batch.num_blocks == packed.num_blocks == 2
     split = 1 if mode == "stream" else 0
     assert np.array_equal(batch.input_ids[0, :-1], ids[0])

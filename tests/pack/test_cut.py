@@ -42,7 +42,7 @@ def test_each_token_and_each_trained_token_is_accounted_for_once(case, block_len
     everything = sorted((d, t) for d, length in enumerate(lengths) for t in range(length))
     covered = [(d, t) for d, start, length in rows(pieces) + rows(left_out) for t in range(start, start + length)]
     assert sorted(covered) == everything
-    losses = left_out.counts(np.full(len(lengths), -1))
+    losses = left_out.counts(np.zeros(len(lengths), np.bool_))
     in_pieces = sum(len(trained[d] & set(range(start + 1, start + length))) for d, start, length in rows(pieces))
     in_ledger = sum(loss.num_trained for loss in losses.values())
     assert in_pieces + in_ledger + left_out.num_piece_start == sum(map(len, trained))
@@ -78,8 +78,8 @@ def test_a_document_that_is_nowhere_counts_once_under_the_reason_that_decided(ca
         mine = {reason for (d, _), reason in reasons.items() if d == document}
         if mine:
             expected[next(name for name in ("overlong", "untrained", "too_short", "truncated") if name in mine)] += 1
-    block_of = np.array([-1 if document in nowhere else 0 for document in range(len(case[0]))], np.int64)
-    losses = left_out.counts(block_of)
+    is_packed = np.array([document not in nowhere for document in range(len(case[0]))], np.bool_)
+    losses = left_out.counts(is_packed)
     assert {name: loss.num_documents for name, loss in losses.items()} == expected
     tokens = {name: list(reasons.values()).count(name) for name in REASONS}
     assert {name: loss.num_tokens for name, loss in losses.items()} == tokens
@@ -116,7 +116,7 @@ def test_a_piece_trained_at_its_first_token_alone_is_left_out_with_that_token():
     pieces, left_out = cut_all(([9], [{1, 2, 4}]), 4, "split")
     assert rows(pieces) == [(0, 0, 4)]
     assert rows(left_out) == [(0, 4, 4), (0, 8, 1)]
-    assert left_out.counts(np.array([0]))["untrained"].num_trained == 1
+    assert left_out.counts(np.array([True]))["untrained"].num_trained == 1
     assert left_out.num_piece_start == 0
 
 
@@ -140,7 +140,7 @@ def test_a_whole_document_that_is_kept_is_not_asked_about():
 
 def test_reasons_are_named_with_what_they_cost():
     _, left_out = cut_all(([2, 20, 3], [{1}, {5, 6}, {1}]), 8, "reject", min_length=3)
-    assert left_out.counts(np.array([-1, -1, 0])) == {
+    assert left_out.counts(np.array([False, False, True])) == {
         "too_short": DropCount(num_documents=1, num_parts=1, num_tokens=2, num_trained=1),
         "overlong": DropCount(num_documents=1, num_parts=1, num_tokens=20, num_trained=2),
         "truncated": DropCount(num_documents=0, num_parts=0, num_tokens=0, num_trained=0),

@@ -16,11 +16,11 @@ from pack.oracles import (
     optimum,
 )
 
-from packer.pack.decreasing import best_fit_decreasing, first_fit_decreasing
+from packer.pack.decreasing import decreasing
 
 ALGORITHMS = {
-    "best_fit": (best_fit_decreasing, literal_best_fit_decreasing),
-    "first_fit": (first_fit_decreasing, literal_first_fit_decreasing),
+    "best_fit": ("best_fit", literal_best_fit_decreasing),
+    "first_fit": ("first_fit", literal_first_fit_decreasing),
 }
 
 max_items_or_none = st.none() | st.integers(1, 6)
@@ -31,7 +31,7 @@ each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=A
 
 def runs_of(pack, lengths, capacity, max_items=None):
     distinct, counts = np.unique(np.array(lengths, np.int64), return_counts=True)
-    return pack(distinct[::-1], counts[::-1], capacity, max_items=max_items)
+    return decreasing(distinct[::-1], counts[::-1], capacity, pack, max_items=max_items)
 
 
 def grouped(pack, lengths, capacity, max_items=None):
@@ -116,8 +116,8 @@ def test_the_oracle_of_the_optimum_beats_both_where_they_err(algorithm):
 
 def test_best_fit_and_first_fit_differ_where_the_first_bin_is_not_the_fullest():
     lengths = [70, 65, 33, 2]
-    assert grouped(best_fit_decreasing, lengths, 100) == [[70], [65, 33, 2]]
-    assert grouped(first_fit_decreasing, lengths, 100) == [[70, 2], [65, 33]]
+    assert grouped("best_fit", lengths, 100) == [[70], [65, 33, 2]]
+    assert grouped("first_fit", lengths, 100) == [[70, 2], [65, 33]]
 
 
 @each_algorithm
@@ -127,7 +127,7 @@ def test_the_number_of_bins_is_the_classic_one_for_many_items(algorithm, capacit
     lengths = np.clip(random.lognormal(5, 1, 5_000), 1, capacity).astype(np.int64).tolist()
     lengths += random.integers(1, capacity, 2_000, endpoint=True).tolist()
     pack, _ = algorithm
-    classic = best_fit_count if pack is best_fit_decreasing else first_fit_count
+    classic = best_fit_count if pack == "best_fit" else first_fit_count
     assert runs_of(pack, lengths, capacity).total_bins == classic(lengths, capacity)
 
 
@@ -183,7 +183,7 @@ def test_the_depth_of_a_run_is_the_number_of_runs_before_it_in_each_of_its_bins(
 def test_the_number_of_runs_does_not_grow_with_the_number_of_items(algorithm):
     pack, _ = algorithm
     lengths = np.arange(500, 0, -1)
-    few = pack(lengths, np.full(500, 10), 2048)
-    many = pack(lengths, np.full(500, 1_000_000), 2048)
+    few = decreasing(lengths, np.full(500, 10), 2048, pack)
+    many = decreasing(lengths, np.full(500, 1_000_000), 2048, pack)
     assert many.total_bins > 50_000 * few.total_bins
     assert len(many.first_bin) < 10_000

@@ -1,7 +1,6 @@
 """Blocks hold the documents' tokens, each once, and no target across a border."""
 
 from dataclasses import fields, replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -50,7 +49,7 @@ def cases(draw, max_documents=40):
 
 
 def gather_all(packed, columns, block_len, **form):
-    return gather(packed, 0, packed.num_blocks, columns, block_len=block_len, pad_id=PAD, **form)
+    return gather(packed, columns, block_len=block_len, pad_id=PAD, **form)
 
 
 def plan_of(documents, block_len, **options):
@@ -101,10 +100,7 @@ def test_padding_behind_a_piece_belongs_to_its_run():
     assert batch.length.tolist() == [12]
 
 
-def test_large_blocks_of_many_documents_are_those_of_the_literal_layout(monkeypatch):
-    """Enough documents of every length for the windowed copy, in several slices of every chunk."""
-    monkeypatch.setattr(import_module("packer.pack.gather"), "_COPY_TOKENS", 5_000)
-    monkeypatch.setattr(import_module("packer.pack.gather"), "_INDEX_SLOTS", 1_000)
+def test_large_blocks_of_many_documents_are_those_of_the_literal_layout():
     random = np.random.default_rng(5)
     documents = make_documents(random.integers(1, 300, 600).tolist())
     packed = plan_of(documents, 512, seed=9)
@@ -158,7 +154,7 @@ def test_blocks_do_not_depend_on_chunks_or_on_how_many_are_gathered_at_once(case
     assert_batches_equal(gather_all(packed, columns, block_len), whole)
     first = data.draw(st.integers(0, packed.num_blocks))
     last = data.draw(st.integers(first, packed.num_blocks))
-    part = gather(packed, first, last, columns, block_len=block_len, pad_id=PAD)
+    part = gather(packed.between(first, last), columns, block_len=block_len, pad_id=PAD)
     assert part.seq_offsets[0] == part.doc_offsets[0] == 0
     for name in ("input_ids", "labels", "position_ids", "loss_weights", "length", "num_trained"):
         assert np.array_equal(getattr(part, name), getattr(whole, name)[first:last]), name
@@ -176,7 +172,6 @@ def test_pieces_of_one_document_are_each_masked_at_their_first_token():
         length=np.array([4, 4, 2], np.int32),
         slots=np.array([4, 4, 2], np.int32),
         block_offsets=np.array([0, 2, 3]),
-        block_of=np.array([0]),
     )
     batch = gather_all(packed, make_columns(documents, [0]), 8)
     assert_is_literal(batch, packed, documents, 8)
@@ -202,7 +197,7 @@ def test_columns_of_a_mapped_file_are_gathered_as_they_lie(tmp_path):
 
 
 def test_no_blocks_give_arrays_of_no_rows():
-    batch = gather(plan_of([], 8), 0, 0, make_columns([], []), block_len=8, pad_id=PAD)
+    batch = gather(plan_of([], 8), make_columns([], []), block_len=8, pad_id=PAD)
     assert batch.input_ids.shape == batch.labels.shape == batch.position_ids.shape == (0, 8)
     assert batch.seq_offsets.tolist() == batch.doc_offsets.tolist() == [0]
 
@@ -213,14 +208,7 @@ def two():
     return plan_of(documents, 8), make_columns(documents, [0, 1])
 
 
-@pytest.mark.parametrize(("first", "last"), [(-1, 1), (1, 0), (0, 2)])
-def test_blocks_the_plan_does_not_have_are_refused(two, first, last):
-    packed, columns = two
-    with pytest.raises(ValueError, match="of a plan of 1 blocks"):
-        gather(packed, first, last, columns, block_len=8, pad_id=PAD)
-
-
 def test_a_block_with_too_many_tokens_is_refused(two):
     packed, columns = two
-    with pytest.raises(ValueError, match="block 0 of the plan takes 7 slots; expected at most 6"):
+    with pytest.raises(ValueError, match="block 0 takes 7 slots; expected at most 6"):
         gather_all(packed, columns, 6)

@@ -1,14 +1,11 @@
 """Dealing: decreasing sizes, equal ones in keyed order."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from whole_documents import plan_whole
 
-from packer.pack.keyed_order import order_key, order_keys, shuffled, sorted_items
+from packer.pack.keyed_order import keyed_order, order_key, shuffled
 
 GOLDEN = [9, 2, 0, 7, 3, 5, 6, 8, 1, 4]
 GOLDEN_SHUFFLE = [2, 1, 0, 7, 4, 3, 5, 6]
@@ -29,7 +26,7 @@ def literal_order(sizes, key):
 
 def dealt(sizes, seed=0):
     sizes = np.array(sizes, np.int32)
-    return sorted_items(order_keys(sizes, order_key("test", seed)), len(sizes)).tolist()
+    return keyed_order(sizes, order_key("test", seed)).tolist()
 
 
 @given(st.lists(st.integers(0, 30), max_size=200), st.integers(0, 2**63 - 1))
@@ -50,26 +47,6 @@ def test_sizes_of_any_width_are_dealt_in_order(largest):
     assert [[0, largest, largest // 2, largest, 0][item] for item in order] == sorted(
         [0, largest, largest // 2, largest, 0], reverse=True
     )
-
-
-def test_the_order_does_not_depend_on_how_many_keys_are_made_at_once(monkeypatch):
-    sizes = np.random.default_rng(0).integers(0, 50, 10_000)
-    expected = dealt(sizes)
-    monkeypatch.setattr(import_module("packer.pack.keyed_order"), "_SLICE", 77)
-    assert dealt(sizes) == expected
-
-
-@pytest.mark.parametrize("handed", [1, 7])
-def test_who_lies_where_does_not_depend_on_how_many_fills_are_served_at_once(monkeypatch, handed):
-    lengths = np.random.default_rng(1).integers(0, 120, 3_000)
-    expected = plan_whole(lengths, 100)
-    assert (expected.block_of == -1).any()
-    monkeypatch.setattr(import_module("packer.pack.place"), "_HANDED", handed)
-    found = plan_whole(lengths, 100)
-    assert np.array_equal(found.document, expected.document)
-    assert np.array_equal(found.block_of, expected.block_of)
-    blocks = np.repeat(np.arange(found.num_blocks), np.diff(found.block_offsets))
-    assert np.array_equal(found.block_of[found.document], blocks)
 
 
 def test_golden_order():

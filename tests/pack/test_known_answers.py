@@ -67,7 +67,7 @@ def laid_out(layout, documents, block_len, *, one_run=False):
         length=lengths,
         doc_id=np.arange(len(documents), dtype=np.int64),
     )
-    return gather(layout, 0, layout.num_blocks, columns, block_len=block_len, pad_id=PAD, one_run=one_run)
+    return gather(layout, columns, block_len=block_len, pad_id=PAD, one_run=one_run)
 
 
 def rows(batch):

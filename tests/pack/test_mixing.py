@@ -11,7 +11,7 @@ from whole_documents import mixing_of, plan_whole
 from packer.batches import PackPlan
 
 
-def plan_of(blocks, num_documents):
+def plan_of(blocks):
     document = np.array([d for block in blocks for d in block], np.int64)
     return PackPlan(
         document=document,
@@ -19,7 +19,6 @@ def plan_of(blocks, num_documents):
         length=np.ones(len(document), np.int32),
         slots=np.ones(len(document), np.int32),
         block_offsets=np.cumsum([0, *map(len, blocks)]),
-        block_of=np.zeros(num_documents, np.int64),
     )
 
 
@@ -27,7 +26,7 @@ def plan_of(blocks, num_documents):
 def test_pairs_are_those_counted_one_by_one(blocks, data):
     source = data.draw(st.lists(st.integers(0, 3), min_size=10, max_size=10))
     step = data.draw(st.integers(1, 3))
-    found = mixing_of(plan_of(blocks, 10), np.array(source), blocks=step)
+    found = mixing_of(plan_of(blocks), np.array(source), blocks=step)
     windows = [list(chain(*blocks[first : first + step])) for first in range(0, len(blocks), step)]
 
     def pairs(documents):
@@ -40,14 +39,14 @@ def test_pairs_are_those_counted_one_by_one(blocks, data):
 
 def test_known_mixings():
     source = np.array([0, 0, 1, 1])
-    assert mixing_of(plan_of([[0, 1], [2, 3]], 4), source).index == 0
-    assert mixing_of(plan_of([[0, 2], [1, 3]], 4), source).index == pytest.approx(1.5)
-    assert mixing_of(plan_of([[0, 1], [2, 3]], 4), source, blocks=2).index == pytest.approx(1)
+    assert mixing_of(plan_of([[0, 1], [2, 3]]), source).index == 0
+    assert mixing_of(plan_of([[0, 2], [1, 3]]), source).index == pytest.approx(1.5)
+    assert mixing_of(plan_of([[0, 1], [2, 3]]), source, blocks=2).index == pytest.approx(1)
 
 
 def test_where_there_is_nothing_to_mix_the_index_is_one():
     for blocks, source in (([], [0, 0]), ([[0], [1]], [0, 1]), ([[0, 1]], [0, 0])):
-        found = mixing_of(plan_of(blocks, 2), np.array(source))
+        found = mixing_of(plan_of(blocks), np.array(source))
         assert found.index == 1
 
 

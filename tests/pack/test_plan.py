@@ -1,7 +1,6 @@
 """The plan: every document that fits in one block, the same plan every time."""
 
 from collections import Counter
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -36,7 +35,7 @@ strategies = st.sampled_from(sorted(LITERAL))
 
 
 def assert_plans_equal(one, other):
-    for name in ("document", "start", "length", "slots", "block_offsets", "block_of"):
+    for name in ("document", "start", "length", "slots", "block_offsets"):
         a, b = getattr(one, name), getattr(other, name)
         assert (a.dtype, a.tolist()) == (b.dtype, b.tolist()), name
 
@@ -67,14 +66,12 @@ def test_every_document_that_fits_is_in_exactly_one_block(lengths, options, seed
     assert max(filled, default=0) <= options["block_len"]
     if options["max_documents"] is not None:
         assert max(map(len, blocks), default=0) <= options["max_documents"]
-    block_of = {document: number for number, block in enumerate(blocks) for document in block}
-    assert packed.block_of.tolist() == [block_of.get(document, -1) for document in range(len(lengths))]
     assert packed.length.tolist() == [lengths[document] for document in packed.document]
     assert packed.slots.tolist() == [padded(n, options["align"]) for n in packed.length.tolist()]
     assert not packed.start.any()
-    names = ("document", "start", "length", "slots", "block_offsets", "block_of")
+    names = ("document", "start", "length", "slots", "block_offsets")
     dtypes = [getattr(packed, name).dtype for name in names]
-    assert dtypes == [np.int64, np.int64, np.int32, np.int32, np.int64, np.int64]
+    assert dtypes == [np.int64, np.int64, np.int32, np.int32, np.int64]
 
 
 @given(lengths_of_documents, rules(), st.integers(0, 9))
@@ -139,22 +136,14 @@ def test_the_plan_is_the_same_for_every_integer_type():
 @pytest.mark.parametrize("length", [2**31, 2**32, 2**32 + 3, 2**62])
 def test_a_length_beyond_32_bits_is_overlong(length):
     packed = plan_whole(np.array([3, length, 5]), 8)
-    assert packed.block_of.tolist() == [0, -1, 0]
+    assert blocks_of(packed) == [[2, 0]]
 
 
 @pytest.mark.parametrize("num_documents", [1, 2, 127, 128, 129, 32_767, 32_768, 32_769])
-def test_block_numbers_of_any_width_are_right(num_documents):
+def test_numbers_of_any_width_are_right(num_documents):
     packed = plan_whole(np.full(num_documents, 5), 5)
-    assert sorted(packed.block_of.tolist()) == list(range(num_documents))
-    assert packed.block_of[packed.document].tolist() == list(range(num_documents))
-
-
-def test_the_plan_does_not_depend_on_how_much_is_counted_at_once(monkeypatch):
-    lengths = np.random.default_rng(2).integers(0, 120, 5_000)
-    expected = plan_whole(lengths, 100)
-    place = import_module("packer.pack.place")
-    monkeypatch.setattr(place, "_COUNTED", 33)
-    assert_plans_equal(plan_whole(lengths, 100), expected)
+    assert sorted(packed.document.tolist()) == list(range(num_documents))
+    assert packed.num_blocks == num_documents
 
 
 def test_the_plan_shares_no_memory_with_the_lengths():
@@ -166,7 +155,7 @@ def test_the_plan_shares_no_memory_with_the_lengths():
 def test_another_seed_deals_other_documents():
     lengths = np.full(1000, 10)
     one, other = (plan_whole(lengths, 100, seed=seed) for seed in (0, 1))
-    assert one.block_of.tolist() != other.block_of.tolist()
+    assert one.document.tolist() != other.document.tolist()
     assert_plans_equal(one, plan_whole(lengths, 100, seed=0))
 
 
@@ -185,26 +174,23 @@ def test_no_documents_give_no_blocks(strategy):
         packed = plan_whole(lengths, 8, group_documents=2, strategy=strategy)
         assert packed.num_blocks == 0
         assert packed.block_offsets.tolist() == [0]
-        assert packed.block_of.tolist() == [-1] * len(lengths)
 
 
-def pieces_of(rows, num_documents):
+def pieces_of(rows):
     document, start, length = np.array(rows, np.int64).reshape(-1, 3).T
-    return Pieces(document=document, start=start, length=length.astype(np.int32), num_documents=num_documents)
+    return Pieces(document=document, start=start, length=length.astype(np.int32))
 
 
 @given(st.lists(st.lists(st.integers(1, 9), max_size=4), max_size=20), strategies, st.none() | st.integers(1, 5))
 def test_every_piece_is_in_exactly_one_block_and_groups_are_of_documents(documents, strategy, group_documents):
     rows = [(d, sum(parts[:i]), length) for d, parts in enumerate(documents) for i, length in enumerate(parts)]
-    packed = plan_pieces(pieces_of(rows, len(documents)), 9, strategy=strategy, group_documents=group_documents)
+    packed = plan_pieces(pieces_of(rows), 9, strategy=strategy, group_documents=group_documents)
     found = list(zip(packed.document.tolist(), packed.start.tolist(), packed.length.tolist(), strict=True))
     assert sorted(found) == rows
     assert all(
         packed.length[a:b].sum() <= 9 for a, b in zip(packed.block_offsets, packed.block_offsets[1:], strict=False)
     )
     block_of_piece = np.repeat(np.arange(packed.num_blocks), np.diff(packed.block_offsets)).tolist()
-    first = {d: block for (d, start, _), block in zip(found, block_of_piece, strict=True) if start == 0}
-    assert packed.block_of.tolist() == [first.get(d, -1) for d in range(len(documents))]
     if group_documents:
         groups = [document // group_documents for document in packed.document.tolist()]
         assert groups == sorted(groups)
@@ -218,7 +204,7 @@ def test_pieces_are_packed_by_the_slots_they_take(pieces, strategy, max_document
     block_len = 9
     slots = [min(length + behind, block_len) for length, behind in pieces]
     packed = plan_pieces(
-        pieces_of([(d, 0, length) for d, (length, _) in enumerate(pieces)], len(pieces)),
+        pieces_of([(d, 0, length) for d, (length, _) in enumerate(pieces)]),
         block_len,
         strategy=strategy,
         max_documents=max_documents,
@@ -245,4 +231,3 @@ def test_blocks_between_two_are_those_of_the_whole_plan(lengths, options, data):
     for name in ("document", "start", "length", "slots"):
         assert getattr(part, name).tolist() == getattr(packed, name)[bounds[0] : bounds[1]].tolist(), name
     assert part.num_blocks == last - first
-    assert part.block_of.tolist() == []

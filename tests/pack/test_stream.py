@@ -18,7 +18,7 @@ min_lengths = st.integers(1, 6)
 groups = st.none() | st.integers(1, 5)
 seeds = st.integers(0, 2**63 - 1)
 
-COLUMNS = ("document", "start", "length", "slots", "block_offsets", "block_of")
+COLUMNS = ("document", "start", "length", "slots", "block_offsets")
 
 
 def stream_all(case, block_len, **options):
@@ -105,22 +105,15 @@ def test_each_token_and_each_trained_token_is_accounted_for_once(
 
 
 @given(trained_documents(), block_lens, min_lengths, groups, seeds, st.booleans())
-def test_the_plan_says_where_each_document_begins(case, block_len, min_length, group_documents, seed, in_order):
-    """``block_of`` is the block of the first token that is kept: the beginning of a document may be left out."""
+def test_a_piece_takes_the_slots_of_its_tokens(case, block_len, min_length, group_documents, seed, in_order):
     options = {"min_length": min_length, "group_documents": group_documents, "seed": seed, "in_order": in_order}
     packed, _ = stream_all(case, block_len, **options)
-    first = {}
-    for number, block in enumerate(pieces_of_blocks(packed)):
-        for document, start, _ in block:
-            first[document] = min(first.get(document, (start, number)), (start, number))
-    assert packed.block_of.tolist() == [first.get(d, (0, -1))[1] for d in range(len(case[0]))]
     assert packed.slots.tolist() == packed.length.tolist()
     assert [getattr(packed, name).dtype for name in COLUMNS] == [
         np.int64,
         np.int64,
         np.int32,
         np.int32,
-        np.int64,
         np.int64,
     ]
 
@@ -148,7 +141,6 @@ def test_a_group_is_packed_whatever_the_others_hold(case, block_len, min_length,
     packed, _ = stream_all(case, block_len, group_documents=3, **options)
     alone, _ = stream_all((lengths[:3], trained[:3]), block_len, **options)
     assert pieces_of_blocks(packed)[: alone.num_blocks] == pieces_of_blocks(alone)
-    assert packed.block_of[:3].tolist() == alone.block_of.tolist()
 
 
 def trains_all(document, start, end):
@@ -195,7 +187,6 @@ def test_golden_streams():
         [(4, 0, 8)],
         [(4, 8, 1), (6, 0, 5)],
     ]
-    assert packed.block_of.tolist() == [0, 0, 1, 2, 3, -1, 4]
     assert pieces_of_blocks(stream_of(lengths, 8, trains_all, seed=3)[0]) == [
         [(0, 3, 4), (2, 0, 4)],
         [(2, 4, 8)],
@@ -244,7 +235,6 @@ def test_a_block_that_trains_nothing_is_left_out_with_the_tokens_that_begin_its_
 def test_a_document_whose_first_block_is_left_out_begins_in_the_first_that_is_kept():
     packed, _ = stream_all(([12], [{9}]), 4, in_order=True)
     assert pieces_of_blocks(packed) == [[(0, 8, 4)]]
-    assert packed.block_of.tolist() == [0]
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -252,8 +242,6 @@ def test_a_document_whose_first_block_is_left_out_begins_in_the_first_that_is_ke
 def test_no_documents_give_no_blocks(lengths, in_order):
     packed, left_out = stream_of(lengths, 8, trains_all, min_length=3, group_documents=2, in_order=in_order)
     assert packed.num_blocks == 0
-    assert packed.block_offsets.tolist() == [0]
-    assert packed.block_of.tolist() == [-1] * len(lengths)
     assert left_out.length.sum() == lengths.sum()
 
 

@@ -23,7 +23,6 @@ def plan_whole(lengths, block_len, **rules):
         document=document,
         start=np.zeros(len(document), np.int64),
         length=lengths[document].astype(np.int32),
-        num_documents=len(lengths),
     )
     return plan_pieces(pieces, block_len, **rules)
 

@@ -31,9 +31,9 @@ from transformers.trainer_utils import get_last_checkpoint
 from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface
 from packer.load.arguments import instance
+from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
 from packer.load.step import Step
-from packer.load.step_dataset import StepDataset
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 
 if int(transformers.__version__.split(".")[0]) < 5:
@@ -143,9 +143,6 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         if isinstance(dataloader, StepDataset | EvaluationBatches):
             return dataloader.loader.num_blocks
         return int(super().num_examples(dataloader))
-
-    def get_total_train_batch_size(self, args: TrainingArguments) -> int:  # noqa: ARG002 - the Trainer's signature
-        return self._reader.global_batch_size
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> tuple[Any, ...]:  # noqa: ARG002
         """How long training is. Passes over the data end where the loader says so, not by a count.

@@ -7,8 +7,8 @@ from lightning.pytorch import LightningDataModule
 
 from packer.load.adapters import huggingface
 from packer.load.arguments import function
+from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
-from packer.load.step_dataset import StepDataset
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 
 
