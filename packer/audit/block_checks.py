@@ -17,10 +17,10 @@ from packer.errors import PackerError
 from packer.layout import MASKED, offsets_of
 from packer.pack import gather
 from packer.pipeline.blocks import BlockForm
-from packer.store.arrow_columns import BlockRows, Ragged
+from packer.store.arrow_columns import BlockRows
+from packer.store.block_shards import BlockShards
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import MANIFEST_NAME, Manifest
-from packer.store.numbered_rows import Chunks
 from packer.store.rejected import read_rejected
 from packer.store.totals import Totals
 
@@ -80,7 +80,7 @@ class _Comparison:
         blocks = tuple(shard for shard in manifest.shards if (shard.kind, shard.split) == ("blocks", split))
         self._form = form
         self._stop_ids = np.array(stop_ids, np.int32)
-        self._blocks: Chunks[BlockRows] = Chunks(documents.folder, blocks, kind="blocks")
+        self._blocks = BlockShards(documents.folder, blocks)
         self._documents = documents
         self._columns = self._documents.columns()
         self.doc_id, self.length = self._columns.doc_id, self._columns.length
@@ -93,7 +93,7 @@ class _Comparison:
     def compare(self) -> Iterator[Finding]:
         """A finding for each block that differs, up to some."""
         num_wrong = 0
-        for chunk, (rows, _) in enumerate(self._blocks):
+        for chunk, (rows, _) in enumerate(self._blocks.chunks()):
             for row, found in self._differences(rows):
                 num_wrong += 1
                 if num_wrong <= MAX_ROWS:
@@ -126,7 +126,7 @@ class _Comparison:
 
         """
         columns = (rows.doc_ids, rows.doc_starts, rows.doc_lengths)
-        pieces = [[column.row(row).astype(np.int64) for row in range(first, last)] for column in columns]
+        pieces = [[column[row].astype(np.int64) for row in range(first, last)] for column in columns]
         counts = [len(each) for each in pieces[0]]
         if any([len(each) for each in column] != counts for column in pieces) or 0 in counts:
             raise ValueError("other numbers of doc_ids, doc_starts and doc_lengths, or none")
@@ -184,7 +184,7 @@ def _other_columns(made: BlockRows, row: int, stored: BlockRows, stored_row: int
 
 
 def _value(column: Any, row: int) -> Any:
-    return column.row(row) if isinstance(column, Ragged) else None if column is None else column[row]
+    return None if column is None else column[row]
 
 
 def count_untiled(doc_id: Int64, length: Int32, ranges: Int64) -> int:

@@ -38,8 +38,8 @@ from packer.pipeline.progress import Progress
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows
+from packer.store.document_shards import DocumentShards
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable
-from packer.store.numbered_rows import Chunks
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.row_tables import read_table
 from packer.store.writing import rows_of
@@ -268,9 +268,9 @@ class _Documents:
 def _stored_documents(folder: Path, shard: Shard) -> tuple[_Documents, bool]:
     """The documents of a shard, with digests computed from their values; and whether it has a column of weights."""
     try:
-        chunks: Chunks[DocumentRows] = Chunks(folder, (shard,), kind="documents")
-        parts = [_Documents.of(rows) for rows, _ in chunks]
-        weighted = chunks.mapped(0).weighted
+        stored = DocumentShards(folder, (shard,))
+        parts = [_Documents.of(rows) for rows, _ in stored.chunks()]
+        weighted = stored.weighted
     except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
         # Flipped bits can name any length and any place; whatever breaks, the shard is damaged.
         if (limit := out_of(error, f"cannot read {shard.path}")) is not None:

@@ -14,9 +14,10 @@ from packer.errors import PackerError, ResourceError
 from packer.layout import MASKED
 from packer.limits import out_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
+from packer.store.block_shards import BlockShards
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
+from packer.store.document_shards import DocumentShards
 from packer.store.manifest import ModelRecord, Place, Shard
-from packer.store.numbered_rows import Chunks
 
 MAX_ROWS = 20
 """Rows named for one rule and record batch; one more finding counts the rest."""
@@ -63,15 +64,12 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord)
 
 
 def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows | BlockRows, UInt64, pa.RecordBatch]]:
-    chunks: Chunks[DocumentRows] | Chunks[BlockRows] = (
-        Chunks(folder, (shard,), kind="documents")
-        if shard.kind == "documents"
-        else Chunks(folder, (shard,), kind="blocks")
+    opened: DocumentShards | BlockShards = (
+        DocumentShards(folder, (shard,)) if shard.kind == "documents" else BlockShards(folder, (shard,))
     )
-    batches = chunks.mapped(0).batches
-    for i, (place, batch) in enumerate(zip(shard.places, batches, strict=True)):
-        rows, stored = chunks[i]
-        yield place, rows, stored, batch
+    for number, place in enumerate(shard.places):
+        rows, stored = opened.chunk(number)
+        yield place, rows, stored, opened.mapped(0).batch(number)
 
 
 def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:

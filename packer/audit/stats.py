@@ -11,11 +11,10 @@ from packer.pipeline.losses import LeftOut, left_out
 from packer.pipeline.row_report import RowReport, row_report
 from packer.recipe import to_json
 from packer.rejections import CODES
-from packer.store.arrow_columns import BlockRows
+from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
-from packer.store.numbered_rows import Chunks
 from packer.store.rejected import rejected_path
 from packer.store.selected import read_selection
 from packer.store.totals import Cut
@@ -257,11 +256,11 @@ def count_fills(lengths: Int32, block_len: int) -> tuple[tuple[int, int, int], .
 def _split_stats(cache: Cache, split: str) -> SplitStats:
     documents = cache.documents(split)
     lengths = documents.lengths()
-    blocks = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
-    chunks: Chunks[BlockRows] = Chunks(cache.folder, blocks, kind="blocks")
-    num_blocks = sum(shard.num_rows for shard in blocks)
-    packed = sum(shard.num_tokens for shard in blocks)
-    slots = num_blocks * int(cache.manifest.recipe["pack"]["block_len"])
+    shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
+    blocks = BlockShards(cache.folder, shards)
+    num_blocks, packed = len(blocks), blocks.num_tokens
+    block_len = int(cache.manifest.recipe["pack"]["block_len"])
+    packed_lengths = [np.zeros(0, np.int32), *(rows.length for rows, _ in blocks.chunks())]
     kept = kept_rows(cache, split)
     rejected = sum(shard.num_rejected for shard in documents.shards) if cache.manifest.selection is None else 0
     return SplitStats(
@@ -273,13 +272,10 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
         trained=int(documents.num_trained().sum(dtype=np.int64)),
         lengths=count_lengths(lengths),
         blocks=num_blocks,
-        slots=slots,
+        slots=num_blocks * block_len,
         packed_tokens=packed,
-        documents_per_block=_ratio(sum(len(rows.doc_ids.values) for rows, _ in chunks), num_blocks),
-        fills=count_fills(
-            np.concatenate([np.zeros(0, np.int32), *(rows.length for rows, _ in chunks)]),
-            int(cache.manifest.recipe["pack"]["block_len"]),
-        ),
+        documents_per_block=_ratio(sum(len(rows.doc_ids.values) for rows, _ in blocks.chunks()), num_blocks),
+        fills=count_fills(np.concatenate(packed_lengths), block_len),
     )
 
 

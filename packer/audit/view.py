@@ -209,6 +209,7 @@ class _Reader:
         self._cache = cache
         self._split = split
         self._documents: DocumentShards = cache.documents(split)
+        self._inputs, self._rows = self._documents.origins()
         self._tokenizer: Tokenizer = kept_tokenizer(cache.folder, cache.manifest)
 
     def document(self, index: int) -> DocumentView:
@@ -228,15 +229,14 @@ class _Reader:
 
     def _view(self, index: int, piece: tuple[int, Int32, Int32] | None) -> DocumentView:
         found = self._documents.locate(np.array([index]))
-        source, row = self._documents.origin(index)
-        entry = self._cache.manifest.inputs[source]
+        entry = self._cache.manifest.inputs[int(self._inputs[index])]
         return make_document_view(
             self._tokenizer,
             found.opened[0],
             found.rows[0],
             split=self._split,
             source=entry.path,
-            row=row,
+            row=int(self._rows[index]),
             schema=entry.schema,
             piece=piece,
         )
@@ -272,17 +272,17 @@ def make_document_view(
         piece: of it, as it lies in a block: its first token, its ids and its labels.
 
     """
-    ids = rows.input_ids.row(number)
-    start, input_ids, labels = piece or (0, ids, rows.labels.row(number))
+    ids = rows.input_ids[number]
+    start, input_ids, labels = piece or (0, ids, rows.labels[number])
     spans = slice(int(rows.span_offsets[number]), int(rows.span_offsets[number + 1]))
     starts = rows.span_start[spans]
-    weights = None if rows.loss_weights is None else rows.loss_weights.row(number)
+    weights = None if rows.loss_weights is None else rows.loss_weights[number]
     return DocumentView(
         doc_id=int(rows.doc_id[number]),
         split=split,
         source=source,
         row=row,
-        sample_id=rows.sample_id.row(number).tobytes().decode() if rows.has_sample_id[number] else None,
+        sample_id=rows.sample_id_of(number),
         piece_start=start,
         document_length=len(ids),
         length=len(input_ids),

@@ -6,6 +6,7 @@ one left is removed by the next.
 """
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ from pathlib import Path
 
 from packer.errors import BusyError, UsageError
 from packer.limits import storage_errors
-from packer.store.exported import RECORD, read_record
 from packer.store.folder import TEMPORARY_PREFIX, lock, sync_folder
+
+RECORD = "export.json"
+"""What an export was made from, and what its form says of each split; it makes a folder an export."""
 
 
 @contextmanager
@@ -90,8 +93,8 @@ def _refuse_place(cache: Path, out: Path, *, force: bool) -> None:
 def _own_files(folder: Path) -> set[str]:
     """The files that the record of an export lists."""
     try:
-        return {RECORD, *(str(each["path"]) for each in (read_record(folder) or {})["files"])}
-    except (TypeError, KeyError):
+        return {RECORD, *(str(each["path"]) for each in json.loads((folder / RECORD).read_bytes())["files"])}
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
         return {RECORD}
 
 

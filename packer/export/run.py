@@ -10,12 +10,11 @@ import numpy as np
 
 from packer.errors import UsageError
 from packer.export.formats import FORMATS, Format, Unit, format_of
-from packer.export.place import replacing
+from packer.export.place import RECORD, replacing
 from packer.export.writer import ExportedFile, Files, SplitRows, Writer
 from packer.layout import MASKED
 from packer.pipeline.progress import Progress, Silent
 from packer.store.cache import Cache
-from packer.store.exported import RECORD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,20 +24,16 @@ _NETWORK = ("httpx", "httpcore", "requests", "urllib3")
 _LOG_IN = "log in with hf auth login, or set HF_TOKEN"
 
 
-class UnreachableError(Exception):
-    """The Hub cannot be asked, or does not answer sensibly; its cache may still do."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+class UnreachableError(InputError):
+    """Something is not in the client's cache, and the Hub cannot be asked for it or does not answer sensibly."""
 
 
 @contextmanager
 def asking(name: HubName) -> Iterator[None]:
-    """A question to the Hub about a name.
+    """A question to the client about a name.
 
     Raises:
-        UnreachableError: there is no answer.
+        UnreachableError: neither the Hub nor the cache has an answer.
         PackerError: the answer is no.
 
     """
@@ -50,39 +46,20 @@ def asking(name: HubName) -> Iterator[None]:
         raise found from error
 
 
-@contextmanager
-def fetching(name: HubName, unreachable: UnreachableError | None = None) -> Iterator[None]:
-    """Files of a name, from the cache or the Hub.
-
-    Args:
-        name: what is fetched.
-        unreachable: why only the cache is looked at.
-
-    Raises:
-        PackerError: they cannot be had.
-
-    """
-    try:
-        with asking(name):
-            yield
-    except UnreachableError as error:
-        raise _nowhere(name, (unreachable or error).reason) from error
-
-
-def _translated(name: HubName, error: Exception) -> PackerError | UnreachableError | None:
+def _translated(name: HubName, error: Exception) -> PackerError | None:
     """The client's error as one of packer's; None where it is no error of the client."""
     from huggingface_hub import errors  # noqa: PLC0415 - a third of a second
 
     if isinstance(error, errors.LocalEntryNotFoundError):
         cause = error.__cause__
         refused = isinstance(cause, errors.HfHubHTTPError)
-        return _refusal(name, cause) if refused else UnreachableError(_first_line(cause or error))
+        return _refusal(name, cause) if refused else _unreachable(name, _first_line(cause or error))
     if isinstance(error, errors.HfHubHTTPError):
         return _refusal(name, error)
     if isinstance(error, errors.HFValidationError):
         return RecipeError(f"{name.label}: {_first_line(error)}", hint="a name on the Hub is ORG/NAME")
     if isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.startswith(_NETWORK):
-        return UnreachableError(_first_line(error))
+        return _unreachable(name, _first_line(error))
     if isinstance(error, OSError):
         return StorageError(f"{name.label}: cannot be kept in {_cache()}: {_first_line(error)}")
     return None
@@ -100,7 +77,7 @@ _REFUSALS = {
 """Answers other than yes, by the client's class of error, the special ones first: what they mean, and what to do."""
 
 
-def _refusal(name: HubName, error: BaseException | None) -> PackerError | UnreachableError:
+def _refusal(name: HubName, error: BaseException | None) -> InputError:
     from huggingface_hub import constants, errors  # noqa: PLC0415 - as above
 
     places = {
@@ -114,11 +91,10 @@ def _refusal(name: HubName, error: BaseException | None) -> PackerError | Unreac
     status = getattr(getattr(error, "response", None), "status_code", 0)
     if status in {401, 403}:
         return InputError(f"{name.label}: the Hub refuses it (HTTP {status})", hint=f"see {places['place']}; {_LOG_IN}")
-    return UnreachableError(f"it answers HTTP {status}")
+    return _unreachable(name, f"it answers HTTP {status}")
 
 
-def _nowhere(name: HubName, reason: str) -> InputError:
-    """Neither the Hub nor its cache has it."""
+def _unreachable(name: HubName, reason: str) -> UnreachableError:
     from huggingface_hub import constants  # noqa: PLC0415 - as above
 
     here = "no file or folder here, " if name.kind == "model" else ""
@@ -126,7 +102,7 @@ def _nowhere(name: HubName, reason: str) -> InputError:
     why, hint = f"{constants.ENDPOINT} does not answer: {reason}", "look at the network"
     if constants.HF_HUB_OFFLINE:
         why, hint = "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"
-    return InputError(
+    return UnreachableError(
         f"{name.label}: {here}not in the cache of the Hub, {_cache()}, and {why}",
         hint=f"{hint}, or fill the cache where there is one: {fetch}",
     )
@@ -171,16 +147,22 @@ def pin(name: HubName) -> Pinned:
         InputError: no such repository or revision, no access, or neither the Hub nor its cache knows.
 
     """
+    from huggingface_hub import HfApi, constants  # noqa: PLC0415 - a third of a second
+
     if name.is_pinned:
         return Pinned(name=name, by_cache=False)
+    ask = HfApi(library_name="packer").repo_info
+    unreachable = None
     try:
-        commit, _ = _look(name)
-    except UnreachableError as unreachable:
-        with fetching(name, unreachable):
-            return Pinned(name=replace(name, revision=_snapshot(name, [], offline=True).name), by_cache=True)
-    with fetching(name):
-        _snapshot(name, [])  # the client remembers what the revision was, for when the Hub does not answer
-    return Pinned(name=replace(name, revision=commit), by_cache=False)
+        with asking(name):
+            ask(name.repository, repo_type=name.kind, revision=name.revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except UnreachableError as error:
+        unreachable = error
+    try:
+        folder = _snapshot(name, [], offline=unreachable is not None)  # its name is the commit, which the client keeps
+    except UnreachableError as error:
+        raise unreachable or error from error
+    return Pinned(name=replace(name, revision=folder.name), by_cache=unreachable is not None)
 
 
 def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
@@ -195,7 +177,7 @@ def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
         StorageError: the disk refuses.
 
     """
-    folder = _fetch(name, files)
+    folder = _snapshot(name, files)
     if not (folder / files[0]).is_file():
         raise InputError(
             f"{name.label}: the repository has no {files[0]}",
@@ -218,70 +200,35 @@ def fetch_data(name: HubName) -> list[HubFile]:
     if found is not None:
         return [HubFile(name=name, path=found)]
     chosen = choose(name, _listed(name))
-    folder = _fetch(name, chosen)
-    missing = [path for path in chosen if not (folder / path).is_file()]
-    if missing:
-        with fetching(name):
-            raise UnreachableError(f"{missing[0]} was not fetched")
+    folder = _snapshot(name, chosen)
     return [HubFile(name=replace(name, path=path), path=folder / path) for path in chosen]
 
 
 def _listed(name: HubName) -> list[str]:
-    """The files of a commit: from the cache, where it knows them, else from the Hub."""
-    listed = _cached_listing(name)
-    if listed is not None:
-        return listed
-    try:
-        return _look(name)[1]
-    except UnreachableError as unreachable:
-        with fetching(name, unreachable):
-            raise  # not the files that are there: they may be a part of what the name stands for
+    """All files of a commit: as the client remembers them, else as the Hub lists them.
 
-
-def _fetch(name: HubName, files: Sequence[str]) -> Path:
-    """The folder of a commit with these files, as far as the repository has them; of the cache alone, if it must be."""
-    patterns = [glob.escape(file) for file in files]
-    try:
-        with asking(name):
-            return _snapshot(name, patterns)
-    except UnreachableError as unreachable:
-        with fetching(name, unreachable):
-            return _snapshot(name, patterns, offline=True)
-
-
-def _look(name: HubName) -> tuple[str, list[str]]:
-    """Commit and files of a revision, asked of the Hub.
-
-    Raises:
-        UnreachableError: it does not answer.
-        InputError: there is no such repository or revision, or no access.
-
+    Those in the cache of a client that does not say which there are may be a part of what a name stands for.
     """
-    from huggingface_hub import HfApi, constants  # noqa: PLC0415 - a third of a second
+    import huggingface_hub  # noqa: PLC0415 - as above
 
-    api, timeout = HfApi(library_name="packer"), constants.HF_HUB_ETAG_TIMEOUT
-    with asking(name):
-        if name.kind == "model":
-            model = api.model_info(name.repository, revision=name.revision, timeout=timeout)
-            commit, siblings = model.sha, model.siblings
-        else:
-            data = api.dataset_info(name.repository, revision=name.revision, timeout=timeout)
-            commit, siblings = data.sha, data.siblings
-    if commit is None:
-        raise UnreachableError("its answer names no commit")
-    return commit, [sibling.rfilename for sibling in siblings or ()]
+    commit = {"repo_type": name.kind, "revision": name.revision}
+    try:
+        return [file.path for file in huggingface_hub.get_cached_repo_tree(name.repository, **commit)]
+    except huggingface_hub.errors.CachedRepoTreeNotFoundError:
+        with asking(name):
+            return huggingface_hub.HfApi(library_name="packer").list_repo_files(name.repository, **commit)
 
 
-def _snapshot(name: HubName, patterns: list[str], *, offline: bool = False) -> Path:
-    """The folder of a commit, with the files that fit the patterns."""
+def _snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> Path:
+    """The folder of a commit with these files, as far as the repository has them."""
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
 
-    with _without_chatter():
+    with asking(name), _without_chatter():
         folder = snapshot_download(
             name.repository,
             repo_type=name.kind,
             revision=name.revision,
-            allow_patterns=patterns,
+            allow_patterns=[glob.escape(file) for file in files],
             local_files_only=offline,
             library_name="packer",
         )
@@ -290,23 +237,12 @@ def _snapshot(name: HubName, patterns: list[str], *, offline: bool = False) -> P
 
 def _cached(name: HubName) -> Path | None:
     """The one file that a name with a commit stands for, where it is in the cache."""
-    if not name.is_pinned or not name.path or glob.has_magic(name.path):
+    if not name.path or glob.has_magic(name.path):
         return None
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - as above
 
     found = try_to_load_from_cache(name.repository, name.path, revision=name.revision, repo_type=name.kind)
     return Path(found) if isinstance(found, str) else None
-
-
-def _cached_listing(name: HubName) -> list[str] | None:
-    """All files of a commit, where the client remembers them; a cache that an older one filled does not say."""
-    import huggingface_hub  # noqa: PLC0415 - as above
-
-    try:
-        tree = huggingface_hub.get_cached_repo_tree(name.repository, repo_type=name.kind, revision=name.revision)
-    except huggingface_hub.errors.CachedRepoTreeNotFoundError:
-        return None
-    return [file.path for file in tree]
 
 
 @contextmanager

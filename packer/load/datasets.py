@@ -108,12 +108,12 @@ class PackedDataset(Dataset[Item]):
             found.copy(name, column)
         listed: dict[str, Any] = {
             **columns,
-            "seq_lengths": [lengths.astype(np.int64) for lengths in found.lists("seq_lengths")],
-            "num_trained": [np.array(number, np.int64) for number in found.scalars("num_trained")],
+            "seq_lengths": [lengths.astype(np.int64) for lengths in found.values("seq_lengths")],
+            "num_trained": [np.array(number, np.int64) for number in found.values("num_trained")],
         }
         if self._weighted:
             listed["loss_weights"] = weights = np.empty(shape, np.float32)
-            found.copy_weights(weights)
+            found.copy("loss_weights", weights)
         return [
             Item({name: torch.from_numpy(column[row]) for name, column in listed.items()}) for row in range(len(found))
         ]

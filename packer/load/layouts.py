@@ -139,7 +139,7 @@ class BlockLayout:
                 column[num_real:] = fill
         if form.wants("loss_weights"):
             arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
-            found.copy_weights(weights[:num_real])
+            found.copy("loss_weights", weights[:num_real])
         columns: Columns = {}
         if form.wants("document_ids", *_SEQUENCES):
             lengths, num_sequences = self._sequences(found, len(parts), num_rows)
@@ -156,7 +156,7 @@ class BlockLayout:
 
     def _sequences(self, found: FoundBlocks, number: int, num_rows: int) -> tuple[Int32, list[int]]:
         """Slots of every sequence, and how many each micro-batch has."""
-        lengths = found.run_lengths(0, len(found))
+        lengths = found.values("seq_lengths")
         lengths += [np.full(1, self._block_len, np.int32)] * (number * num_rows - len(found))
         ends = np.cumsum([len(of_row) for of_row in lengths])[num_rows - 1 :: num_rows]
         return np.concatenate(lengths), np.diff(ends, prepend=0).tolist()

@@ -121,10 +121,7 @@ class Rows:
             self._weight_sums = np.full(len(self), np.nan)
         unknown = np.unique(rows[np.isnan(self._weight_sums[rows])])
         if len(unknown):
-            found = self.locate(unknown)
-            self._weight_sums[unknown] = (
-                found.weight_sums(self._cutoff_len) if isinstance(found, FoundDocuments) else found.weight_sums()
-            )
+            self._weight_sums[unknown] = self.locate(unknown).weight_sums(self._cutoff_len)
         sums: Float64 = self._weight_sums[rows]
         return sums
 
@@ -181,7 +178,7 @@ def _column(shards: BlockShards | DocumentShards, name: str) -> Int32:
             raise CheckError(f"{path} is damaged: {problem}", hint=repair_hint(shards.folder))
         parts.append(values)
     found: Int32 = np.concatenate(parts)
-    return shards.own(found) if isinstance(shards, DocumentShards) else found
+    return shards.own(found)
 
 
 def _trained_within(documents: DocumentShards, cutoff_len: int) -> Int32:

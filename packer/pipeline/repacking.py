@@ -27,7 +27,7 @@ from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
 from packer.store.mapping import repair_hint
-from packer.store.row_tables import read_table, take_table
+from packer.store.row_tables import read_table
 from packer.store.shard_file import relink
 
 
@@ -131,7 +131,7 @@ class _CacheDocuments:
             return []
         for each in selection.traits:
             read_table(self._cache, each)
-            take_table(self._folder, self._cache, each)
+            CacheFiles(self._folder).take(each.path, CacheFiles(self._cache), each.path, sha256=each.sha256)
         return list(selection.traits)
 
 

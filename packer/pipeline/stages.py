@@ -15,7 +15,7 @@ from packer.pipeline.engine import encoder_of
 from packer.pipeline.progress import Clock
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
-from packer.source import Partition, lines_of_rows
+from packer.source import Partition
 from packer.spelling import Spelling
 from packer.supervise import PretokenizedSupervisor, Supervisor, Surface
 from packer.tokenize import Encoder, ReferenceEncoder, Tokenizing
@@ -141,9 +141,7 @@ def named_row(partition: Partition, row: int, recipe: Recipe) -> str:
     """A row of a partition, and the template it is rendered by."""
     if row < 0:
         return named_template(recipe)
-    lines = lines_of_rows(partition, [row])
-    line = f":{lines[0]}" if lines else ""
-    return f"{partition.path}{line} (row {partition.first_row + row}), {named_template(recipe)}"
+    return f"{partition.path} (row {partition.first_row + row}), {named_template(recipe)}"
 
 
 def with_role_markers(model: Model, recipe: Recipe) -> Model:

@@ -14,7 +14,7 @@ from packer.source.file_bytes import NoRowsError, shown
 from packer.source.file_cuts import partition_file, smallest_partition
 from packer.source.files import STANDARD_INPUT, data_set_files, data_set_splits, expand, is_data_set, place_of
 from packer.source.partition import FilePartitions, Partition
-from packer.source.rows import InputFile, RawRow, lines_of_rows, read_rows, refuse_empty
+from packer.source.rows import InputFile, RawRow, read_rows, refuse_empty
 from packer.source.schema import SCHEMAS, fields_read
 from packer.source.schema_errors import listed, refuse_absent_columns, refuse_unread_columns
 
@@ -37,7 +37,6 @@ __all__ = [
     "hint_of_roles",
     "hint_of_schema",
     "is_data_set",
-    "lines_of_rows",
     "listed",
     "partition_file",
     "place_of",

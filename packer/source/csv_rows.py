@@ -6,7 +6,7 @@ Cells of some columns hold JSON: ``[{"role": "user", …}]`` for messages; an em
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ from packer.errors import InputError
 from packer.source.decode import Refused
 from packer.source.file_bytes import BLANK, READ_BYTES, no_rows, shown, skip_blank_lines
 from packer.source.partition import Format
-from packer.source.row import Columns, FileRow, json_in_text, messages_in_text, row_too_large
-from packer.source.schema import JSON_FIELDS, MESSAGE_FIELDS, columns_of
+from packer.source.row import Columns, FileRow, row_too_large
+from packer.source.schema import columns_of, text_converters
 from packer.source.unsupported_rows import MEDIA_FIELDS
 
 MAX_RECORD_BYTES = 256 * 2**20
@@ -27,13 +27,6 @@ _DELIMITERS = b",;\t|"
 csv.field_size_limit(2**31 - 1)  # Of the process: it can only be set for all. `rows.max_bytes` is the limit here.
 
 
-class CsvTable(NamedTuple):
-    """A file behind its header."""
-
-    names: tuple[str, ...]
-    records: "Iterator[Record]"
-
-
 class Record(NamedTuple):
     line: int
     """Of the file, from 1: where it begins."""
@@ -42,8 +35,10 @@ class Record(NamedTuple):
     cells: list[str] | Refused
 
 
-def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> CsvTable:
-    """Read the header. TSV has tabs; the delimiter of CSV is the one that its header has most often.
+def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> tuple[tuple[str, ...], "Iterator[Record]"]:
+    """Read the header; returns its names, and the records behind it.
+
+    TSV has tabs; the delimiter of CSV is the one that its header has most often.
 
     Raises:
         InputError: there is no header, or a column stands in it twice; from `records`, a quote is never closed.
@@ -71,7 +66,7 @@ def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> CsvTable:
         raise InputError(f"{path}: has more than one column {shown(repeated)}", hint="rename or drop one in its header")
     # Where there is but one column, spaces are what its cell holds.
     lines.blank = b"\r\n" if len(names) == 1 else BLANK.replace(delimiter.encode(), b"")
-    return CsvTable(names, records)
+    return names, records
 
 
 def csv_rows(
@@ -83,15 +78,24 @@ def csv_rows(
         InputError: as :func:`read_csv`.
 
     """
-    table = read_csv(path, stream, kind)
-    cells = _Cells(table.names, columns)
-    for record in table.records:
+    names, records = read_csv(path, stream, kind)
+    converters = _converters(names, columns)
+    for line, num_bytes, cells in records:
         row: dict[str, Any] | Refused
-        try:
-            row = row_too_large(max_row_bytes) if record.num_bytes > max_row_bytes else cells.row(record.cells)
-        except Refused as refused:
-            row = refused
-        yield FileRow(row, record.line, record.num_bytes)
+        if num_bytes > max_row_bytes:
+            row = row_too_large(max_row_bytes)
+        elif isinstance(cells, Refused):
+            row = cells
+        elif len(cells) != len(names):
+            row = Refused("wrong_type", f"the header has {len(names)} columns, the row {len(cells)}")
+        else:
+            row = dict(zip(names, cells, strict=True))
+            try:
+                for name, convert in converters.items():
+                    row[name] = convert(row[name])
+            except Refused as refused:
+                row = refused
+        yield FileRow(row, line, num_bytes)
 
 
 def delimiter_of(head: bytes) -> str:
@@ -109,31 +113,18 @@ def cells_of(line: str, delimiter: str) -> list[str]:
         return []
 
 
-class _Cells:
-    """From the cells of a record to a row."""
+def _converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[str], Any]]:
+    """What makes values of the cells in those columns that do not hold mere texts."""
+    converters = text_converters(names, columns) | dict.fromkeys(columns_of(MEDIA_FIELDS, names, columns), _media)
+    return converters | dict.fromkeys(columns_of(("label",), names, columns), _label)
 
-    def __init__(self, names: tuple[str, ...], columns: Columns) -> None:
-        self._names = names
-        self._json, self._messages, self._media = (
-            columns_of(fields, names, columns) for fields in (JSON_FIELDS, MESSAGE_FIELDS, MEDIA_FIELDS)
-        )
-        self._label = columns.get("label", "label")
 
-    def row(self, cells: list[str] | Refused) -> dict[str, Any]:
-        if isinstance(cells, Refused):
-            raise cells
-        if len(cells) != len(self._names):
-            raise Refused("wrong_type", f"the header has {len(self._names)} columns, the row {len(cells)}")
-        row: dict[str, Any] = dict(zip(self._names, cells, strict=True))
-        for name in self._json:
-            row[name] = json_in_text(row[name], name)
-        for name in self._messages:
-            row[name] = messages_in_text(row[name])
-        for name in self._media:
-            row[name] = None if row[name].strip() in {"", "[]", "null"} else row[name]
-        if row.get(self._label or "", "").lower() in {"true", "false"}:
-            row[str(self._label)] = row[str(self._label)].lower() == "true"
-        return row
+def _media(cell: str) -> str | None:
+    return None if cell.strip() in {"", "[]", "null"} else cell
+
+
+def _label(cell: str) -> str | bool:
+    return {"true": True, "false": False}.get(cell.lower(), cell)
 
 
 def _records(lines: "_Lines", reader: Iterator[list[str]]) -> Iterator[Record]:

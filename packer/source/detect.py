@@ -167,7 +167,7 @@ def field_names(path: Path, *, format: Format, most: int = _SAMPLED_ROWS) -> set
 def _columns_of(path: Path, format: Format) -> dict[str, str]:  # noqa: A002
     """Columns of a table → their types."""
     if format in CSV_FORMATS:
-        return dict.fromkeys(read_csv(path, file_stream(path), format).names, "string")
+        return dict.fromkeys(read_csv(path, file_stream(path), format)[0], "string")
     return {field.name: str(field.type) for field in table_schema(path, format)}
 
 

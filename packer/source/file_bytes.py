@@ -6,7 +6,7 @@ The first bytes of a file say how it is compressed, not its name. A compressed f
 import gzip
 import io
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +49,17 @@ def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator
         raise unreadable(path, error) from error
     if stop is not None and position < stop:
         raise changed(path, f"expected {stop} bytes, found {position}")
+
+
+def hashed(chunks: Iterator[bytes], *updates: Callable[[bytes], object]) -> Iterator[bytes]:
+    """The chunks, each given to what hashes or counts it."""
+
+    def passed(chunk: bytes) -> bytes:
+        for update in updates:
+            update(chunk)
+        return chunk
+
+    return map(passed, chunks)  # no generator: one that is left early would not hand out the rest
 
 
 def codec_of(path: Path) -> Codec | None:

@@ -20,11 +20,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import xxhash
 
-from packer.source.file_bytes import BLANK, BYTE_ORDER_MARK, READ_BYTES, codec_of, no_rows, read_chunks, text_stream
+from packer.source.file_bytes import (
+    BLANK,
+    BYTE_ORDER_MARK,
+    READ_BYTES,
+    codec_of,
+    hashed,
+    no_rows,
+    read_chunks,
+    text_stream,
+)
 from packer.source.partition import TABLE_FORMATS, FilePartitions, FileStatus, Format, Partition, TableFile
 from packer.source.rows import text_rows
 from packer.source.table_files import Group, row_groups, table_sha256
@@ -47,7 +56,7 @@ def partition_file(path: Path, *, format: Format, partition_bytes: int, limit: i
         sha256, num_bytes, partitions = _cut_table(path, format, partition_bytes, limit)
     else:
         sha, xxh3, length = hashlib.sha256(), xxhash.xxh3_128(), _Length()
-        chunks = _digested(read_chunks(path), sha, xxh3, length)
+        chunks = hashed(read_chunks(path), sha.update, xxh3.update, length.update)
         if format == "jsonl" and codec_of(path) is None:
             partitions = list(_cut_lines(path, chunks, partition_bytes, limit))
         else:
@@ -62,10 +71,6 @@ def partition_file(path: Path, *, format: Format, partition_bytes: int, limit: i
     return FilePartitions(sha256=sha256, num_bytes=num_bytes, num_rows=num_rows, partitions=tuple(partitions))
 
 
-class _Digest(Protocol):
-    def update(self, data: bytes, /) -> object: ...
-
-
 class _Length:
     """Counts bytes, as a digest hashes them."""
 
@@ -73,13 +78,6 @@ class _Length:
 
     def update(self, data: bytes) -> None:
         self.num_bytes += len(data)
-
-
-def _digested(chunks: Iterator[bytes], *digests: _Digest) -> Iterator[bytes]:
-    for chunk in chunks:
-        for digest in digests:
-            digest.update(chunk)
-        yield chunk
 
 
 def smallest_partition(partition_bytes: int) -> int:

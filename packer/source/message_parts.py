@@ -7,6 +7,7 @@ JSON.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from packer.source.decode import Refused
 from packer.source.file_bytes import shown
 from packer.source.row import nested_json, one_of, type_name
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
+
+_json = partial(nested_json, code="bad_tools")
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +123,7 @@ def read_tools(value: list[Any] | str | None, *, where: str) -> list[Any] | None
 
     """
     if isinstance(value, str):
-        value = nested_json(value, where=where) if value.strip() else None
+        value = _json(value, where=where) if value.strip() else None
     tools: Any = value
     if not tools:
         return None
@@ -132,7 +135,7 @@ def read_tools(value: list[Any] | str | None, *, where: str) -> list[Any] | None
 
 
 def _definition(tool: Any, *, where: str) -> dict[str, Any]:
-    tool = nested_json(tool, where=where) if isinstance(tool, str) else tool
+    tool = _json(tool, where=where) if isinstance(tool, str) else tool
     if not isinstance(tool, dict):
         raise Refused("bad_tools", f"expected a tool definition, got `{type_name(tool)}` at {where}")
     function = tool.get("function")
@@ -156,7 +159,7 @@ def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, A
 
     """
     if isinstance(value, str):
-        value = nested_json(value, where=where) if value.strip() else None
+        value = _json(value, where=where) if value.strip() else None
     calls: Any = value
     if calls is None:
         return []
@@ -168,7 +171,7 @@ def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, A
 
 
 def _call(call: Any, *, where: str) -> dict[str, Any]:
-    call = nested_json(call, where=where) if isinstance(call, str) else call
+    call = _json(call, where=where) if isinstance(call, str) else call
     if not isinstance(call, dict):
         raise Refused("bad_tools", f"expected a tool call, got `{type_name(call)}` at {where}")
     if "function" in call:
@@ -186,7 +189,7 @@ def _function(function: Any, *, where: str) -> dict[str, Any]:
         raise Refused("bad_tools", f"a call without a name at {where}")
     arguments = function.get("arguments")
     if isinstance(arguments, str) and arguments.strip():
-        arguments = nested_json(arguments, where=f"{where}.arguments")
+        arguments = _json(arguments, where=f"{where}.arguments")
     elif arguments is None or isinstance(arguments, str):
         arguments = {}  # a call without arguments; servers write "" for it
     if not isinstance(arguments, dict):

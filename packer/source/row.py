@@ -214,17 +214,18 @@ def sample_id(row: dict[str, Any]) -> str | None:
     return None
 
 
-def nested_json(text: str, *, where: str) -> Any:
+def nested_json(text: str, *, where: str, code: str | None = None) -> Any:
     """Decode JSON that stands inside a string of a row.
 
     Raises:
-        Refused: `not_utf8` for half of a surrogate pair, else `bad_tools`: only tools and calls are written so.
+        Refused: `not_utf8` for half of a surrogate pair; else `code`, or where there is none, as
+            :func:`~packer.source.decode.decode_json`; with the place.
 
     """
     try:
         return decode_json(text.encode())
     except Refused as refused:
-        code = "not_utf8" if refused.code == "not_utf8" else "bad_tools"
+        code = refused.code if code is None or refused.code == "not_utf8" else code
         raise Refused(code, f"the JSON in {where}: {refused.reason}") from None
 
 
@@ -244,15 +245,5 @@ def messages_in_text(text: str) -> Any:
 
 
 def json_in_text(text: str, column: str) -> Any:
-    """Decode the JSON in a cell of a table; None where the cell is empty.
-
-    Raises:
-        Refused: as :func:`~packer.source.decode.decode_json`, with the column's name.
-
-    """
-    if not text.strip():
-        return None
-    try:
-        return decode_json(text.encode())
-    except Refused as refused:
-        raise Refused(refused.code, f"the JSON in column `{column[:40]}`: {refused.reason}") from None
+    """Decode the JSON in a cell of a table; None where the cell is empty."""
+    return nested_json(text, where=f"column `{column[:40]}`") if text.strip() else None

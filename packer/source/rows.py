@@ -14,7 +14,7 @@ import xxhash
 from packer.batches import Rejection, RowBatch, Sample
 from packer.source.csv_rows import csv_rows
 from packer.source.decode import Refused
-from packer.source.file_bytes import changed, codec_of, no_rows, read_chunks, text_stream
+from packer.source.file_bytes import changed, codec_of, hashed, no_rows, read_chunks, text_stream
 from packer.source.json_text import split_elements, split_lines
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, FileStatus, Format, Partition
 from packer.source.row import NO_ROLES, Columns, FileRow, field_value, row_too_large
@@ -170,6 +170,8 @@ def _partition_rows(
 ) -> Iterator[FileRow]:
     """The rows of a partition, which is compared with what it was at the end."""
     path = partition.path
+    digest = xxhash.xxh3_128()
+    chunks = hashed(read_chunks(path, partition.start, partition.stop), digest.update)
     num_rows = 0
     if partition.format in TABLE_FORMATS:
         _refuse_changed_table(partition)
@@ -183,17 +185,14 @@ def _partition_rows(
             partition=partition,
             fields=[name for name in every if any(field == name or field.startswith(f"{name}.") for field in fields)],
         )
-        for row in islice(rows, partition.num_rows):
-            num_rows += 1
-            yield row
+    else:
+        stream = text_stream(path, chunks, partition.codec, at_start=not partition.start)
+        rows = text_rows(path, stream, partition.format, columns=columns, max_row_bytes=max_row_bytes)
+    for num_rows, row in enumerate(islice(rows, partition.num_rows), 1):  # noqa: B007 - counted until here
+        yield row
+    if partition.format in TABLE_FORMATS:
         _refuse_changed_table(partition)
     else:
-        digest = xxhash.xxh3_128()
-        # No generator: one that is left early would not hand out the rest.
-        chunks = map(partial(_hashed, digest), read_chunks(path, partition.start, partition.stop))
-        for row in _text_rows_of(partition, chunks, columns, max_row_bytes):
-            num_rows += 1
-            yield row
         for _ in chunks:  # what stands behind the rows that are taken
             pass
         if num_rows == partition.num_rows and digest.hexdigest() != partition.xxh3:
@@ -208,41 +207,6 @@ def _refuse_changed_table(partition: Partition) -> None:
     path = partition.path
     if FileStatus.of(path) != partition.table.status and table_sha256(path) != partition.table.sha256:
         raise changed(path, "it is not the file it was")
-
-
-def lines_of_rows(partition: Partition, rows: Sequence[int]) -> list[int] | None:
-    """The lines of the file, from 1, at which these rows of a partition begin; None where rows are no lines.
-
-    The partition is read again, for the row of an error that came without its batch. `rows` are numbers from 0 within
-    the partition, ascending.
-
-    Raises:
-        InputError: the file cannot be read, or is not what it was when it was cut.
-
-    """
-    if partition.format != "jsonl" and partition.format not in CSV_FORMATS:
-        return None
-    if not rows:
-        return []
-    chunks = read_chunks(partition.path, partition.start, partition.stop)
-    lines = [row.line for row in _text_rows_of(partition, chunks, {}, max_row_bytes=0) if row.line is not None]
-    if len(lines) != partition.num_rows:
-        raise changed(partition.path, f"expected {partition.num_rows} rows, found {len(lines)}")
-    return [partition.first_line + lines[row] for row in rows]
-
-
-def _hashed(digest: xxhash.xxh3_128, chunk: bytes) -> bytes:
-    digest.update(chunk)
-    return chunk
-
-
-def _text_rows_of(
-    partition: Partition, chunks: Iterator[bytes], columns: Columns, max_row_bytes: int
-) -> Iterator[FileRow]:
-    """The rows in the bytes of a partition."""
-    stream = text_stream(partition.path, chunks, partition.codec, at_start=not partition.start)
-    rows = text_rows(partition.path, stream, partition.format, columns=columns, max_row_bytes=max_row_bytes)
-    return islice(rows, partition.num_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

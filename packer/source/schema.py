@@ -1,6 +1,7 @@
 """Which schema a row fits, which columns of a table it needs, and reading it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -8,15 +9,23 @@ from packer.batches import Sample
 from packer.row_schemas import ROW_SCHEMAS
 from packer.source.decode import Refused
 from packer.source.roles import rename_roles
-from packer.source.row import ID_FIELDS, NO_ROLES, Columns, RowSchema, type_name
+from packer.source.row import (
+    ID_FIELDS,
+    NO_ROLES,
+    Columns,
+    RowSchema,
+    json_in_text,
+    messages_in_text,
+    type_name,
+)
 from packer.source.tokens import MARKS
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference, refuse_unsupported
 
 SCHEMAS: dict[str, RowSchema] = {name: import_module(module).SCHEMA for name, module in ROW_SCHEMAS.items()}
 """In the order in which a row that fits several is taken."""
 
-JSON_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.json_fields)
-MESSAGE_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.message_fields)
+_JSON_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.json_fields)
+_MESSAGE_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.message_fields)
 VOTING_FIELDS = frozenset(name for schema in SCHEMAS.values() for group in schema.needs for name in group)
 """Fields by which a row is recognised."""
 
@@ -104,3 +113,14 @@ def columns_of(fields: Sequence[str], names: Sequence[str], columns: Columns) ->
     taken = set(columns.values())
     called = (columns.get(field, field) for field in fields if field in columns or field not in taken)
     return tuple(name for name in called if name is not None and name in names)
+
+
+def text_converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[str], Any]]:
+    """What makes values of the texts in those of a table's columns that hold JSON, or may hold that of messages.
+
+    They raise :class:`~packer.source.decode.Refused` where a text is no JSON.
+    """
+    texts: dict[str, Callable[[str], Any]] = dict.fromkeys(
+        columns_of(_MESSAGE_FIELDS, names, columns), messages_in_text
+    )
+    return texts | {name: partial(json_in_text, column=name) for name in columns_of(_JSON_FIELDS, names, columns)}

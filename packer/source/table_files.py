@@ -1,26 +1,15 @@
 """Parquet and Arrow files: their columns, their row groups, and the record batches of some of these.
 
-Parquet has row groups, Arrow IPC has record batches; both are called groups here. Nothing is decoded that expands to
-far more than its bytes.
+Parquet has row groups, Arrow IPC has record batches; both are called groups here.
 
 Of a Parquet footer only what is said of whole row groups is read. Where a footer is damaged, pyarrow's
 `RowGroupMetaData.column` ends the process, while its decoder answers with an error.
 
 Arrow IPC is a file format, and a stream format, as `datasets` writes its caches. A file is a stream between two magics,
-with an index behind it, so both are read as streams. A compressed batch says in its message what it decodes to, and
-pyarrow does not tell; so the sizes are read here. The message is a flatbuffer: a table begins with the distance back to
-the list of its fields' places, and what lies elsewhere is referred to by the distance to it. A compressed buffer begins
-with its uncompressed length in eight bytes, -1 where it is not compressed after all.
-
-    Message          2 header: DictionaryBatch or RecordBatch
-    DictionaryBatch  1 data: RecordBatch
-    RecordBatch      2 buffers: [(offset, length)]   3 compression
-
-Source: Message.fbs of apache/arrow, and the internals of google/flatbuffers.
+with an index behind it, so both are read as streams.
 """
 
 import hashlib
-import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,12 +36,10 @@ BATCH_ROWS = 256
 
 _BATCH_BYTES = 16 * 2**20
 _BUFFER_BYTES = 2**20
-_USUAL_RATIO = 20
-"""Text is compressed to a tenth. A Parquet file of fewer bytes is decoded a row at a time."""
 
 MAX_DECODED_BYTES = 256 * 2**20
 MAX_RATIO = 100
-"""Text is compressed to a tenth, seldom to a fiftieth. What is refused exceeds both."""
+"""Text is compressed to a tenth, seldom to a fiftieth. A row group of Parquet that exceeds both is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +111,11 @@ def record_batches(
         )
         return
     with open_parquet(path) as file:
-        file_bytes = path.stat().st_size
         groups = _parquet_groups(path, file.metadata)
         first, number = (0, len(groups)) if partition is None else (partition.first_group, partition.num_groups)
         for i in range(first, first + number):
             row_bytes = groups[i].num_bytes // max(groups[i].num_rows, 1) + 1
-            is_dense = groups[i].num_bytes > _USUAL_RATIO * file_bytes
-            batch_rows = 1 if is_dense else max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes))
+            batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes))
             yield from file.iter_batches(
                 batch_size=batch_rows, row_groups=[i], columns=list(columns), use_threads=False
             )
@@ -182,7 +167,7 @@ def _parquet_groups(path: Path, metadata: Any) -> tuple[Group, ...]:
         num_rows, num_bytes = group.num_rows, group.total_byte_size
         if num_rows < 0 or num_bytes < 0:
             raise ValueError("its footer is damaged")
-        if _is_bomb(file_bytes, num_bytes):
+        if num_bytes > max(MAX_DECODED_BYTES, MAX_RATIO * file_bytes):
             raise ValueError(f"a row group of a file of {file_bytes:,} bytes decodes to {num_bytes:,}")
         groups.append(Group(start=start, stop=start + num_bytes, num_rows=num_rows, num_bytes=num_bytes))
         start += num_bytes
@@ -196,7 +181,7 @@ def _arrow_groups(path: Path) -> tuple[Group, ...]:
         reader = _open_stream(file)
         groups = []
         place = file.tell()
-        for batch in _decoded(file, reader, None):
+        for batch in _read_batches(file, reader, None):
             stop = file.tell()
             groups.append(Group(start=place, stop=stop, num_rows=batch.num_rows, num_bytes=max(bytes_of(batch), 1)))
             place = stop
@@ -219,7 +204,7 @@ def _arrow_batches(path: Path, start: int, stop: int | None) -> Iterator[pa.Reco
         reader = _open_stream(file)
         if start:
             file.seek(start)
-        for batch in _decoded(file, reader, stop):
+        for batch in _read_batches(file, reader, stop):
             batch.validate(full=True)
             yield batch
 
@@ -230,80 +215,21 @@ def _open_stream(file: pa.NativeFile) -> Any:
     return pa.ipc.open_stream(file)
 
 
-def _decoded(file: pa.NativeFile, reader: Any, stop: int | None) -> Iterator[pa.RecordBatch]:
-    """The record batches from here on. Their messages are looked at before they are decompressed."""
-    holds_dictionary = any(map(_holds_dictionary, reader.schema.types))
-    place = file.tell()
+def _read_batches(file: pa.NativeFile, reader: Any, stop: int | None) -> Iterator[pa.RecordBatch]:
+    """The record batches from where the file stands on."""
     while stop is None or file.tell() < stop:
         try:
-            message = pa.ipc.read_message(file)
-        except EOFError:
-            return
-        except pa.ArrowMemoryError:
-            raise ValueError("a message of it claims more bytes than there is memory for") from None
-        _refuse_bomb(message)
-        if message.type != "record batch":
-            continue
-        if holds_dictionary:  # the reader keeps the dictionaries that stand before the batch
-            file.seek(place)
             yield reader.read_next_batch()
-            place = file.tell()
-        else:
-            yield pa.ipc.read_record_batch(message, reader.schema)
-
-
-def _refuse_bomb(message: Any) -> None:
-    """Look at what the buffers of a message decode to."""
-    try:
-        decoded_bytes = sum(_decoded_bytes(bytes(message.metadata), message.type, memoryview(message.body or b"")))
-    except (IndexError, struct.error):
-        raise ValueError("a message of it is damaged") from None
-    num_bytes = len(message.body or b"")
-    if _is_bomb(num_bytes, decoded_bytes):
-        raise ValueError(f"a record batch of {num_bytes:,} bytes decodes to {decoded_bytes:,}")
-
-
-def _decoded_bytes(data: bytes, kind: str, body: memoryview) -> Iterator[int]:
-    """What each compressed buffer of a message decodes to."""
-    batch = _table(data, _follow(data, 0), 2) if kind in ("record batch", "dictionary") else None
-    if batch is not None and kind == "dictionary":
-        batch = _table(data, batch, 1)
-    if batch is None or _field(data, batch, 3) is None or (vector := _table(data, batch, 2)) is None:
-        return
-    for i in range(min(struct.unpack_from("<I", data, vector)[0], len(data) // 16)):
-        offset, length = struct.unpack_from("<qq", data, vector + 4 + 16 * i)
-        if length >= 8:
-            yield max(length, struct.unpack_from("<q", body, offset)[0])
-
-
-def _table(data: bytes, table: int, number: int) -> int | None:
-    """Where the table or the vector lies that a field refers to; None where the field is left out."""
-    field = _field(data, table, number)
-    return None if field is None else _follow(data, field)
-
-
-def _follow(data: bytes, place: int) -> int:
-    return place + int(struct.unpack_from("<I", data, place)[0])
-
-
-def _field(data: bytes, table: int, number: int) -> int | None:
-    """Where a field of a table lies; None where it is left out."""
-    fields = table - struct.unpack_from("<i", data, table)[0]
-    place = 4 + 2 * number
-    size = struct.unpack_from("<H", data, fields)[0]
-    distance = struct.unpack_from("<H", data, fields + place)[0] if place < size else 0
-    return table + distance if distance else None
+        except StopIteration:
+            return
+        except pa.ArrowMemoryError as error:  # most often a damaged length
+            raise ValueError(f"a record batch claims more bytes than there is memory for: {error}") from None
 
 
 def _holds_dictionary(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return True
     return any(_holds_dictionary(kind.field(i).type) for i in range(kind.num_fields))
-
-
-def _is_bomb(num_bytes: int, decoded_bytes: int) -> bool:
-    """Whether so many bytes decode to more than data does."""
-    return decoded_bytes > max(MAX_DECODED_BYTES, MAX_RATIO * num_bytes)
 
 
 def bytes_of(batch: pa.RecordBatch) -> int:

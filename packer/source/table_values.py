@@ -10,13 +10,14 @@ nobody reads, it is left out.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from packer.source.chat import MessageFields
-from packer.source.decode import Refused, decode_json
-from packer.source.row import type_name
+from packer.source.decode import Refused
+from packer.source.row import nested_json, type_name
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -25,34 +26,42 @@ _READ_OF_MESSAGES = frozenset({"role", "content", "from", "value", "human", "ass
 )
 
 _types = pa.types
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 
 
 def converter(kind: pa.DataType, name: str) -> Convert | None:
     """Return a converter from the Python values of a column to JSON, or None if none is needed."""
-    if _is_list(kind) and _types.is_struct(kind.value_type):
-        return _of_list(_struct(kind.value_type, f"$.{name}[]", of_messages=True))
+    if isinstance(kind, _LISTS) and _types.is_struct(kind.value_type):
+        return _list(_struct(kind.value_type, f"$.{name}[]", of_messages=True))
     return _convert(kind, f"$.{name}")
 
 
 def _convert(kind: pa.DataType, where: str) -> Convert | None:
-    if isinstance(kind, pa.BaseExtensionType):
-        if kind.extension_name == "arrow.json":  # `datasets` keeps values of mixed types so
-            return lambda value: None if value is None else _decoded(value, where)
-        return _convert(kind.storage_type, where)
-    if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind):
-        return _convert(kind.value_type, where)
-    if _is_list(kind):
+    """As :func:`converter`, of any value; no converter is given a null."""
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
+        return partial(nested_json, where=where)  # `datasets` keeps values of mixed types so
+    kind = _plain(kind)
+    if isinstance(kind, _LISTS):
         inner = _convert(kind.value_type, f"{where}[]")
-        return _of_list(inner) if inner is not None else None
+        return None if inner is None else _list(inner)
     if _types.is_struct(kind):
         return _struct(kind, where, of_messages=False)
     if _types.is_map(kind):
         return _map(kind, where)
     if _types.is_floating(kind):
-        return lambda value: _number(value, where)
-    if _is_json(kind):
-        return None
-    return lambda value: _refuse(value, str(kind), where)
+        return partial(_number, where)
+    return None if _is_json(kind) else partial(_refuse, str(kind), where)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type of the values, however they are laid out."""
+    while True:
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        elif _types.is_dictionary(kind) or _types.is_run_end_encoded(kind):
+            kind = kind.value_type
+        else:
+            return kind
 
 
 def _struct(kind: pa.StructType, where: str, *, of_messages: bool) -> Convert:
@@ -67,9 +76,7 @@ def _struct(kind: pa.StructType, where: str, *, of_messages: bool) -> Convert:
     }
     nullable = "content" if of_messages else None
 
-    def of_struct(value: Any) -> Any:
-        if value is None:
-            return None
+    def of_struct(value: dict[str, Any]) -> Any:
         found = {}
         for name, item in value.items():
             if name in left_out:
@@ -80,24 +87,20 @@ def _struct(kind: pa.StructType, where: str, *, of_messages: bool) -> Convert:
                 found[name] = plain
         return found
 
-    def of_texts(value: Any) -> Any:
-        if value is None:
-            return None
+    def of_texts(value: dict[str, Any]) -> Any:
         return {name: item for name, item in value.items() if item is not None or name == nullable}
 
     return of_struct if converts or left_out else of_texts
 
 
-def _of_list(inner: Convert) -> Convert:
-    return lambda value: None if value is None else [inner(item) for item in value]
+def _list(inner: Convert) -> Convert:
+    return lambda value: [None if item is None else inner(item) for item in value]
 
 
 def _map(kind: pa.MapType, where: str) -> Convert:
     key, item = _convert(kind.key_type, f"{where} (a key)"), _convert(kind.item_type, f"{where}{{}}")
 
-    def of_map(value: Any) -> Any:
-        if value is None:
-            return None
+    def of_map(value: list[tuple[Any, Any]]) -> Any:
         found: dict[str, Any] = {}
         for name, entry in value:
             plain_name = name if key is None else key(name)
@@ -111,42 +114,19 @@ def _map(kind: pa.MapType, where: str) -> Convert:
     return of_map
 
 
-def _decoded(text: str, where: str) -> Any:
-    try:
-        return decode_json(text.encode())
-    except Refused as refused:
-        raise Refused(refused.code, f"the JSON at {where}: {refused.reason}") from None
-
-
-def _number(value: float | None, where: str) -> float | None:
-    if value is None or math.isnan(value):
-        return None
+def _number(where: str, value: float) -> float | None:
     if math.isinf(value):
         raise Refused("wrong_type", f"a number is infinite at {where}")
-    return value
+    return None if math.isnan(value) else value
 
 
-def _refuse(value: Any, kind: str, where: str) -> None:
-    if value is not None:
-        raise Refused("wrong_type", f"expected a JSON value, got `{kind}` at {where}")
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(
-        _types.is_list(kind)
-        or _types.is_large_list(kind)
-        or _types.is_fixed_size_list(kind)
-        or _types.is_list_view(kind)
-        or _types.is_large_list_view(kind)
-    )
+def _refuse(kind: str, where: str, _: Any) -> None:
+    raise Refused("wrong_type", f"expected a JSON value, got `{kind}` at {where}")
 
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether values of the type are texts, however they are laid out."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return is_text(kind.storage_type)
-    if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind):
-        return is_text(kind.value_type)
+    kind = _plain(kind)
     return bool(_types.is_string(kind) or _types.is_large_string(kind) or _types.is_string_view(kind))
 
 
@@ -156,10 +136,7 @@ def _is_json(kind: pa.DataType) -> bool:
 
 def is_foreign(kind: pa.DataType) -> bool:
     """Whether values of the type, or in it, may be none of JSON's."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return is_foreign(kind.storage_type)
-    if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind):
-        return is_foreign(kind.value_type)
+    kind = _plain(kind)
     if kind.num_fields:
         return any(is_foreign(kind.field(i).type) for i in range(kind.num_fields))
     return not (_is_json(kind) or _types.is_floating(kind))

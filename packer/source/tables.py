@@ -3,7 +3,6 @@
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ import pyarrow as pa
 
 from packer.source.decode import Refused
 from packer.source.partition import Format, Partition
-from packer.source.row import ID_FIELDS, Columns, FileRow, json_in_text, messages_in_text, row_too_large
-from packer.source.schema import JSON_FIELDS, MESSAGE_FIELDS, columns_of
+from packer.source.row import ID_FIELDS, Columns, FileRow, row_too_large
+from packer.source.schema import columns_of, text_converters
 from packer.source.table_files import bytes_of, reading, record_batches
 from packer.source.table_values import Convert, converter, is_foreign, is_text
 from packer.source.unsupported_rows import MEDIA_FIELDS, PREFERENCE_FIELDS
@@ -118,10 +117,8 @@ class _ColumnReader:
     """Makes rows of record batches; knows which columns are not read as they stand."""
 
     def __init__(self, names: Sequence[str], columns: Columns) -> None:
-        self._media, self._json, self._messages, self._optional = (
-            columns_of(fields, names, columns)
-            for fields in (MEDIA_FIELDS, JSON_FIELDS, MESSAGE_FIELDS, _OPTIONAL_FIELDS)
-        )
+        self._media, self._optional = (columns_of(each, names, columns) for each in (MEDIA_FIELDS, _OPTIONAL_FIELDS))
+        self._texts = text_converters(names, columns)
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Refused]:
         columns = [
@@ -145,11 +142,9 @@ class _ColumnReader:
         if name in self._optional and is_foreign(column.type):
             return [None] * len(column), None
         values = column.to_pylist()
-        if name in self._json and is_text(column.type):
-            return values, partial(json_in_text, column=name)
-        if name in self._messages and is_text(column.type):
-            return values, messages_in_text
-        return values, converter(column.type, name)
+        return values, self._texts[name] if name in self._texts and is_text(column.type) else converter(
+            column.type, name
+        )
 
 
 def _is_there(column: pa.Array) -> pa.Array:

@@ -9,7 +9,6 @@
     writing      document shards and block shards
     manifest     what a cache is made of; read strictly, written last
     rejected     rejected.jsonl
-    exported     export.json
     views        a record batch as flat arrays over a map of the file, or read from it
     mapping      a shard mapped read-only, its structure checked before it is believed
     numbered_rows   rows of many shards under one numbering; each row's digest is checked on first touch

@@ -35,7 +35,7 @@ class Ragged:
     values: npt.NDArray[Any]
     offsets: npt.NDArray[np.integer]  # [R + 1]
 
-    def row(self, index: int) -> npt.NDArray[Any]:
+    def __getitem__(self, index: int) -> npt.NDArray[Any]:
         """Values of one row; none where its range is impossible."""
         start, end = self.offsets.item(index), self.offsets.item(index + 1)
         return self.values[start:end] if 0 <= start <= end <= len(self.values) else self.values[:0]
@@ -81,6 +81,10 @@ class DocumentRows:
         start, end = int(self.special_tokens_mask.offsets[index]), int(self.special_tokens_mask.offsets[index + 1])
         return unpack_bits(self.special_tokens_mask.values, start, end).view(np.bool_)
 
+    def sample_id_of(self, index: int) -> str | None:
+        """The name that one row has of its own."""
+        return self.sample_id[index].tobytes().decode() if self.has_sample_id[index] else None
+
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Row digests as :mod:`packer.store.digest` defines them; all rows where none are named.  # uint64[R]"""
         read_by_row = not isinstance(self.input_ids.values, np.ndarray)
@@ -115,18 +119,18 @@ class DocumentRows:
         """The same of one row, without the arrays that pay only for many."""
         start, end = (int(bound[0]) for bound in self.special_tokens_mask.take(np.array([row]), packed=8))
         lists = [
-            self.input_ids.row(row),
-            self.labels.row(row),
+            self.input_ids[row],
+            self.labels[row],
             unpack_bits(self.special_tokens_mask.values, start, end),
         ]
         if self.loss_weights is not None:
-            lists.append(self.loss_weights.row(row))
+            lists.append(self.loss_weights[row])
         sizes = [len(values) for values in lists] + ([-1] if self.loss_weights is None else [])
         spans = [
-            Ragged(values=values, offsets=self.span_offsets).row(row)
+            Ragged(values=values, offsets=self.span_offsets)[row]
             for values in (self.span_message, self.span_start, self.span_end)
         ]
-        text = self.sample_id.row(row)
+        text = self.sample_id[row]
         sizes += [len(spans[0]), len(text) if self.has_sample_id[row] else -1]
         scalars = (self.doc_id[row], self.length[row], self.num_trained[row], self.row[row])
         state = xxh3_64(_DOCUMENT_HEADER.pack(*scalars, *sizes))
@@ -205,7 +209,7 @@ class BlockRows:
     def digest(self, row: int) -> int:
         """Row digest of one row."""
         columns = (self.doc_ids, self.doc_starts, self.doc_lengths, self.doc_places, self.seq_lengths)
-        lists = [column.row(row) for column in columns]
+        lists = [column[row] for column in columns]
         weighted = self.loss_weights is not None
         sizes = (self.input_ids.shape[1], weighted, *(len(values) for values in lists))
         state = xxh3_64(_BLOCK_HEADER.pack(self.length.item(row), self.num_trained.item(row), *sizes))

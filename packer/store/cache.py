@@ -1,7 +1,8 @@
 """A finished cache, opened for reading."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -111,19 +112,16 @@ class Cache:
 
         """
         if split not in self._blocks:
-            self._blocks[split] = BlockShards(self.folder, self._shards("blocks", split), mmap=self.mmap)
+            shards = [shard for shard in self.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
+            if not shards:
+                raise self._no_split("blocks", split)
+            self._blocks[split] = BlockShards(self.folder, shards, mmap=self.mmap)
         return self._blocks[split]
 
     def close(self) -> None:
         """Let go of the mapped files; arrays that were handed out stay valid."""
         self._blocks.clear()
         self._documents = None
-
-    def _shards(self, kind: Kind, split: str) -> tuple[Shard, ...]:
-        shards = tuple(shard for shard in self.manifest.shards if (shard.kind, shard.split) == (kind, split))
-        if not shards:
-            raise self._no_split(kind, split)
-        return shards
 
     def _no_split(self, kind: Kind, split: str) -> UsageError:
         there = ", ".join(self.splits(kind)) or "none"
@@ -141,42 +139,41 @@ def check_conservation(manifest: Manifest) -> None:
 
     """
     totals = manifest.totals
-    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
-    blocks = [shard for shard in manifest.shards if shard.kind == "blocks"]
-    packed, cuts = sum(shard.num_tokens for shard in blocks), totals.cut.values()
+    documents = partial(_sum, [shard for shard in manifest.shards if shard.kind == "documents"])
+    blocks = partial(_sum, [shard for shard in manifest.shards if shard.kind == "blocks"])
+    cut = partial(_sum, totals.cut.values())
+    rejected = sum(totals.rejected.values())
     laws = [
-        ("rows = kept + rejected", totals.rows, totals.kept + sum(totals.rejected.values())),
-        ("kept = rows with documents in the shards", totals.kept, sum(shard.num_kept for shard in documents)),
-        ("rows = rows of the inputs", totals.rows, sum(entry.num_rows for entry in manifest.inputs)),
-        ("rows = rows of the partitions", totals.rows, sum(shard.num_input_rows for shard in documents)),
-        (
-            "rejected = rejected of the partitions",
-            sum(totals.rejected.values()),
-            sum(s.num_rejected for s in documents),
-        ),
-        ("documents = documents of the shards", totals.documents, sum(shard.num_rows for shard in documents)),
+        ("rows = kept + rejected", totals.rows, totals.kept + rejected),
+        ("kept = rows with documents in the shards", totals.kept, documents("num_kept")),
+        ("rows = rows of the inputs", totals.rows, _sum(manifest.inputs, "num_rows")),
+        ("rows = rows of the partitions", totals.rows, documents("num_input_rows")),
+        ("rejected = rejected of the partitions", rejected, documents("num_rejected")),
+        ("documents = documents of the shards", totals.documents, documents("num_rows")),
         ("tokens = trained + masked", totals.tokens, totals.trained + totals.masked),
-        ("merged = merged of the document shards", totals.merged, sum(shard.num_merged for shard in documents)),
-        ("skipped = skipped of the document shards", totals.skipped, sum(shard.num_skipped for shard in documents)),
-        ("tokens = tokens of the document shards", totals.tokens, sum(shard.num_tokens for shard in documents)),
-        ("trained = trained of the document shards", totals.trained, sum(shard.num_trained for shard in documents)),
-        ("blocks = blocks of the shards", totals.blocks, sum(shard.num_rows for shard in blocks)),
+        ("merged = merged of the document shards", totals.merged, documents("num_merged")),
+        ("skipped = skipped of the document shards", totals.skipped, documents("num_skipped")),
+        ("tokens = tokens of the document shards", totals.tokens, documents("num_tokens")),
+        ("trained = trained of the document shards", totals.trained, documents("num_trained")),
+        ("blocks = blocks of the shards", totals.blocks, blocks("num_rows")),
     ]
     if manifest.recipe["pack"]["mode"] != "none":
+        packed = blocks("num_tokens")
+        trained = blocks("num_trained") + cut("trained") + totals.piece_starts
         laws += [
-            ("documents = packed + cut", totals.documents, totals.packed + sum(cut.documents for cut in cuts)),
+            ("documents = packed + cut", totals.documents, totals.packed + cut("documents")),
             ("tokens = packed + cut", totals.tokens, packed + totals.cut_tokens),
-            (
-                "trained = trained in blocks + cut + piece starts",
-                totals.trained,
-                sum(shard.num_trained for shard in blocks) + sum(cut.trained for cut in cuts) + totals.piece_starts,
-            ),
+            ("trained = trained in blocks + cut + piece starts", totals.trained, trained),
             ("slots = packed + separators + padding", totals.slots, packed + totals.separators + totals.padding),
             ("slots = blocks × block_len", totals.slots, totals.blocks * manifest.recipe["pack"]["block_len"]),
         ]
     for law, left, right in laws:
         if left != right:
             raise CheckError(f"manifest.json breaks the law {law}: {left} ≠ {right}")
+
+
+def _sum(counted: Iterable[Any], name: str) -> int:
+    return sum(getattr(each, name) for each in counted)
 
 
 def content_fingerprint(

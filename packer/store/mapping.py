@@ -19,7 +19,7 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
 from packer.store.schema import blocks_schema, documents_schema
 from packer.store.shard_file import place_of
-from packer.store.views import MAPPED, Pages, ReadPages
+from packer.store.views import MAPPED, Reach, reading
 
 
 class MappedShard:
@@ -36,8 +36,8 @@ class MappedShard:
         self.weighted = "loss_weights" in self._reader.schema.names
         with _as_missing(folder, shard):
             self._ranges = None if mmap else CacheFiles(folder).ranges(shard.path)
-        self.pages: Pages = MAPPED if self._ranges is None else ReadPages(self._ranges, mapped.address)
-        """How the values of its buffers are reached."""
+        self.reach: Reach = MAPPED if self._ranges is None else reading(self._ranges, mapped.address)
+        """Gives the values of its buffers."""
 
         if self._reader.num_record_batches != len(shard.places):
             raise ValueError(f"expected {len(shard.places)} record batches, found {self._reader.num_record_batches}")
@@ -73,11 +73,6 @@ class MappedShard:
                     digest.update(np.frombuffer(self._mapped, np.uint64, place.num_rows, offset).data)
         return digest.hexdigest()
 
-    @property
-    def batches(self) -> tuple[pa.RecordBatch, ...]:
-        """All record batches."""
-        return tuple(self.batch(number) for number in range(len(self._shard.places)))
-
 
 def repair_hint(folder: Path) -> str:
     """What to do about a damaged file of a cache."""
@@ -112,9 +107,7 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
     with _as_damage(folder, shard):
         with _as_missing(folder, shard):
             mapped = CacheFiles(folder).map(shard.path)
-        opened = MappedShard(folder, shard, mapped, mmap=mmap)
-        _check_rows(shard)
-        return opened
+        return MappedShard(folder, shard, mapped, mmap=mmap)
 
 
 @contextmanager
@@ -154,12 +147,3 @@ def _check_schema(shard: Shard, schema: pa.Schema) -> int:
     if not schema.equals(expected, check_metadata=True):
         raise ValueError(f"its schema is not the one of {shard.kind}")
     return block_len
-
-
-def _check_rows(shard: Shard) -> None:
-    """Check that the record batches follow each other without a gap; their number has been checked already."""
-    first_row = 0
-    for place in shard.places:
-        if place.first_row != first_row:
-            raise ValueError(f"a record batch begins at row {place.first_row}, expected {first_row}")
-        first_row += place.num_rows

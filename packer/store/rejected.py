@@ -82,16 +82,6 @@ def publish_rejected(folder: Path, manifest: Manifest) -> None:
         CacheFiles(folder).rename(manifest.pending_rejected, REJECTED_NAME)
 
 
-def write_rejected(folder: Path, lines: Iterable[Rejected]) -> str:
-    """Write the file under its name at once, and return its sha256: for a cache that nobody reads yet.
-
-    Raises:
-        StorageError: the disk refuses.
-
-    """
-    return CacheFiles(folder).write(REJECTED_NAME, _encoded(lines)).sha256
-
-
 def rejected_digest(lines: Iterable[Rejected]) -> str:
     """sha256 of the file these lines would make."""
     digest = hashlib.sha256()

@@ -69,13 +69,3 @@ def read_table(cache: Path, stored: StoredTable) -> pa.Table:
     if table.num_rows != stored.num_rows:
         raise CheckError(f"{path}: expected {stored.num_rows} rows, found {table.num_rows}", hint=repair_hint(cache))
     return table
-
-
-def take_table(cache: Path, source: Path, stored: StoredTable) -> None:
-    """Give a table of another cache its name in this one.
-
-    Raises:
-        CheckError, StorageError: as :meth:`packer.store.files.CacheFiles.take`.
-
-    """
-    CacheFiles(cache).take(stored.path, CacheFiles(source), stored.path, sha256=stored.sha256)

@@ -8,10 +8,6 @@ from packer.store.manifest import FORMAT_VERSION
 
 Kind: TypeAlias = Literal["documents", "blocks"]
 
-DOCUMENT_SCALARS: Final = ("doc_id", "length", "num_trained", "row", "digest")
-"""Columns of a document shard with one fixed-width value a row."""
-
-BLOCK_SCALARS: Final = ("length", "num_trained", "digest")
 BLOCK_LISTS: Final = ("input_ids", "labels", "position_ids", "loss_weights")
 """Columns of a block shard with L values a row; the last one is optional."""
 

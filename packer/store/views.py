@@ -5,7 +5,7 @@ within the bounds of its buffer, or refused; what the values say is for the dige
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,51 +14,25 @@ import pyarrow as pa
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.files import FileRanges
 
+Reach: TypeAlias = Callable[[pa.Buffer, type[np.generic], int], Any]
+"""Gives the first values of a buffer: as an array, or as what is read from the file where it is sliced."""
 
-class Pages(Protocol):
-    """Values of the buffers of one file.
-
-    A map is fastest where files lie on a local disk. On a network file system a page that cannot be fetched kills the
-    process, and a page is little to ask for at a time: there, rows are better read.
-    """
-
-    def array(self, buffer: pa.Buffer, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
-        """The first values of a buffer, at hand: offsets, and columns with one value a row."""
-
-    def column(self, buffer: pa.Buffer, dtype: type[np.generic], count: int) -> Any:
-        """The first values of a buffer, an array or what can be sliced like one: columns of tokens."""
+MAPPED: Reach = np.frombuffer
+"""Arrays over the pages of the map: fastest where files lie on a local disk."""
 
 
-class MappedPages:
-    """Arrays over the pages of the map."""
+def reading(ranges: FileRanges, base: int) -> Reach:
+    """Read values from the file when they are asked for; its structure is taken from a map that is no longer used.
 
-    def array(self, buffer: pa.Buffer, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
-        return np.frombuffer(buffer, dtype, count)
-
-    column = array
-
-
-MAPPED = MappedPages()
-
-
-class ReadPages:
-    """Values read from the file when they are asked for; its structure is taken from a map that is no longer used.
+    On a network file system a page of a map that cannot be fetched kills the process, and a page is little to ask for
+    at a time.
 
     Args:
         ranges: of the file.
         base: address its map had when its buffers were found.
 
     """
-
-    def __init__(self, ranges: FileRanges, base: int) -> None:
-        self._ranges = ranges
-        self._base = base
-
-    def array(self, buffer: pa.Buffer, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
-        return self.column(buffer, dtype, count)[:]
-
-    def column(self, buffer: pa.Buffer, dtype: type[np.generic], count: int) -> "FileColumn":
-        return FileColumn(self._ranges, buffer.address - self._base, np.dtype(dtype), count)
+    return lambda buffer, dtype, count: FileColumn(ranges, buffer.address - base, np.dtype(dtype), count)
 
 
 class FileColumn:
@@ -89,8 +63,8 @@ class FileColumn:
         return np.frombuffer(self._ranges.read(self._offset + start * size, max(stop - start, 0) * size), self.dtype)
 
 
-def document_rows(batch: pa.RecordBatch, _: int = 0, pages: Pages = MAPPED) -> DocumentRows:
-    """Rows of a record batch of a document shard, which has no block length.
+def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
+    """Rows of a record batch of a document shard.
 
     Raises:
         ValueError: a buffer is missing, too small, or marks nulls where there are none.
@@ -98,28 +72,27 @@ def document_rows(batch: pa.RecordBatch, _: int = 0, pages: Pages = MAPPED) -> D
     """
     num_rows = batch.num_rows
     spans = batch.column("spans")
-    span_offsets = _offsets(spans.buffers(), num_rows, np.int32, pages)
     validity, offsets, text = batch.column("sample_id").buffers()
     weighted = "loss_weights" in batch.schema.names
     return DocumentRows(
-        doc_id=flat_view(batch, "doc_id", np.int64, num_rows, pages),
-        input_ids=_ragged(batch, "input_ids", np.int32, np.int64, pages),
-        labels=_ragged(batch, "labels", np.int32, np.int64, pages),
-        special_tokens_mask=_ragged(batch, "special_tokens_mask", np.uint8, np.int64, pages),
-        loss_weights=_ragged(batch, "loss_weights", np.float32, np.int64, pages) if weighted else None,
-        span_offsets=span_offsets,
-        **_span_values(spans, pages),
-        length=flat_view(batch, "length", np.int32, num_rows, pages),
-        num_trained=flat_view(batch, "num_trained", np.int32, num_rows, pages),
-        row=flat_view(batch, "row", np.int32, num_rows, pages),
+        doc_id=flat_view(batch, "doc_id", np.int64, num_rows, reach),
+        input_ids=_ragged(batch, "input_ids", np.int32, np.int64, reach),
+        labels=_ragged(batch, "labels", np.int32, np.int64, reach),
+        special_tokens_mask=_ragged(batch, "special_tokens_mask", np.uint8, np.int64, reach),
+        loss_weights=_ragged(batch, "loss_weights", np.float32, np.int64, reach) if weighted else None,
+        span_offsets=_bounds(spans.buffers(), num_rows, np.int32, reach),
+        **_span_values(spans, reach),
+        length=flat_view(batch, "length", np.int32, num_rows, reach),
+        num_trained=flat_view(batch, "num_trained", np.int32, num_rows, reach),
+        row=flat_view(batch, "row", np.int32, num_rows, reach),
         sample_id=Ragged(
-            values=_whole(text, np.uint8, pages), offsets=_checked(offsets, np.int32, num_rows + 1, pages.array)
+            values=_whole(text, np.uint8, reach), offsets=_checked(offsets, np.int32, num_rows + 1, reach)[:]
         ),
-        has_sample_id=_validity(validity, num_rows, pages),
+        has_sample_id=_validity(validity, num_rows, reach),
     )
 
 
-def block_rows(batch: pa.RecordBatch, block_len: int, pages: Pages = MAPPED) -> BlockRows:
+def block_rows(batch: pa.RecordBatch, block_len: int, reach: Reach = MAPPED) -> BlockRows:
     """Rows of a record batch of a block shard.
 
     Raises:
@@ -130,26 +103,26 @@ def block_rows(batch: pa.RecordBatch, block_len: int, pages: Pages = MAPPED) -> 
 
     def tokens(name: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
         values = _fixed(batch, name)
-        column: npt.NDArray[Any] = _checked(values, dtype, num_rows * block_len, pages.column)
+        column: npt.NDArray[Any] = _checked(values, dtype, num_rows * block_len, reach)
         return column.reshape(num_rows, block_len)
 
     return BlockRows(
         input_ids=tokens("input_ids", np.int32),
         labels=tokens("labels", np.int32),
         position_ids=tokens("position_ids", np.int32),
-        doc_ids=_ragged(batch, "doc_ids", np.int64, np.int32, pages),
-        doc_starts=_ragged(batch, "doc_starts", np.int32, np.int32, pages),
-        doc_lengths=_ragged(batch, "doc_lengths", np.int32, np.int32, pages),
-        doc_places=_ragged(batch, "doc_places", np.int32, np.int32, pages),
-        seq_lengths=_ragged(batch, "seq_lengths", np.int32, np.int32, pages),
-        length=flat_view(batch, "length", np.int32, num_rows, pages),
-        num_trained=flat_view(batch, "num_trained", np.int32, num_rows, pages),
+        doc_ids=_ragged(batch, "doc_ids", np.int64, np.int32, reach),
+        doc_starts=_ragged(batch, "doc_starts", np.int32, np.int32, reach),
+        doc_lengths=_ragged(batch, "doc_lengths", np.int32, np.int32, reach),
+        doc_places=_ragged(batch, "doc_places", np.int32, np.int32, reach),
+        seq_lengths=_ragged(batch, "seq_lengths", np.int32, np.int32, reach),
+        length=flat_view(batch, "length", np.int32, num_rows, reach),
+        num_trained=flat_view(batch, "num_trained", np.int32, num_rows, reach),
         loss_weights=tokens("loss_weights", np.float32) if "loss_weights" in batch.schema.names else None,
     )
 
 
 def flat_view(
-    batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: int, pages: Pages = MAPPED
+    batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: int, reach: Reach = MAPPED
 ) -> npt.NDArray[Any]:
     """The values of a fixed-width column.
 
@@ -157,7 +130,7 @@ def flat_view(
         ValueError: the column has nulls, or its buffer is too small.
 
     """
-    values: npt.NDArray[Any] = _checked(_fixed(batch, name), dtype, count, pages.array)
+    values: npt.NDArray[Any] = _checked(_fixed(batch, name), dtype, count, reach)[:]
     return values
 
 
@@ -168,33 +141,32 @@ def _fixed(batch: pa.RecordBatch, name: str) -> pa.Buffer | None:
 
 
 def _ragged(
-    batch: pa.RecordBatch, name: str, dtype: type[np.generic], offset: type[np.integer], pages: Pages
+    batch: pa.RecordBatch, name: str, dtype: type[np.generic], offset: type[np.integer], reach: Reach
 ) -> Ragged:
     buffers = batch.column(name).buffers()
-    validity, offsets, *inner, values = buffers
-    _refuse_nulls([validity, *inner])
-    bounds = _checked(offsets, offset, batch.num_rows + 1, pages.array)
-    return Ragged(values=_whole(values, dtype, pages), offsets=bounds)
+    _refuse_nulls(buffers[2:-1])
+    return Ragged(values=_whole(buffers[-1], dtype, reach), offsets=_bounds(buffers, batch.num_rows, offset, reach))
 
 
-def _offsets(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.generic], pages: Pages) -> npt.NDArray[Any]:
+def _bounds(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.generic], reach: Reach) -> npt.NDArray[Any]:
+    """The offsets of a list column, which has no nulls."""
     _refuse_nulls(buffers[:1])
-    offsets: npt.NDArray[Any] = _checked(buffers[1], dtype, num_rows + 1, pages.array)
+    offsets: npt.NDArray[Any] = _checked(buffers[1], dtype, num_rows + 1, reach)[:]
     return offsets
 
 
-def _span_values(spans: pa.Array, pages: Pages) -> dict[str, npt.NDArray[Any]]:
+def _span_values(spans: pa.Array, reach: Reach) -> dict[str, npt.NDArray[Any]]:
     """Buffers: validity and offsets of the list, validity of the struct, validity and values of each field."""
     buffers = spans.buffers()
     _refuse_nulls([buffers[2], buffers[3], buffers[5], buffers[7]])
     names = ("span_message", "span_start", "span_end")
-    return {name: _whole(buffers[place], np.int32, pages) for name, place in zip(names, (4, 6, 8), strict=True)}
+    return {name: _whole(buffers[place], np.int32, reach) for name, place in zip(names, (4, 6, 8), strict=True)}
 
 
-def _validity(bits: pa.Buffer | None, num_rows: int, pages: Pages) -> npt.NDArray[np.bool_]:
+def _validity(bits: pa.Buffer | None, num_rows: int, reach: Reach) -> npt.NDArray[np.bool_]:
     if bits is None:
         return np.ones(num_rows, np.bool_)
-    packed = _checked(bits, np.uint8, (num_rows + 7) // 8, pages.array)
+    packed = _checked(bits, np.uint8, (num_rows + 7) // 8, reach)[:]
     return np.unpackbits(packed, bitorder="little", count=num_rows).view(np.bool_)
 
 
@@ -203,22 +175,17 @@ def _refuse_nulls(validities: list[pa.Buffer | None]) -> None:
         raise ValueError("a column without nulls marks nulls")
 
 
-def _checked(
-    buffer: pa.Buffer | None,
-    dtype: type[np.generic],
-    count: int,
-    view: Callable[[pa.Buffer, type[np.generic], int], Any],
-) -> Any:
+def _checked(buffer: pa.Buffer | None, dtype: type[np.generic], count: int, reach: Reach) -> Any:
     """A view of so many values, which the buffer must have."""
     if count == 0:
         return np.zeros(0, dtype)
     if buffer is None or buffer.size < count * np.dtype(dtype).itemsize:
         raise ValueError(f"a buffer holds less than {count} values")
-    return view(buffer, dtype, count)
+    return reach(buffer, dtype, count)
 
 
-def _whole(buffer: pa.Buffer | None, dtype: type[np.generic], pages: Pages) -> npt.NDArray[Any]:
+def _whole(buffer: pa.Buffer | None, dtype: type[np.generic], reach: Reach) -> npt.NDArray[Any]:
     """All values a buffer has room for."""
     count = 0 if buffer is None else buffer.size // np.dtype(dtype).itemsize
-    values: npt.NDArray[Any] = _checked(buffer, dtype, count, pages.column)
+    values: npt.NDArray[Any] = _checked(buffer, dtype, count, reach)
     return values

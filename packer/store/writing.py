@@ -255,7 +255,5 @@ def block_record_batch(rows: BlockRows) -> pa.RecordBatch:
             values = flat_array(kind.value_type, getattr(rows, name).reshape(-1))
             columns[name] = pa.Array.from_buffers(kind, num_rows, [None], children=[values])
     for name in (*BLOCK_PIECES, "seq_lengths"):
-        kind = schema.field(name).type
-        column: Ragged = getattr(rows, name)
-        columns[name] = list_array(kind, flat_array(kind.value_type, column.values), column.offsets)
+        columns[name] = _list(schema, name, getattr(rows, name))
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 import twins
+from rejected_lines import write_rejected
 
 from packer.audit import input_parts, reencode, verify
 from packer.audit.shard_checks import MAX_ROWS
@@ -24,7 +25,7 @@ from packer.source import partition_file
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.rejected import read_rejected, rejected_digest, write_rejected
+from packer.store.rejected import read_rejected, rejected_digest
 from packer.store.writing import write_documents
 
 NUM_CHATS = 30

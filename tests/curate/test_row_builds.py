@@ -133,7 +133,8 @@ def test_verify_and_readers_follow_the_selection(cache, tmp_path):
             assert [each.doc_id for each in every] == documents.doc_ids().tolist()
             assert [each.length for each in every] == documents.lengths().tolist()
             assert [each.num_trained for each in every] == documents.num_trained().tolist()
-            assert [documents.origin(i)[1] for i in range(len(documents))] == documents.origins()[1].tolist()
+            first_row = {shard.path: shard.first_row for shard in documents.shards}
+            assert [first_row[each.path] + each.row for each in every] == documents.origins()[1].tolist()
             columns = documents.columns()
             for i, each in enumerate(every):
                 start = columns.start[i]

@@ -14,7 +14,7 @@ from faults.mutated_rows import SCHEMAS, mutated
 from packer.batches import Sample
 from packer.errors import InputError
 from packer.rejections import CODES
-from packer.source import lines_of_rows, partition_file, read_rows
+from packer.source import partition_file, read_rows
 from packer.store.cache import check_conservation
 from packer.store.manifest import read_manifest
 from packer.store.rejected import read_rejected
@@ -25,11 +25,12 @@ def verdicts(path: Path, schema: str, **options: Any) -> list[tuple[int | None, 
     fates: list[tuple[int | None, Sample | tuple[str, str]]] = []
     for partition in partition_file(path, **options).partitions:
         found: dict[int, Any] = {}
+        lines: list[int | None] = []
         for batch in read_rows(partition, schema=schema, columns={}, max_row_bytes=2**20, batch_rows=100):
             found |= {sample.row: sample for sample in batch.samples}
             found |= {each.row: (each.code, each.reason) for each in batch.rejections}
+            lines += batch.lines or [None] * batch.num_rows
         assert sorted(found) == list(range(partition.num_rows))
-        lines = lines_of_rows(partition, range(partition.num_rows)) or [None] * partition.num_rows
         fates += [(line, fate) for line, (_, fate) in zip(lines, sorted(found.items()), strict=True)]
     return fates
 

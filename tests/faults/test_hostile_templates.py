@@ -62,7 +62,7 @@ def test_a_build_is_failed_by_the_watchdog_and_goes_on_with_a_mended_template(
     words = [*harmed.command(cache), "--set", f"template.file={template}", "-j", jobs]
     found = packer(*words)
     assert found.returncode == 2, found.stderr
-    assert f"{harmed.inputs[0]}:31 (row 30), template {template}: " in found.stderr
+    assert f"{harmed.inputs[0]} (row 30), template {template}: " in found.stderr
     assert "in one rendering" in found.stderr and "\nhint: " in found.stderr
     assert not (cache / "manifest.json").exists()
     assert not (cache / "rejected.jsonl").exists(), "a row is never rejected for it"

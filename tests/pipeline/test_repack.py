@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from packed_caches import check_packing, ledger, table
+from rejected_lines import write_rejected
 
 from packer.audit import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError, UsageError
@@ -16,7 +17,7 @@ from packer.pipeline import build, packing, repack, repacking, run
 from packer.pipeline.progress import Silent
 from packer.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.rejected import read_rejected, write_rejected
+from packer.store.rejected import read_rejected
 
 
 def digests(folder):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rejected_lines import write_rejected
 
 from packer import __version__
 from packer.audit import verify
@@ -26,7 +27,7 @@ from packer.store import files
 from packer.store.digest import digest_file
 from packer.store.folder import lock
 from packer.store.manifest import manifest_fingerprint, read_manifest, write_manifest
-from packer.store.rejected import is_pending, read_rejected, write_rejected
+from packer.store.rejected import is_pending, read_rejected
 
 
 class Notes:

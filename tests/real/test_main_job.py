@@ -117,6 +117,7 @@ def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(
     cache = Cache.open(folder)
     documents = cache.documents("train")
     runs, expected = [], []
+    _, file_rows = documents.origins()
     for number in range(len(documents)):
         document = documents.read(number)
         assert len(document.span_start) == 1
@@ -125,7 +126,7 @@ def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(
         assert (document.labels[:start] == -100).all() and (document.labels[end:] == -100).all()
         runs.append(document.input_ids[start:end].tolist())
         # both Llama templates trim what it renders
-        expected.append(rows[documents.origin(number)[1]]["output"].strip() + "<|eot_id|>")
+        expected.append(rows[file_rows[number]]["output"].strip() + "<|eot_id|>")
     assert backend.decode_batch(runs, skip_special_tokens=False) == expected
     assert (
         len(runs) == cache.manifest.totals.kept == measured["num_rows"] - sum(cache.manifest.totals.rejected.values())

@@ -6,7 +6,7 @@ import pytest
 
 from packer.errors import InputError
 from packer.source import file_bytes as chunks_module
-from packer.source import lines_of_rows, partition_file, read_rows
+from packer.source import partition_file, read_rows
 from packer.source import rows as rows_module
 
 
@@ -98,25 +98,22 @@ def test_every_row_knows_its_line(tmp_path, monkeypatch, partition_bytes, mark):
     ]
     for ending in (b"", b"\n"):
         expected = [number for number, line in enumerate(lines, 1) if line.strip(b" \t\r")]
-        found, told = [], []
+        found = []
         for partition in partitions(tmp_path, mark + b"\n".join(lines) + ending, partition_bytes=partition_bytes):
-            found += lines_of_rows(partition, range(partition.num_rows))
-            assert lines_of_rows(partition, [partition.num_rows - 1]) == found[-1:]
-            told += [line for batch in read_all(partition, batch_rows=7) for line in batch.lines]
-        assert found == told == expected
+            found += [line for batch in read_all(partition, batch_rows=7) for line in batch.lines]
+        assert found == expected
 
 
 def test_rows_of_an_array_have_no_lines(tmp_path):
     (partition,) = partitions(tmp_path, b'[\n{"text": "a"}]', format="json")
     assert [batch.lines for batch in read_all(partition)] == [None]
-    assert lines_of_rows(partition, [0]) is None
 
 
-def test_lines_of_a_file_that_changed_are_an_error(tmp_path):
+def test_rows_of_a_file_that_changed_are_an_error(tmp_path):
     (partition,) = partitions(tmp_path, b'{"text": "a"}\n{"text": "b"}')
     partition.path.write_bytes(b'{"text": "a"} {"text": "b"}')
     with pytest.raises(InputError, match="changed while being read: expected 2 rows, found 1"):
-        lines_of_rows(partition, [1])
+        read_all(partition)
 
 
 def test_256_levels_are_not_too_deep(tmp_path):

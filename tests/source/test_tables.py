@@ -478,7 +478,7 @@ def test_values_that_datasets_keeps_as_json_are_those_values(tmp_path):
     )
     first, second = both(tmp_path, pa.table({"messages": pa.ListArray.from_arrays([0, 1, 2], messages)}))
     assert first.messages[0].fields["tool_calls"][0]["function"]["arguments"] == {"x": [1, None]}
-    assert second == ("not_json", "the JSON at $.messages[].tool_calls[].arguments: ends too early, at byte 1")
+    assert second == ("not_json", "the JSON in $.messages[].tool_calls[].arguments: ends too early, at byte 1")
 
 
 def test_offsets_that_lead_out_of_a_file_are_found_before_anything_is_read(tmp_path):

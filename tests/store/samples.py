@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from rejected_lines import write_rejected
 
 from packer.batches import BlockBatch, DocumentBatch
 from packer.layout import MASKED
 from packer.store import writing
 from packer.store.manifest import Input, Manifest, ModelFile, ModelRecord, Shard, write_manifest
-from packer.store.rejected import Rejected, write_rejected
+from packer.store.rejected import Rejected
 from packer.store.totals import Cut, Totals
 
 SPECIAL = np.array([0, 2, 7], np.int32)

@@ -312,7 +312,7 @@ def test_relinking_copies_where_there_are_no_links_and_checks_the_copy(
 
 def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.path[:0] = ['tests']\n"
+        "import sys; sys.path[:0] = ['tests', 'tests/support']\n"
         "from pathlib import Path\n"
         "from store.samples import *\n"
         "def more():\n"
