@@ -186,7 +186,7 @@ def _part_rows(view: "BatchView", documents: "list[DocumentView]") -> Iterator[t
             return
         trained = [run for run in document.runs if run.message is not None]
         message = f", {trained_messages(trained)}" if trained else ""
-        come_from = f"{document.source} row {document.row}{message}"
+        come_from = f"{Path(document.source).name} row {document.row:,}{message}"
         yield str(number), *place, f"{document.num_trained} of {length}", _strip(part, longest), come_from
 
 

@@ -333,7 +333,7 @@ def _weight(batch: _Columns) -> float:
 _LINES: dict[str, tuple[Callable[[_Columns], int | str], str]] = {
     "dtypes": (_dtypes, ""),
     "shapes": (_shapes, ""),
-    "labels": (_labels, "{:,} labels are the ids at their places, the others are -100"),
+    "labels": (_labels, "{:,} labels are the ids at their places, others -100"),
     "shift": (_shift, ""),
     "first_targets": (_first_targets, "none of {:,} sequences begins with a target"),
     "positions": (_positions, "they count from 0 in each of {:,} sequences"),
