@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer.display import plural
 from packer_cli.failures import end_check
 from packer_cli.options import Function
-from packer_cli.output import MARKS, can_draw, plural, print_table, signs, stdout
+from packer_cli.output import MARKS, can_draw, print_table, signs, stdout
 from packer_cli.page import ViewPage, trained_messages, view_fields
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.display import number, plural
 from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage, counted, failed
 from packer_cli.options import HELP_OPTIONS, RecipeOptions, output_options, pager_option, recipe_options
-from packer_cli.output import fields_of, number, plural
+from packer_cli.output import fields_of
 
 if TYPE_CHECKING:
     from packer.audit.lint.lint_report import FirstRows, LintReport

@@ -36,7 +36,7 @@ from packer.audit.verify_report import Checked, Finding, Level, VerifyReport, di
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.executor import default_jobs
-from packer.pipeline.progress import Progress, Silent
+from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, place_of
 from packer.store.cache import content_fingerprint

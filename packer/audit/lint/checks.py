@@ -18,11 +18,10 @@ from packer.model import Model
 from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.inputs import open_inputs
 from packer.pipeline.plan import resolve_sources
-from packer.pipeline.progress import Silent
-from packer.pipeline.rewrite_choices import choices_hint
-from packer.pipeline.rewrite_cost import LIMIT, last_tokens
+from packer.pipeline.rewrite_cost import LIMIT, choices_hint, last_tokens
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.pipeline.suggestions import way_out
+from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.source import SCHEMAS, InputFile
 
