@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.display import number, percent, plural
 from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage, counted, failed
 from packer_cli.options import Function
-from packer_cli.output import fields_of, number, percent, plural, print_json
+from packer_cli.output import fields_of, print_json
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
@@ -86,7 +87,12 @@ def verify_foreign(
     as_json: bool,
 ) -> None:
     """Check foreign rows and print what is wrong; exit code 1 where something is."""
-    report = _looked_at(path, tokenizer, template, whole=whole, sample=sample, quiet=quiet)
+    from packer.audit.foreign import audit_foreign  # noqa: PLC0415 - not for --help
+    from packer.audit.foreign.foreign_report import SAMPLE  # noqa: PLC0415 - as above
+
+    wanted = None if whole else sample or SAMPLE
+    with listener(quiet=quiet) as progress:
+        report = audit_foreign(path, tokenizer=tokenizer, template=template, sample=wanted, progress=progress)
     fields = {"command": "verify", "ok": report.ok, **fields_of(report)}
 
     def show() -> None:
@@ -116,17 +122,6 @@ def inspect_foreign(
         print_json(command="inspect", path=str(path), row=view_fields(view, with_ids=ids))
     else:
         ViewPage(with_ids=ids).foreign(view, str(path))
-
-
-def _looked_at(
-    path: Path, tokenizer: str | None, template: Path | None, *, whole: bool, sample: int | None, quiet: bool
-) -> "ForeignReport":
-    from packer.audit.foreign import audit_foreign  # noqa: PLC0415 - not for --help
-    from packer.audit.foreign.foreign_report import SAMPLE  # noqa: PLC0415 - as above
-
-    with listener(quiet=quiet) as progress:
-        wanted = None if whole else sample or SAMPLE
-        return audit_foreign(path, tokenizer=tokenizer, template=template, sample=wanted, progress=progress)
 
 
 def _print(report: "ForeignReport", *, verbose: bool, quiet: bool, has_tokenizer: bool) -> None:

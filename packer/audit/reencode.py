@@ -9,11 +9,9 @@ values on both sides, which covers every column; or the code of its rejection.
 A sample is some of the rows, chosen by a keyed permutation: the same ones every time.
 """
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import msgspec
@@ -31,11 +29,11 @@ from packer.limits import out_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.engine import resolve_engine
-from packer.pipeline.executor import local_executor
+from packer.pipeline.executor import run_tasks
 from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.kept_tokenizer import kept_model
-from packer.pipeline.progress import Progress
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
+from packer.progress import Progress
 from packer.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows
 from packer.store.document_shards import DocumentShards
@@ -128,8 +126,7 @@ def compare_reencoded(
     tasks = tasks if sample is None else _sampled(tasks, sample)
     progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
     results: dict[int, _Compared] = {}
-    executor = local_executor(min(jobs, len(tasks)))
-    for number, result in executor.run(_worker, (folder, recipe, model), tasks):
+    for number, result in run_tasks(_worker, (folder, recipe, model), tasks, jobs=jobs):
         results[number] = result
         progress.advance(tasks[number].num_rows, result.num_tokens)
     found = (finding for number in range(len(tasks)) for finding in results[number].findings)
@@ -146,7 +143,7 @@ def _tasks(
     manifest: Manifest,
     recipe: Recipe,
     parts: Mapping[int, Sequence[InputPart]],
-    rejected: Sequence[Sequence[tuple[int, str]]] | None,
+    rejected: Sequence[Mapping[int, str]] | None,
 ) -> tuple[list[_Task], list[Finding]]:
     """Partitions with their shards, in the order of the manifest; both sides of what does not match."""
     left = {
@@ -159,7 +156,7 @@ def _tasks(
     tables = dict(zip((shard.path for shard in shards), traits, strict=False))
     tasks: list[_Task] = []
     findings: list[Finding] = []
-    for shard in shards:
+    for number, shard in enumerate(shards):
         if shard.source is None or shard.source not in parts:
             continue
         part = left.pop((shard.source, shard.first_row, shard.num_input_rows), None)
@@ -167,11 +164,7 @@ def _tasks(
             rows = _named_rows(shard.first_row, shard.num_input_rows)
             findings += differing(shard.path, ("partition", "a partition as the recipe cuts it", rows))
             continue
-        codes = None
-        if rejected is not None:
-            own, first = rejected[shard.source], shard.first_row
-            begin, end = (bisect_left(own, (row, "")) for row in (first, first + shard.num_input_rows))
-            codes = {row - first: code for row, code in own[begin:end]}
+        codes = None if rejected is None else rejected[number]
         table = tables.get(shard.path)
         asked = None if table is None else (TraitRules.of(recipe.row_rules, part.entry.part or 0), table)
         tasks.append(_Task(part=part, shard=shard, rejected=codes, traits=asked))
@@ -337,27 +330,15 @@ def _sampled(tasks: Sequence[_Task], sample: int) -> list[_Task]:
     return [replace(task, chosen=rows) for task, rows in zip(tasks, own, strict=True) if len(rows)]
 
 
-def _rejected_codes(folder: Path, manifest: Manifest) -> list[list[tuple[int, str]]]:
-    """Rejected rows of every input with their codes, ascending.
+def _rejected_codes(folder: Path, manifest: Manifest) -> list[dict[int, str]]:
+    """For each document shard, the rows of its partition that were rejected, and their codes.
 
-    Where two inputs are the same file (for two splits), the lines of the first come first, as many as its shards say.
+    Lines and shards are in the order of inputs and rows, and each shard says how many of the lines are its own: an
+    input may be there once for each split.
     """
-    lines: dict[str, list[tuple[int, str]]] = {}
-    for line in read_rejected(folder, manifest):
-        if line.document is None:
-            lines.setdefault(line.source, []).append((line.row, line.code))
-    counts = Counter[int]()
-    for shard in manifest.shards:
-        if shard.source is not None:
-            counts[shard.source] += shard.num_rejected
-    last = {entry.path: source for source, entry in enumerate(manifest.inputs)}
-    found = []
-    for source, entry in enumerate(manifest.inputs):
-        left = lines.get(entry.path, [])
-        num_own = len(left) if last[entry.path] == source else counts[source]
-        found.append(sorted(left[:num_own]))
-        lines[entry.path] = left[num_own:]
-    return found
+    lines = (line for line in read_rejected(folder, manifest) if line.document is None)
+    shards = (shard for shard in manifest.shards if shard.kind == "documents")
+    return [{line.row - shard.first_row: line.code for line in islice(lines, shard.num_rejected)} for shard in shards]
 
 
 def _notes(manifest: Manifest, model: Model) -> tuple[str, ...]:

@@ -60,25 +60,24 @@ def why(cache: Cache, source: str, row: int) -> WhyView:
         (each for each in read_rejected(cache.folder, manifest) if (each.source, each.row) == (entry.path, row)), None
     )
     own = _text(cache, recipe, number, row)
-    lost_to = None
-    if manifest.selection is not None and line is not None and line.code in ROW_REASONS:
-        shards = [shard for shard in manifest.shards if shard.kind == "documents"]
-        places = RowPlaces(manifest.inputs, shards)
-        rows = read_selection(cache.folder, manifest.selection)
-        place = places.number(number, row)
-        kept = int(rows.kept[place])
-        if kept >= 0 and line.code == "contaminated":
-            other = _question(recipe, kept)
-        elif kept >= 0:
-            other = _text(cache, recipe, *places.of(kept))
-        lost_to = None if kept < 0 else RowPair(first=own, second=other, similarity=float(rows.similarity[place]))
-    is_whole = line is not None and not own.split
-    return WhyView(
-        row=own,
-        code=line.code if line is not None and is_whole else None,
-        reason=line.reason if line is not None and is_whole else None,
-        lost_to=lost_to,
-    )
+    if line is None or own.split:
+        return WhyView(row=own, code=None, reason=None, lost_to=None)
+    by_rule = manifest.selection is not None and line.code in ROW_REASONS
+    lost_to = _lost_to(cache, recipe, number, own, line.code) if by_rule else None
+    return WhyView(row=own, code=line.code, reason=line.reason, lost_to=lost_to)
+
+
+def _lost_to(cache: Cache, recipe: Recipe, source: int, own: RowText, code: str) -> RowPair | None:
+    """A row that a rule leaves out beside the row or the question it lost to; None where there is none."""
+    manifest = cache.manifest
+    assert manifest.selection is not None, "a rule leaves the row out"
+    places = RowPlaces(manifest.inputs, [shard for shard in manifest.shards if shard.kind == "documents"])
+    rows, place = read_selection(cache.folder, manifest.selection), places.number(source, own.row)
+    kept = int(rows.kept[place])
+    if kept < 0:
+        return None
+    other = _question(recipe, kept) if code == "contaminated" else _text(cache, recipe, *places.of(kept))
+    return RowPair(first=own, second=other, similarity=float(rows.similarity[place]))
 
 
 def _text(cache: Cache, recipe: Recipe, source: int, row: int) -> RowText:

@@ -148,7 +148,8 @@ class BlockLayout:
             columns = sequence_columns(lengths, num_sequences, form)
         rows = (1, num_rows * self._block_len) if form.flatten else (num_rows, self._block_len)
         tensors = {name: torch.from_numpy(array.reshape(len(parts), *rows)) for name, array in arrays.items()}
-        return _cut({name: tensor.unbind() for name, tensor in tensors.items()} | columns)
+        columns = {name: tensor.unbind() for name, tensor in tensors.items()} | columns
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def num_slots(self, lengths: Int64, num_rows: int) -> int:
         del lengths  # a block is a block
@@ -195,13 +196,20 @@ class DocumentLayout:
         form, num_rows = self._form, len(part.rows)
         sizes = np.ones(num_rows, np.int64)  # of a padding row
         sizes[: len(part.lengths)] = part.lengths
+        columns: Columns = {}
+        computed: dict[str, npt.NDArray[Any]] = {}
         if self._padded is None:
-            shape = (1, int(sizes.sum()))
-            starts = np.cumsum(sizes) - sizes
+            shape, starts = (1, int(sizes.sum())), offsets_of(sizes)[:-1]
+            columns = sequence_columns(sizes.astype(np.int32), [num_rows], form)
+            if form.wants("position_ids"):
+                computed["position_ids"] = positions(sizes)
         else:
             shape = (num_rows, self._padded.rounded(int(sizes.max())))
             shift = shape[1] - sizes if self._padded.side == "left" else np.zeros(num_rows, np.int64)
-            starts = np.arange(num_rows, dtype=np.int64) * shape[1] + shift
+            starts = np.arange(num_rows) * shape[1] + shift
+            place = np.arange(shape[1]) - shift[:, None]  # from each row's first token
+            real = (place >= 0) & (place < sizes[:, None])
+            computed = {"attention_mask": real, "position_ids": np.where(real, place, 0)}
         places, counts = starts[: len(part.lengths)].tolist(), part.lengths.tolist()
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, fill in self._fill.items():
@@ -212,21 +220,13 @@ class DocumentLayout:
         if form.wants("loss_weights"):
             arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
             found.copy("loss_weights", weights.reshape(-1), places, counts, first)
-        if self._padded is None:
-            if form.wants("position_ids"):
-                arrays["position_ids"] = column = self._memory.empty(shape)
-                column[0] = positions(sizes)
-            columns = sequence_columns(sizes.astype(np.int32), [num_rows], form)
-        else:
-            place = np.arange(shape[1]) - shift[:, None]  # from each row's first token
-            real = (place >= 0) & (place < sizes[:, None])
-            for name, values in (("attention_mask", real), ("position_ids", np.where(real, place, 0))):
-                if form.wants(name):
-                    arrays[name] = column = self._memory.empty(shape)
-                    column[:] = values
-            columns = {}
-        (micro_batch,) = _cut({name: [torch.from_numpy(array)] for name, array in arrays.items()} | columns)
-        return micro_batch
+        for name, values in computed.items():
+            if form.wants(name):
+                arrays[name] = column = self._memory.empty(shape)
+                column[:] = values
+        return {name: torch.from_numpy(array) for name, array in arrays.items()} | {
+            name: values[0] for name, values in columns.items()
+        }
 
 
 def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat) -> Columns:
@@ -265,11 +265,6 @@ def sequence_ids(lengths: Int32, num_sequences: list[int]) -> Int32:
     """
     of_sequence = np.arange(len(lengths)) - np.repeat(offsets_of(num_sequences)[:-1], num_sequences)
     return np.repeat(of_sequence.astype(np.int32), lengths)
-
-
-def _cut(columns: Columns) -> list[MicroBatch]:
-    """From a value for each micro-batch by name to the micro-batches."""
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 _SMALLEST_BYTES = 1 << 17

@@ -129,15 +129,13 @@ class MixtureOrder(Order):
         self._picks: Int32 = np.zeros(0, np.int32)  # which cache gives each of the rows from there on
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...]:
-        place = epoch * self.num_items + cursor
-        self._count_to(place)
-        return self._counts(place)
+        return self._counts(epoch * self.num_items + cursor)
 
     def _rows(self, epoch: int, start: int, stop: int) -> Int64:
         first = epoch * self.num_items + start
-        self._count_to(first)
-        self._before, self._picks, self._start = self._counts(first), self._picks[first - self._start :], first
-        self._count_to(first + stop - start)
+        counts = self._counts(first)
+        self._before, self._picks, self._start = counts, self._picks[first - self._start :], first
+        self._counts(first + stop - start)
         picks = self._picks[: stop - start]
         rows = np.empty(len(picks), np.int64)
         for number, (order, base) in enumerate(zip(self._orders, self._bases, strict=True)):
@@ -145,17 +143,14 @@ class MixtureOrder(Order):
             rows[places] = base + _run_on(order, self._before[number], len(places))
         return rows
 
-    def _count_to(self, place: int) -> None:
-        """Make sure that the picks before a place are known."""
+    def _counts(self, place: int) -> tuple[int, ...]:
+        """Rows of each cache before a place; the picks up to there are known afterwards."""
         if place < self._start:
             self._start, self._before, self._picks = 0, (0,) * len(self._parts), self._picks[:0]
         end = self._start + len(self._picks)
         if place > end:
             picks = _assign(self._parts, self._unit, end, self._counts(end), place - end)
             self._picks = np.concatenate([self._picks, picks])
-
-    def _counts(self, place: int) -> tuple[int, ...]:
-        """Rows of each cache before a place whose picks are known."""
         picked = np.bincount(self._picks[: place - self._start], minlength=len(self._parts)).tolist()
         return tuple(before + count for before, count in zip(self._before, picked, strict=True))
 

@@ -37,17 +37,6 @@ class EpochSummary(NamedTuple):
     """What the steps have as `num_items_in_batch`, summed."""
 
 
-class _RankStep(NamedTuple):
-    """A step as a rank has it."""
-
-    micro_batches: list[MicroBatchRows]
-    num_tokens: int
-    """Of the whole step."""
-
-    num_slots: int
-    """Of the whole step: its positions, padding included."""
-
-
 class StepReader:
     """Reads the rows that plans give to one rank, for a GPU into page-locked memory. Not for two threads at a time."""
 
@@ -78,7 +67,7 @@ class StepReader:
         """What the steps of some plans hold; no row is read for it, unless weights are summed."""
         steps, micro_batches, num_items = 0, 0, 0.0 if self._sums_weights else 0
         for steps, plan in enumerate(plans, start=1):  # noqa: B007 - their number
-            micro_batches += len(self._of_rank(plan).micro_batches)
+            micro_batches += len(self._of_rank(plan)[0])
             num_items += self._num_items(plan, int(self._rows.num_trained[plan.real_rows].sum(dtype=np.int64)))
         return EpochSummary(steps, micro_batches, num_items)
 
@@ -86,22 +75,25 @@ class StepReader:
         """The steps of some plans, of which only the last may have padding rows, and their trained targets."""
         real = np.concatenate([plan.real_rows for plan in plans])
         firsts = offsets_of([plan.num_rows for plan in plans])[:-1]
-        trained = np.add.reduceat(self._rows.num_trained[real], firsts, dtype=np.int64).tolist()
+        trained, tokens = (
+            np.add.reduceat(counts[real], firsts, dtype=np.int64).tolist()
+            for counts in (self._rows.num_trained, self._rows.lengths)
+        )
         sums = [self._num_items(plan, count) for plan, count in zip(plans, trained, strict=True)]
         own = [self._of_rank(plan) for plan in plans]
-        micro_batches = iter(self._micro_batches([part for step in own for part in step.micro_batches]))
+        micro_batches = iter(self._micro_batches([part for parts, _ in own for part in parts]))
         steps = [
             Step(
-                micro_batches=tuple(islice(micro_batches, len(step.micro_batches))),
+                micro_batches=tuple(islice(micro_batches, len(parts))),
                 index=index + number,
                 epoch=plan.epoch,
-                block_ids=np.concatenate([part.rows for part in step.micro_batches]),
-                num_items_in_batch=num_items,
+                block_ids=np.concatenate([part.rows for part in parts]),
+                num_items_in_batch=sums[number],
                 coverage=plan.coverage,
-                num_tokens=step.num_tokens,
-                num_slots=step.num_slots,
+                num_tokens=tokens[number],
+                num_slots=num_slots,
             )
-            for number, (plan, step, num_items) in enumerate(zip(plans, own, sums, strict=True))
+            for number, (plan, (parts, num_slots)) in enumerate(zip(plans, own, strict=True))
         ]
         return list(zip(steps, trained, strict=True))
 
@@ -109,14 +101,14 @@ class StepReader:
         """What the losses of a whole step are divided by."""
         return float(self._rows.weight_sums(plan.real_rows).sum()) if self._sums_weights else num_trained
 
-    def _of_rank(self, plan: StepPlan) -> _RankStep:
-        """The micro-batches of this rank."""
+    def _of_rank(self, plan: StepPlan) -> tuple[list[MicroBatchRows], int]:
+        """The micro-batches of this rank, and the positions of the whole step, padding included."""
         lengths = self._rows.lengths[plan.real_rows].astype(np.int64)
         if isinstance(self._batching, TokenBudget):
             return self._by_tokens(plan, lengths, self._batching)
         return self._by_rows(plan, lengths)
 
-    def _by_rows(self, plan: StepPlan, lengths: Int64) -> _RankStep:
+    def _by_rows(self, plan: StepPlan, lengths: Int64) -> tuple[list[MicroBatchRows], int]:
         """Whole rows, as many in each micro-batch; a short step is filled up so that every rank has as many."""
         size = self._size
         rows = np.append(plan.rows, np.full(-len(plan.rows) % (size * self._world_size), PADDING_ROW, np.int64))
@@ -129,9 +121,9 @@ class StepReader:
         # A micro-batch of padded rows is as wide as its longest one; of the others, any number are as one.
         cut = size if self._layout.pads_rows else len(rows)
         num_slots = sum(self._layout.num_slots(lengths[start : start + cut], cut) for start in range(0, len(rows), cut))
-        return _RankStep(micro_batches, int(lengths.sum()), num_slots)
+        return micro_batches, num_slots
 
-    def _by_tokens(self, plan: StepPlan, lengths: Int64, batching: TokenBudget) -> _RankStep:
+    def _by_tokens(self, plan: StepPlan, lengths: Int64, batching: TokenBudget) -> tuple[list[MicroBatchRows], int]:
         """As many rows in a micro-batch as its budget of tokens holds."""
         groups = spread(lengths, budget=self._size, multiple=self._world_size, padded=batching.padded)
         sizes = [lengths[group[group != PADDING_ROW]] for group in groups]
@@ -141,7 +133,7 @@ class StepReader:
             MicroBatchRows(np.where(group == PADDING_ROW, PADDING_ROW, plan.rows[group]), known)
             for group, known in zip(groups[own], sizes[own], strict=True)
         ]
-        return _RankStep(micro_batches, int(lengths.sum()), num_slots)
+        return micro_batches, num_slots
 
     def _micro_batches(self, parts: list[MicroBatchRows]) -> list[MicroBatch]:
         """All rows of this rank are found in one go: what that costs besides their bytes is then paid once."""

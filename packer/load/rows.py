@@ -35,6 +35,7 @@ class Rows:
     Raises:
         UsageError: no such split, or block lengths that differ.
         InputError: a cache has no rows, or none with a trained token.
+        CheckError: from any method, where a file or a row is not what its digest says.
 
     """
 
@@ -67,26 +68,14 @@ class Rows:
 
     @cached_property
     def num_trained(self) -> Int32:
-        """Trained targets of each row; a first label is -100, so shifting loses none.  # int32[N]
-
-        Raises:
-            CheckError: a file is not what it was.
-            StorageError: a file cannot be read.
-
-        """
+        """Trained targets of each row; a first label is -100, so shifting loses none.  # int32[N]"""
         if self._cutoff_len is not None:
             return np.concatenate([_trained_within(part, self._cutoff_len) for part in self._parts])
         return np.concatenate([_column(part, "num_trained") for part in self._parts])
 
     @cached_property
     def lengths(self) -> Int32:
-        """Tokens of each row, padding not counted.  # int32[N]
-
-        Raises:
-            CheckError: a file is not what it was.
-            StorageError: a file cannot be read.
-
-        """
+        """Tokens of each row, padding not counted.  # int32[N]"""
         lengths = np.concatenate([_column(part, "length") for part in self._parts])
         return lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
 
@@ -111,12 +100,7 @@ class Rows:
         return np.delete(self.lengths, self.untrained)
 
     def weight_sums(self, rows: Int64) -> Float64:
-        """Summed loss weights of some rows; each row is read once for it, whichever rank it belongs to.  # float64[R]
-
-        Raises:
-            CheckError: a row is not what its digest says.
-
-        """
+        """Summed loss weights of some rows; each is read once for it, whichever rank it belongs to.  # float64[R]"""
         if self._weight_sums is None:
             self._weight_sums = np.full(len(self), np.nan)
         unknown = np.unique(rows[np.isnan(self._weight_sums[rows])])
@@ -126,12 +110,7 @@ class Rows:
         return sums
 
     def locate(self, rows: Int64) -> FoundBlocks | FoundDocuments:
-        """Some rows, checked, ready to be copied.
-
-        Raises:
-            CheckError: a row is not what its digest says.
-
-        """
+        """Some rows, checked, ready to be copied."""
         if len(self._parts) == 1:
             first: FoundBlocks | FoundDocuments = self._parts[0].locate(rows)
             return first

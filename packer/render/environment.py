@@ -7,27 +7,27 @@ cache that depended on the day it was built could not be built again.
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
 import jinja2.meta
 import jinja2.nodes
 
-from packer.render.cacheable import CACHE, CachedLoop, make_cacheable
-from packer.render.render_cache import RenderCache, UncacheableError
+from packer.render.incremental import NotIncrementalError, Renderings, loop_of
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import is_default
+from packer.render.stoppable import Stoppable, stoppable
 from packer.watchdog import TemplateOverrunError, watched
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables known to choose between a thinking and a plain prompt."""
 
 WORTH_COMPILING = 8192
-"""Messages that are rendered in about the time in which a template is compiled."""
+"""Messages that are rendered in about the time in which a template is compiled; each as often as one follows it."""
 
-_MAX_USELESS = 16
-"""Conversations that could not go on before no more are tried."""
+FEW_MESSAGES = 3
+"""So many are rendered from the first as fast as they go on."""
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
@@ -65,8 +65,7 @@ class ChatTemplate:
         self.source = source
         self.date = date
         self.max_bytes = max_bytes
-        self._num_asked = 0
-        self._num_useless = 0
+        self._num_rendered = 0
         self.variables = dict(variables)
         """Those that never change between rows."""
 
@@ -143,7 +142,7 @@ class ChatTemplate:
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
         kwargs: Mapping[str, Any] | None = None,
-        cache: RenderCache | None = None,
+        renderings: Renderings | None = None,
     ) -> str:
         """Render messages to text.
 
@@ -152,34 +151,50 @@ class ChatTemplate:
             tools: definitions of tools.
             add_generation_prompt: end with what the model goes on from.
             kwargs: further variables.
-            cache: of :meth:`new_cache`, for renderings of one conversation; what is given must stay as it is.
+            renderings: of :meth:`new_renderings`, of the same conversation; what is given must stay as it is.
 
         Raises:
             RenderError: whatever the template raised, in its own words.
+            NotIncrementalError: it cannot go on from them.
             TemplateOverrunError: it takes too long, or too much memory.
-            UncacheableError: it cannot go on from what is remembered.
 
         """
+        variables = self._variables(tools, kwargs, add_generation_prompt=add_generation_prompt)
+        if renderings is not None:
+            return self._checked(lambda: renderings.text(messages, variables), (messages, tools, kwargs))
+        template, variables["messages"] = self._template, messages
+        context = self._context(template, variables)
+        return self._checked(lambda: "".join(template.root_render_func(context)), (messages, tools, kwargs))
+
+    def _variables(
+        self, tools: Any, kwargs: Mapping[str, Any] | None, *, add_generation_prompt: bool
+    ) -> dict[str, Any]:
+        """All but the messages."""
         variables = {"documents": None, **self.variables, **(kwargs or {})}
-        variables |= {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
-        template, joined = self._template, "".join
-        if cache is not None:
-            template, joined = self._cacheable[0], cache.joined
-            variables[CACHE] = cache
-        # What `Template.render` does, without gathering the globals every time.
-        context = Context(
-            template.environment, {**self._globals, **variables}, template.name, template.blocks, self._globals
-        )
+        return variables | {"tools": tools, "add_generation_prompt": add_generation_prompt}
+
+    def _context(self, template: jinja2.Template, variables: Mapping[str, Any]) -> Context:
+        """What `Template.render` does, without gathering the globals every time."""
+        everything = {**self._globals, **variables}
+        return Context(template.environment, everything, template.name, template.blocks, self._globals)
+
+    def _checked(self, render: Callable[[], str], row: Any) -> str:
+        """What a rendering writes, if it may.
+
+        Raises:
+            RenderError: whatever the template raised, or it writes too much or an address.
+
+        """
         try:
-            text = watched(lambda: joined(template.root_render_func(context)))
-        except (TemplateOverrunError, UncacheableError):
+            text = watched(render)
+        except (TemplateOverrunError, NotIncrementalError):
             raise
         except Exception as error:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
         if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
             raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
         if _AT in text:
-            self._refuse_addresses(text, (messages, tools, kwargs))
+            self._refuse_addresses(text, row)
         return text
 
     def _refuse_addresses(self, text: str, row: Any) -> None:
@@ -195,32 +210,25 @@ class ChatTemplate:
         if any(address not in said for address in _ADDRESS.findall(text)):
             raise RenderError("the template writes an object with its address, such as a method it does not call")
 
-    def new_cache(self) -> RenderCache | None:
-        """What lets renderings of one conversation share what they have in common; None where none of its loops can."""
-        sites = self._cacheable[1]
-        return RenderCache(sites) if sites else None
+    def new_renderings(self, num_messages: int) -> Renderings | None:
+        """For the renderings of one conversation, that go on from each other.
 
-    def cache_for(self, num_messages: int) -> RenderCache | None:
-        """The same; None until the template has rendered so many messages that compiling it again is worth it.
-
-        Nor is there one where too many were of no use: see :meth:`count_useless_cache`.
+        None for templates of other forms, for short conversations, and until there were enough of them for the time
+        that it takes to compile the template a second time.
         """
-        self._num_asked += num_messages
-        is_worth_it = self._num_asked >= WORTH_COMPILING and self._num_useless < _MAX_USELESS
-        return self.new_cache() if is_worth_it else None
-
-    def count_useless_cache(self) -> None:
-        """Count a conversation that could not go on, whatever its cache: so it is with some templates."""
-        self._num_useless += 1
+        self._num_rendered += num_messages**2
+        if num_messages <= FEW_MESSAGES or self._num_rendered < WORTH_COMPILING or self._stoppable is None:
+            return None
+        return Renderings(self._stoppable, self._context)
 
     @functools.cached_property
-    def _cacheable(self) -> tuple[jinja2.Template, tuple[CachedLoop, ...]]:
+    def _stoppable(self) -> Stoppable | None:
         environment = self._template.environment
         assert isinstance(environment, Environment)
         try:
-            return watched(lambda: _compiled_cacheable(environment, self.source))
+            return watched(lambda: _compiled_stoppable(environment, self.source, self.switches))
         except (RecursionError, SyntaxError, jinja2.TemplateError):  # less of the stack is left than the first time
-            return self._template, ()
+            return None
 
     def render_marked(
         self,
@@ -257,27 +265,20 @@ class ChatTemplate:
         return text, tuple(sorted(ranges))
 
 
-_FEW_MESSAGES = 4
-"""A shorter conversation is rendered in the time that looking into its cache takes."""
-
-_MAX_FAILED = 2
-"""Renderings that could not be taken from a cache, and were done twice, before there is no further try."""
-
-
-class CachingTemplate:
-    """A template that keeps what its loops wrote of one conversation.
+class IncrementalTemplate:
+    """A template for the renderings of one conversation, each of which goes on from an earlier one where it can.
 
     Args:
-        template: renders what is new.
+        template: what is rendered.
+        num_messages: of the conversation.
 
     """
 
-    def __init__(self, template: ChatTemplate) -> None:
+    def __init__(self, template: ChatTemplate, num_messages: int) -> None:
         self.modes = template.modes
         self.takes_only_parts = template.takes_only_parts
         self._template = template
-        self._cache: RenderCache | None = None
-        self._num_failed = 0
+        self._renderings = template.new_renderings(num_messages)
 
     def render(
         self,
@@ -288,23 +289,17 @@ class CachingTemplate:
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """As :meth:`ChatTemplate.render`."""
-        if len(messages) >= _FEW_MESSAGES and self._cache is None:
-            self._cache = self._template.cache_for(len(messages))
-        if len(messages) >= _FEW_MESSAGES and self._cache is not None and self._num_failed < _MAX_FAILED:
+        render = functools.partial(
+            self._template.render, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
+        )
+        if len(messages) > FEW_MESSAGES and self._renderings is not None:
             try:
-                return self._template.render(
-                    messages,
-                    tools=tools,
-                    add_generation_prompt=add_generation_prompt,
-                    kwargs=kwargs,
-                    cache=self._cache,
-                )
-            except UncacheableError:
-                self._num_failed = _MAX_FAILED
-                self._template.count_useless_cache()
+                return render(renderings=self._renderings)
+            except NotIncrementalError:
+                self._renderings = None
             except RenderError:
-                self._num_failed += 1  # the error is the one of a full rendering
-        return self._template.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
+                pass  # the error is the one of a whole rendering
+        return render()
 
 
 @functools.lru_cache(maxsize=256)
@@ -330,11 +325,11 @@ def _is_switch(name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled_cacheable(environment: Environment, source: str) -> tuple[jinja2.Template, tuple[CachedLoop, ...]]:
-    """The same template with loops that can go on from where they were, and those loops."""
-    parsed = environment.parse(source)
-    sites = make_cacheable(parsed)
-    return environment.from_string(parsed if sites else ""), sites
+def _compiled_stoppable(environment: Environment, source: str, switches: tuple[str, ...]) -> Stoppable | None:
+    found = stoppable(environment, source, ("add_generation_prompt", *switches))
+    if found is not None:
+        found.template.root_render_func.__globals__["LoopContext"] = loop_of
+    return found
 
 
 _MAX_REASON = 2000

@@ -6,8 +6,7 @@ conversations are filled in. It is checked against the reference, which is rende
 1. *Recorded*: whatever the template asks about a text becomes a condition. A text that does not meet it is rendered.
 2. *Tried*: conversations made to be hard, with white space at both ends of each text, every constant of the template
    within it, one letter, many thousands, have to be filled in as they are rendered. One difference: no skeleton.
-3. *Compared*: one conversation in 128, and the first of each batch, is rendered too. One difference: the whole batch is
-   rendered.
+3. *Compared*: one row in 128 is rendered too (:mod:`packer.render.renderer`).
 
 Which shapes are filled in, and which conversations compared, is up to the batch alone. So what a row becomes does not
 depend on which rows a process has seen before.

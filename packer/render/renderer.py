@@ -2,8 +2,7 @@
 
 import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,7 +25,7 @@ from packer.render.conversation import (
     turn_weights,
 )
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
-from packer.render.environment import CachingTemplate, ChatTemplate, RenderError
+from packer.render.environment import ChatTemplate, IncrementalTemplate, RenderError
 from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
@@ -36,7 +35,7 @@ from packer.render.rewritten_history import Document, EncodedText, HistoryRewrit
 from packer.watchdog import ROW, place
 
 COMPARED = 128
-"""Of so many rows that are filled in one is rendered too, the first of a batch among them."""
+"""Of so many rows one is rendered by reference too, the first of a batch among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +103,15 @@ class Renderer:
         self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
         append = self._eos if rules.append_terminator else None
         self._turn_rules = TurnRules(stops=stops, append=append, on_prompt_mismatch=rules.on_prompt_mismatch)
+        self._is_reference = False
         self._filling: Filling | None = None
         if self._template is not None and not rules.marked and Filling.suits(model.stops):
             self._filling = Filling(self._template, self._define, stops=model.stops, control=model.control)
 
     def by_reference(self) -> "Renderer":
-        """The same, where each row is rendered and none is filled in."""
+        """The same, where each rendering is made by the template as it is, from the first message."""
         other = copy.copy(self)
-        other._filling = None  # noqa: SLF001 - a copy of this one
+        other._is_reference = True  # noqa: SLF001 - a copy of this one
         return other
 
     def render(self, rows: RowBatch) -> TurnBatch:
@@ -121,36 +121,39 @@ class Renderer:
             TemplateOverrunError: a rendering takes too long, or too much memory; it knows the row.
 
         """
-        filled = self._filling.fill(rows.samples) if self._filling else {}
-        turns = self._render(rows, filled, compared={*list(filled)[::COMPARED]})
+        turns = None if self._is_reference else self._render(rows, range(0, len(rows.samples), COMPARED))
         if turns is None:
-            turns = self._render(rows, {})
+            turns = self._render(rows, None)
             assert turns is not None  # nothing is compared
         return turns
 
-    def _render(
-        self, rows: RowBatch, filled: Mapping[int, RenderedRow], *, compared: AbstractSet[int] = frozenset()
-    ) -> TurnBatch | None:
-        """The same, where some rows are filled in; None where one that is compared is rendered otherwise."""
+    def _render(self, rows: RowBatch, compared: Container[int] | None) -> TurnBatch | None:
+        """The same, without rendering again what cannot have changed; None where this makes a difference.
+
+        Args:
+            rows: the samples.
+            compared: numbers of those that are rendered by reference too; None to render them all by reference.
+
+        """
         texts: list[EncodedText] = []
         owners: list[int] = []
         skipped: list[int] = []
         rejections: list[Rejection] = []
         # What the template answered is forgotten between batches: no row depends on which others a process has seen.
         losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, marks=self._marks)
+        filled = self._filling.fill(rows.samples) if self._filling and compared is not None else {}
         here = place()
         for number, sample in enumerate(rows.samples):
             here[ROW] = sample.row
-            known = rendered = filled.get(number)
-            if rendered is None or number in compared:
-                try:
-                    rendered = self._rendered(sample, losses)
-                except RenderError as error:
-                    rejection = Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
-                    rejections.append(rejection)
-                    rendered = RenderedRow((), 0)
-                if known is not None and rendered != known:
-                    return None
+            rendered: RenderedRow | Rejection | None = filled.get(number)
+            if rendered is None:
+                rendered = self._rendered(sample, losses, by_reference=compared is None)
+            is_compared = compared is not None and number in compared
+            if is_compared and rendered != self._rendered(sample, losses, by_reference=True):
+                return None
+            if isinstance(rendered, Rejection):
+                rejections.append(rendered)
+                continue
             texts += rendered.texts
             owners += [sample.row] * len(rendered.texts)
             skipped += [sample.row] * rendered.num_skipped
@@ -179,7 +182,7 @@ class Renderer:
             RenderError: there is no template.
 
         """
-        template = template or (self._tool_template if sample.tools else None) or self._template
+        template = template or self._template_of(sample)
         if template is None:
             raise RenderError("the tokenizer has no chat template; give one with --template FILE")
         messages = [given_as(message.fields, self._rules.reasoning) for message in sample.messages]
@@ -190,14 +193,25 @@ class Renderer:
             kwargs={**self._rules.template_kwargs, **sample.template_kwargs},
         )
 
+    def _template_of(self, sample: Sample) -> ChatTemplate | None:
+        return (self._tool_template if sample.tools else None) or self._template
+
     def _compile(self, model: Model, source: str | None) -> ChatTemplate | None:
         if source is None:
             return None
         rules = self._rules
         return ChatTemplate(source, date=rules.date, variables=model.named_tokens, max_bytes=rules.max_render_bytes)
 
-    def _rendered(self, sample: Sample, losses: LossCheck) -> RenderedRow:
-        return self._render_chat(sample, losses) if sample.kind == "chat" else RenderedRow((self._plain(sample),), 0)
+    def _rendered(self, sample: Sample, losses: LossCheck, *, by_reference: bool) -> RenderedRow | Rejection:
+        try:
+            if sample.kind != "chat":
+                return RenderedRow((self._plain(sample),), 0)
+            template = self._template_of(sample)
+            if template is None or by_reference or self._rules.marked:
+                return self._render_chat(sample, losses, template)
+            return self._render_chat(sample, losses, IncrementalTemplate(template, len(sample.messages)))
+        except RenderError as error:
+            return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 
     def _refuse_empty_user(self, sample: Sample) -> None:
         """An answer is not learned as the answer to nothing, unless the recipe says so."""
@@ -264,10 +278,8 @@ class Renderer:
                 reason = f"messages[{k}]: its text opens with other reasoning than its field has"
                 raise RenderError(reason, code="wrong_type", message=k)
         original = self.conversation(sample, template)
-        if template is None and isinstance(original.template, ChatTemplate) and not self._rules.marked:
-            original.template = CachingTemplate(original.template)
-        stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
+        stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         conversation = renderable(conversation, last)
         documents, num_learned = self._assigned(
             conversation, weights, losses.of(conversation) if losses else None, history_rewrite

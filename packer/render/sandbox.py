@@ -18,8 +18,7 @@ import jinja2.sandbox
 import jinja2.utils
 from jinja2.exceptions import SecurityError
 
-from packer.render.cacheable import AT, CACHED
-from packer.render.render_cache import at, cached
+from packer.render.incremental import FILTERS
 from packer.render.tojson import ToJson
 
 MAX_DEPTH = 100
@@ -67,7 +66,7 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def __init__(self, **options: Any) -> None:
         # Large constants would be written into the code, which Python then takes long to compile.
         super().__init__(optimized=False, **options)
-        self.filters = {**self.filters, "random": _refuse_chance, "tojson": ToJson(), AT: at, CACHED: cached}
+        self.filters = {**self.filters, "random": _refuse_chance, "tojson": ToJson(), **FILTERS}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """`obj.attribute`: of a message, nearly always, of a loop or a namespace, or a method of a text."""

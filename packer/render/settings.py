@@ -8,7 +8,6 @@ from typing import Any
 
 from jinja2 import nodes
 
-from packer.render.syntax import names
 from packer.watchdog import TemplateOverrunError
 
 _MISSING = object()
@@ -34,13 +33,18 @@ def _is_stored(parsed: nodes.Template, name: str) -> bool:
 
 def _makes_none(node: nodes.Node, name: str, value: Any) -> bool:
     """Whether the value makes no difference to a node."""
-    if isinstance(node, nodes.Expr) and names(node) == {name} and _is_pure(node):
+    if isinstance(node, nodes.Expr) and _is_of(node, name) and _is_pure(node):
         without, given = _value(node, {}), _value(node, {name: value})
         if type(without) is type(given) and isinstance(given, _SCALARS) and without == given:
             return True
     if isinstance(node, nodes.Name):
         return node.name != name
     return all(_makes_none(child, name, value) for child in node.iter_child_nodes())
+
+
+def _is_of(node: nodes.Expr, name: str) -> bool:
+    own = [node] if isinstance(node, nodes.Name) else []
+    return {each.name for each in (*own, *node.find_all(nodes.Name))} == {name}
 
 
 def _is_pure(node: nodes.Node) -> bool:

@@ -1,6 +1,5 @@
 """First hours, as scripts of commands: each error a newcomer meets names a way out, and followed literally it works."""
 
-import ast
 import json
 import re
 import shlex
@@ -19,8 +18,9 @@ from packer.audit.lint import CODES as LINT_CODES
 from packer.errors import InputError
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.rejections import CODES, rejection_hint
-from packer.starter.families import FAMILIES
+from packer.starter import FAMILIES
 from packer.starter.recipe_schema import recipe_schema
+from packer.strict_yaml import parse_yaml
 from packer_cli.main import COMMANDS
 
 NINE = """\
@@ -174,14 +174,15 @@ def test_the_hints_hold_for_calls_from_python(tmp_path: Path) -> None:
     rows = [{"messages": said}] * 3
     with pytest.raises(InputError) as refused:
         packer.build(rows, tmp_path / "cache", tokenizer=model)
-    assert refused.value.hint is not None and 'template="plain"' in refused.value.hint
+    assert refused.value.hint is not None and "--template plain" in refused.value.hint
+    assert "--template NAME is template='NAME'" in refused.value.__notes__[-1]
     with pytest.raises(InputError) as refused:
         packer.build(rows, tmp_path / "cache", tokenizer=model, template="plain")
     assert refused.value.hint is not None
-    option = re.search(r"roles=(\{[^}]*\})", refused.value.hint)
+    option = re.search(r"sources\.roles=(\{[^}]*\})", refused.value.hint)
     assert option is not None, refused.value.hint
     result = packer.build(
-        rows, tmp_path / "cache", tokenizer=model, template="plain", roles=ast.literal_eval(option[1])
+        rows, tmp_path / "cache", tokenizer=model, template="plain", roles=parse_yaml(option[1], "roles")
     )
     assert result.manifest is not None and result.manifest.totals.kept == 3
 

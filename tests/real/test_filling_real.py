@@ -60,7 +60,7 @@ def hold(names: Sequence[str], rows: Sequence[Sample], fitted: Fitted) -> dict[s
     for name in names:
         renderer = fitted.stages(name, ALLOW_ALL).renderer
         rendered = literal(renderer).render(batch)
-        by_skeletons = filling_in(renderer, rows) if renderer._filling else renderer.render(batch)
+        by_skeletons = filling_in(renderer, rows)
         assert by_skeletons.text == rendered.text, name
         for column in ("text_offsets", "sample", "turn_text", "turn_message", "prompt_end", "completion_end", "weight"):
             assert getattr(by_skeletons, column).tolist() == getattr(rendered, column).tolist(), (name, column)

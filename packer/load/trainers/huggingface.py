@@ -100,8 +100,12 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             InputError: True, and there is no checkpoint.
 
         """
-        folder = self._folder(resume_from_checkpoint)
-        saved = self._fresh if folder is None else saved_reader(folder)
+        folder = resume_from_checkpoint or None
+        if folder is True:
+            folder = get_last_checkpoint(self.args.output_dir)
+            if folder is None:
+                raise InputError(f"{self.args.output_dir} has no checkpoint to resume from")
+        saved = self._fresh if folder is None else saved_reader(Path(folder))
         self._reader.load_state_dict(saved["reader"])
         self._beginning = saved["beginning"]
         self._steps = StepDataset(self._reader)
@@ -247,14 +251,6 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     def _save_checkpoint(self, *args: Any, **options: Any) -> None:
         self.state.stateful_callbacks[KEY] = {"reader": self._reader.state_dict(), "beginning": self._beginning}
         super()._save_checkpoint(*args, **options)
-
-    def _folder(self, resume: Any) -> Path | None:
-        if not resume:
-            return None
-        found = get_last_checkpoint(self.args.output_dir) if resume is True else resume
-        if found is None:
-            raise InputError(f"{self.args.output_dir} has no checkpoint to resume from")
-        return Path(found)
 
     def _check(self) -> None:
         args = self.args

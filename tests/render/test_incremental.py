@@ -1,5 +1,6 @@
 """Renderings of one conversation that go on where earlier ones were: each is what the template writes by itself."""
 
+import contextlib
 import itertools
 import random
 from typing import Any
@@ -12,15 +13,15 @@ from conversation_shapes import OTHER_TOOL, TOOL
 from conversations import conversations
 from hypothesis import given
 from hypothesis import strategies as st
-from rendered_twice import Literal, batch, literal
+from rendered_twice import assert_same, batch, literal
 from search_effort import percent_of_examples
-from supervision_stages import Stages, assistant, chat, result, system, user
+from supervision_stages import ALLOW_ALL, Stages, assistant, chat, result, system, user
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.cacheable import make_cacheable
-from packer.render.environment import CachingTemplate
-from packer.render.render_cache import RenderCache, UncacheableError
+from packer.render.environment import IncrementalTemplate
+from packer.render.incremental import NotIncrementalError, Renderings
 from packer.render.sandbox import environment_of
+from packer.render.stoppable import _ask_less
 
 TOOLS = [TOOL, OTHER_TOOL]
 QWEN3_IDLE = """{% set ns = namespace(searching=true, last=messages|length - 1) %}{% for m in messages[::-1] %}
@@ -170,9 +171,15 @@ def asked(messages: list[dict[str, Any]], chance: random.Random) -> list[dict[st
     ]
 
 
-def told(chat_template: ChatTemplate, rendering: dict[str, Any], cache: RenderCache | None = None) -> str | None:
+def renderings_of(chat_template: ChatTemplate) -> Renderings:
+    renderings = chat_template.new_renderings(2**10)
+    assert renderings is not None
+    return renderings
+
+
+def told(chat_template: ChatTemplate, rendering: dict[str, Any], renderings: Renderings | None = None) -> str | None:
     try:
-        return chat_template.render(**rendering, cache=cache)
+        return chat_template.render(**rendering, renderings=renderings)
     except RenderError:
         return None
 
@@ -181,10 +188,14 @@ def told(chat_template: ChatTemplate, rendering: dict[str, Any], cache: RenderCa
 @given(name=st.sampled_from(sorted(ALL)), messages=conversations(), seed=st.integers(0, 2**32))
 def test_a_rendering_that_goes_on_is_the_rendering(name: str, messages: list[dict[str, Any]], seed: int) -> None:
     chat_template = template(ALL[name])
-    cache = chat_template.new_cache()
-    assert cache is not None  # the first loop of all goes on in each
+    renderings = renderings_of(chat_template)
     for rendering in asked(messages, random.Random(seed)):
-        assert told(chat_template, rendering, cache) == told(chat_template, rendering), rendering
+        try:
+            text = told(chat_template, rendering, renderings)
+        except NotIncrementalError:
+            renderings = renderings_of(chat_template)
+            continue
+        assert text == told(chat_template, rendering), rendering
 
 
 PROMPT, PLAIN = {"add_generation_prompt": True}, {}
@@ -326,12 +337,12 @@ LOOSER: dict[str, tuple[str, tuple[tuple[int, dict[str, Any]], ...]]] = {
 def test_what_a_loop_cannot_know_beforehand_is_not_taken_for_known(name: str) -> None:
     source, steps = LOOSER[name]
     chat_template, messages = template(source), [user("a"), assistant("b"), user("c"), assistant("d")]
-    cache = chat_template.new_cache()
-    for number, rest in steps:
+    renderings = chat_template.new_renderings(2**10)
+    for number, rest in steps if renderings else ():
         rendering = {"messages": messages[:number], **rest}
         try:
-            assert told(chat_template, rendering, cache) == told(chat_template, rendering)
-        except UncacheableError:
+            assert told(chat_template, rendering, renderings) == told(chat_template, rendering)
+        except NotIncrementalError:
             continue
 
 
@@ -345,11 +356,12 @@ def counted(source: str, conversation: list[dict[str, Any]]) -> list[int]:
             return super().__getitem__(key)
 
     chat_template = template(source)
-    cache = chat_template.new_cache()
+    renderings = renderings_of(chat_template)
     items, numbers = [Counting(message) for message in conversation], []
     for end in range(1, len(items) + 1):
         seen.clear()
-        chat_template.render(items[:end], cache=cache)
+        with contextlib.suppress(NotIncrementalError):
+            chat_template.render(items[:end], renderings=renderings)
         numbers.append(len(seen))
     return numbers
 
@@ -369,7 +381,7 @@ def test_loops_do_go_on(name: str) -> None:
 def test_only_loops_that_do_nothing_more_are_ended(name: str) -> None:
     ends, body = IDLE[name]
     parsed = environment_of("2026-01-01").parse(_BEFORE + body)
-    assert make_cacheable(parsed) == ()
+    _ask_less(parsed.body)
     assert (parsed.find(jinja2.nodes.Break) is not None) == ends
 
 
@@ -387,49 +399,91 @@ def test_a_loop_that_only_looks_for_the_last_question_ends_there(monkeypatch: py
     text = chat_template.render(conversation)
     assert num_gone > len(conversation)
     num_gone = 0
-    assert chat_template.render(conversation, cache=chat_template.new_cache()) == text
+    assert chat_template.render(conversation, renderings=renderings_of(chat_template)) == text
     assert num_gone <= 4
 
 
-def test_what_cannot_go_on_is_reported_and_rendered_as_it_is() -> None:
-    """A namespace under another name, a list of messages that is none: nothing is guessed."""
-    hidden = template(
-        "{% set ns = namespace(x=1) %}{% set other = ns %}{% for m in messages %}{{ other.x }}{% endfor %}"
-    )
-    no_list = template("{% for m in messages | map(attribute='content') %}{{ m }}{% endfor %}")
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{% for m in messages | map(attribute='content') %}{{ m }}{% endfor %}", "abcd"),
+        ("{% set c = cycler(1, 2) %}{% for m in messages %}{{ c.next() }}{% endfor %}", "1212"),
+        ("{% set ns = namespace(x=0) %}{% for m in messages %}{% set ns.x = namespace() %}.{% endfor %}", "...."),
+        ("{% for m in messages %}{{ m.content }}{% if loop.index == 4 %}{% break %}{% endif %}{% endfor %}", "abcd"),
+    ],
+)
+def test_what_cannot_go_on_is_rendered_as_it_is(source: str, text: str) -> None:
+    """Other items than messages, a variable or a namespace that holds what has a state, a loop that ends by itself."""
+    chat_template = template(source)
     conversation = [user("a"), assistant("b"), user("c"), assistant("d")]
-    for chat_template, text in ((hidden, "1111"), (no_list, "abcd")):
-        cache = chat_template.new_cache()
-        with pytest.raises(UncacheableError):
-            chat_template.render(conversation, cache=cache)
-        caching = CachingTemplate(chat_template)
-        assert [caching.render(conversation) for _ in range(4)] == [text] * 4
+    with pytest.raises(NotIncrementalError):
+        chat_template.render(conversation, renderings=renderings_of(chat_template))
+    incremental = IncrementalTemplate(chat_template, 2**10)
+    assert [incremental.render(conversation) for _ in range(4)] == [text] * 4
+
+
+def test_a_template_of_another_form_is_not_rewritten() -> None:
+    sources = (
+        "{{ messages[0].content }}",
+        "{% if tools %}{% for m in messages %}{{ m.content }}{% endfor %}{% endif %}",
+        "{% for m in messages %}{% set x = 1 %}{% endfor %}{{ x }}",
+        "{% for m in messages %}{{ m.content }}{% endfor %}{{ m }}",
+        "{% for m in messages %}{{ x }}{% endfor %}{% set x = 1 %}",
+        "{% for m in messages if m.content %}{{ m.content }}{% endfor %}",
+        "{% for m in messages %}{{ m.content }}{% else %}none{% endfor %}",
+        "{% for a, b in messages %}{{ a }}{% endfor %}",
+        "{% block b %}{% endblock %}{% for m in messages %}{{ m.content }}{% endfor %}",
+    )
+    assert [template(source).new_renderings(2**10) for source in sources] == [None] * len(sources)
+
+
+def test_a_template_that_looks_at_the_end_in_every_iteration_is_given_up() -> None:
+    """It would begin anew each time, which takes longer than rendering does."""
+    chat_template = template("{% for m in messages %}{{ m.content }}{{ messages | length }}{% endfor %}")
+    renderings, num_given_up = renderings_of(chat_template), 0
+    for end in range(4, len(LONG) + 1):
+        try:
+            chat_template.render(LONG[:end], renderings=renderings)
+        except NotIncrementalError:
+            num_given_up += 1
+    assert num_given_up > len(LONG) // 4
 
 
 def test_an_error_is_the_templates_own() -> None:
     source = "{% for m in messages %}{{ m.content }}{{ raise_exception('at ' ~ loop.index) if m.role == 'tool' }}{% endfor %}"
-    caching = CachingTemplate(template(source))
+    incremental = IncrementalTemplate(template(source), 2**10)
     conversation = [user("a"), assistant("b"), user("c"), assistant("d"), result("e")]
-    assert caching.render(conversation[:4]) == "abcd"
+    assert incremental.render(conversation[:4]) == "abcd"
     for _ in range(4):
         with pytest.raises(RenderError, match=r"^at 5$"):
-            caching.render(conversation)
-    assert caching.render(conversation[:4]) == "abcd"
+            incremental.render(conversation)
+    assert incremental.render(conversation[:4]) == "abcd"
 
 
 def test_few_messages_are_rendered_before_a_template_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 10)
+    monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 50)
     chat_template = template(twins.CHATML)
-    assert [chat_template.cache_for(4) is not None for _ in range(4)] == [False, False, True, True]
+    assert [chat_template.new_renderings(4) is not None for _ in range(5)] == [False, False, False, True, True]
+    assert chat_template.new_renderings(3) is None
 
 
-def test_a_conversation_may_get_its_cache_midway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 60)
-    chat_template = template(twins.QWEN3_LIKE)
-    caching = CachingTemplate(chat_template)
-    for end in range(1, len(LONG) + 1):
-        assert (caching._cache is not None) == (sum(range(4, end)) >= 60)
-        assert caching.render(LONG[:end]) == chat_template.render(LONG[:end])
+def test_a_batch_in_which_going_on_makes_a_difference_is_rendered_as_it_is(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
+    renderer = Stages.load(twins.byte_level(tmp_path / "twin", template=twins.CHATML), ALLOW_ALL).renderer
+    rows = batch([chat(*LONG[: 8 + row], row=row, tools=[TOOL]) for row in range(0, 20, 2)])
+    expected = renderer.by_reference().render(rows)
+    text, num_wrong = Renderings.text, 0
+
+    def wrong(renderings: Renderings, messages: Any, variables: Any) -> str:
+        nonlocal num_wrong
+        num_wrong += 1
+        return text(renderings, messages, variables).replace("Ask", "Beg")
+
+    monkeypatch.setattr(Renderings, "text", wrong)
+    assert_same(renderer.render(rows), expected)
+    assert num_wrong > 0
 
 
 LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"Say {i}.")) for i in range(40)))]
@@ -440,7 +494,6 @@ def test_a_long_conversation_is_learned_as_by_the_letter(source: str, tmp_path: 
     folder = twins.byte_level(tmp_path / "twin", template=source)
     renderer = Stages.load(folder, "supervision.history_rewrite=as_rendered").renderer
     by_the_letter = literal(renderer)
-    assert isinstance(by_the_letter._template, Literal)
     rows = batch([chat(*LONG, row=0), chat(*LONG[:-1], row=1), chat(*LONG[1:], result("x"), assistant("y"), row=2)])
     one, other = renderer.render(rows), by_the_letter.render(rows)
     assert one.text == other.text

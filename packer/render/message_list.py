@@ -1,0 +1,126 @@
+"""The list of messages as a template sees it in an incremental rendering: it notes who asks where it ends."""
+
+from collections.abc import Callable, Sequence
+from operator import is_
+from typing import Any
+
+import jinja2
+
+
+class MessageList(list[Any]):
+    """Messages from one of the conversation on, up to the end of a rendering.
+
+    Args:
+        known: the messages.
+        start: of the first of them in the conversation.
+        root: the whole conversation; None where this is it.
+
+    Attributes:
+        is_asked: of the whole conversation, whether more was asked than what holds for longer ones too.
+
+    """
+
+    def __init__(self, known: Sequence[Any], start: int = 0, root: "MessageList | None" = None) -> None:
+        super().__init__(known)
+        self.known = list(known)
+        self.start = start
+        self.root = self if root is None else root
+        self.is_asked = False
+        self.num_certain = len(known)
+        self.parts: list[MessageList] = [self] if root is None else root.parts
+        if root is not None:
+            self.parts.append(self)
+
+    def watch(self, num_certain: int) -> None:
+        """Note from now on whether somebody asks for more than some messages, which longer conversations have too."""
+        self.num_certain = num_certain
+        self.is_asked = False
+
+    def is_certain(self, number: int) -> bool:
+        """Whether so many of its messages are those of longer conversations too."""
+        return self.start + number <= self.root.num_certain
+
+    def begins(self, messages: Sequence[Any]) -> bool:
+        return len(self.known) <= len(messages) and all(map(is_, self.known, messages))
+
+    def grow(self, messages: Sequence[Any]) -> None:
+        """Take the messages behind those that are known."""
+        more = messages[len(self.known) :]
+        if more:
+            for part in self.parts:
+                part.extend(more)
+                part.known.extend(more)
+
+    def __getitem__(self, place: Any) -> Any:
+        if type(place) is int and place >= 0 and self.is_certain(place + 1):
+            return self.known[place]
+        if isinstance(place, slice) and place.stop is None and place.step is None and (place.start or 0) >= 0:
+            start = place.start or 0
+            if self.start + start <= self.root.num_certain:
+                return MessageList(self.known[start:], self.start + start, self.root)
+        self.root.is_asked = True
+        return self.known[place]
+
+
+def _asks(name: str) -> Callable[..., Any]:
+    of_list = getattr(list, name)
+
+    def method(self: MessageList, *args: Any, **kwargs: Any) -> Any:
+        self.root.is_asked = True
+        return of_list(self, *args, **kwargs)
+
+    return method
+
+
+for _name in (
+    *("__len__", "__iter__", "__reversed__", "__contains__", "__repr__", "__add__", "__mul__", "__rmul__", "copy"),
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "index", "count"),
+):
+    setattr(MessageList, _name, _asks(_name))
+
+
+class Loop:
+    """The variable `loop` of the loop through the messages."""
+
+    depth, depth0 = 1, 0
+
+    def __init__(self, messages: MessageList) -> None:
+        self.messages = messages
+        self.begin(0, is_last=False)
+
+    def begin(self, number: int, *, is_last: bool) -> None:
+        self.index0, self.index, self.first, self._is_last = number, number + 1, number == 0, is_last
+
+    @property
+    def last(self) -> bool:
+        if self._is_last:
+            self.messages.root.is_asked = True
+        return self._is_last
+
+    @property
+    def nextitem(self) -> Any:
+        if self.last:
+            return jinja2.Undefined("there is no next item")
+        return self.messages.known[self.index]
+
+    @property
+    def previtem(self) -> Any:
+        if self.first:
+            return jinja2.Undefined("there is no previous item")
+        return self.messages.known[self.index0 - 1]
+
+    @property
+    def length(self) -> int:
+        self.messages.root.is_asked = True
+        return len(self.messages.known)
+
+    @property
+    def revindex0(self) -> int:
+        return self.length - self.index
+
+    @property
+    def revindex(self) -> int:
+        return self.length - self.index0
+
+    def cycle(self, *values: Any) -> Any:
+        return values[self.index0 % len(values)]

@@ -1,0 +1,236 @@
+"""Templates whose renderings can stop at the end of the conversation, and go on when there are more messages.
+
+Nearly all templates write something about the conversation as a whole, go through the messages in one loop, and write
+an ending. The ending becomes one more iteration of the loop:
+
+    {% for message in messages %}BODY{% endfor %}ENDING
+    {% for message in ITEMS %}
+    {% if message is END %}{% for VARIABLES in … %}ENDING{% endfor %}STOP{% continue %}{% endif %}BODY{% endfor %}
+
+The loop around the ending has one iteration. It sets the variables that only the ending reads, such as
+`add_generation_prompt`, which are others each time a rendering goes on.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jinja2
+from jinja2 import nodes
+
+IS_END, ENDINGS, ITEMS, LENGTH = " is end ", " endings ", " items ", " length "
+"""Filters by names that no template can write."""
+
+RENDERING, STOP = "packer_rendering", "packer_stop"
+"""Variables of a rendering: itself, and what it writes where it stops."""
+
+_ENDING = "packer_ending"
+_REFUSED: Any = (nodes.Block, nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport, nodes.EvalContextModifier)
+_NUMBERS = {"index0": 0, "index": 1}
+_MIRRORED = {"gt": "lt", "gteq": "lteq", "lt": "gt", "lteq": "gteq", "eq": "eq", "ne": "ne"}
+
+
+class Bound(NamedTuple):
+    """A number from outside that iterations compare with their own, as `loop.index0 > bound`."""
+
+    operator: str
+    shift: int
+    """What an iteration takes for its number, less its place."""
+
+    def first_changed(self, before: int, now: int) -> int:
+        """The place of the first iteration that another bound answers otherwise."""
+        # Between the two the answers differ; at the lower one itself only if that is where they begin to.
+        return max(min(before, now) + (self.operator in {"gt", "lteq"}) - self.shift, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stoppable:
+    """A template that was rewritten.
+
+    Attributes:
+        template: all of it.
+        late: variables that the ending alone reads, of those that it was asked about.
+        bounds: by namespace and attribute, those that iterations take for nothing else than for bounds.
+        source: of the template as it was.
+        place: of the loop among its statements.
+
+    """
+
+    template: jinja2.Template
+    late: tuple[str, ...]
+    bounds: Mapping[tuple[str, str], Sequence[Bound]]
+    source: str
+    place: int
+
+    @functools.cached_property
+    def opening(self) -> jinja2.Template:
+        """What stands before the loop, compiled by itself."""
+        environment = self.template.environment
+        parsed = environment.parse(self.source)
+        loop = parsed.body[self.place]
+        assert isinstance(loop, nodes.For)
+        _ask_less(parsed.body[: self.place])
+        items = _filtered(loop.iter, ITEMS, nodes.Name(RENDERING, "load"))
+        parsed.body[self.place :] = [nodes.Output([items]).set_lineno(loop.lineno)]
+        parsed.set_environment(environment)
+        return environment.from_string(parsed)
+
+
+def stoppable(environment: jinja2.Environment, source: str, variables: Sequence[str]) -> Stoppable | None:
+    """Rewrite a template.
+
+    Args:
+        environment: of the template.
+        source: its text.
+        variables: those whose values change from rendering to rendering of a conversation.
+
+    Returns:
+        None where it has another form.
+
+    """
+    parsed = environment.parse(source)
+    place = max((i for i, node in enumerate(parsed.body) if isinstance(node, nodes.For)), default=None)
+    if place is None or parsed.find(_REFUSED):
+        return None
+    opening, loop, ending = parsed.body[:place], parsed.body[place], parsed.body[place + 1 :]
+    assert isinstance(loop, nodes.For)
+    early, late = _names([*opening, loop]), _names(ending)
+    own = _names([loop.target, *loop.body], "store", "param") | {"loop"}
+    if not isinstance(loop.target, nodes.Name) or loop.else_ or loop.test or loop.recursive:
+        return None
+    if own & late or _names(ending, "store", "param") & early or (early | late) & {"self", RENDERING, STOP, _ENDING}:
+        return None
+    changing = tuple(sorted(set(variables) - early))
+    bounds = _bounds(parsed, opening, loop, ending)
+    _ask_less(opening)
+    item, rendering = nodes.Name(loop.target.name, "load"), nodes.Name(RENDERING, "load")
+    targets = nodes.Tuple([nodes.Name(name, "store") for name in (_ENDING, *changing)], "store")
+    endings = nodes.For(targets, _filtered(item, ENDINGS, rendering), ending, [], None, False)
+    stop = nodes.Output([nodes.Name(STOP, "load")])
+    # Not the body in the other branch: a name that it sets would mean another until then.
+    loop.body = [nodes.If(_filtered(item, IS_END), [endings, stop, nodes.Continue()], [], []), *loop.body]
+    loop.iter = _filtered(loop.iter, ITEMS, rendering)
+    parsed.body[place:] = [loop.set_lineno(loop.lineno)]
+    parsed.set_environment(environment)
+    return Stoppable(template=environment.from_string(parsed), late=changing, bounds=bounds, source=source, place=place)
+
+
+def _filtered(value: Any, name: str, *arguments: nodes.Expr) -> nodes.Filter:
+    return nodes.Filter(value, name, list(arguments), [], None, None)
+
+
+def _names(body: Iterable[nodes.Node], *contexts: str) -> set[str]:
+    """Names in statements: all, or those in some contexts."""
+    return {name.name for name in _all_of(body, nodes.Name) if not contexts or name.ctx in contexts}
+
+
+def _all_of(body: Iterable[nodes.Node], kind: Any) -> list[Any]:
+    return list(nodes.Template(list(body)).find_all(kind))
+
+
+def _bounds(
+    template: nodes.Template, opening: Sequence[nodes.Node], loop: nodes.For, ending: Sequence[nodes.Node]
+) -> dict[tuple[str, str], list[Bound]]:
+    """Attributes of namespaces that are set before the loop and then only compared with the number of an iteration."""
+    compared: dict[tuple[str, str], list[Bound]] = {}
+    for node in _outside_loops(loop.body):
+        if isinstance(node, nodes.Compare) and len(node.ops) == 1 and node.ops[0].op in _MIRRORED:
+            left, right, operator = node.expr, node.ops[0].expr, node.ops[0].op
+            for number, other, op in ((left, right, operator), (right, left, _MIRRORED[operator])):
+                name, attribute = _attribute(number), _attribute(other)
+                if name and attribute and name[0] == "loop" and name[1] in _NUMBERS:
+                    compared.setdefault(attribute, []).append(Bound(op, _NUMBERS[name[1]]))
+    read = [_attribute(node) for node in template.find_all(nodes.Getattr)]
+    later = [loop, *ending, *(node for node in opening if isinstance(node, nodes.Macro))]
+    read_later = [_attribute(node) for node in _all_of(later, nodes.Getattr)]
+    written_later = {(node.name, node.attr) for node in _all_of(later, nodes.NSRef)}
+    loaded = [node.name for node in template.find_all(nodes.Name) if node.ctx == "load"]
+    return {
+        (name, attribute): bounds
+        for (name, attribute), bounds in compared.items()
+        if read_later.count((name, attribute)) == len(bounds)
+        and (name, attribute) not in written_later
+        and loaded.count(name) == sum(each is not None and each[0] == name for each in read)
+    }
+
+
+def _attribute(node: nodes.Node) -> tuple[str, str] | None:
+    """The names of `name.attribute`."""
+    if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name):
+        return node.node.name, node.attr
+    return None
+
+
+def _outside_loops(body: Iterable[nodes.Node]) -> Iterable[nodes.Node]:
+    """Nodes for which `loop` is the loop that they are looked at for."""
+    for node in body:
+        if not isinstance(node, nodes.For):
+            yield node
+            yield from _outside_loops(node.iter_child_nodes())
+
+
+def _ask_less(opening: Sequence[nodes.Node]) -> None:
+    """Have statements not ask for more than they need."""
+    for loop in _all_of(opening, nodes.For):
+        _stop_early(loop)
+    for comparison in _all_of(opening, nodes.Compare):
+        _count_no_further(comparison)
+
+
+def _stop_early(node: nodes.For) -> None:
+    """Have a loop end where the rest of its iterations does nothing, if it is of a form that can be told.
+
+    Many templates look so for the last question: `{% for message in messages[::-1] %}{% if ns.searching and …`. Their
+    statements all wait for the same attribute of a namespace, which only they could set again, or count.
+    """
+    flags = {_flag(each) for each in node.body if not _is_blank(each) and not _counts(each)}
+    is_plain = isinstance(node.target, nodes.Name) and not node.else_ and node.test is None and not node.recursive
+    if not is_plain or len(flags) != 1 or _all_of([node.iter], nodes.Call | nodes.Filter):
+        return
+    (flag,) = flags
+    if flag is not None and flag[0] not in _names([node.target, *node.body], "store", "param") | {"loop"}:
+        idle = nodes.Not(nodes.Getattr(nodes.Name(flag[0], "load"), flag[1], "load"))
+        node.body.insert(0, nodes.If(idle, [nodes.Break()], [], []).set_lineno(node.lineno))
+
+
+def _counts(node: nodes.Node) -> bool:
+    """Whether a statement sets a name to a number made of that of the iteration and of others, which stay."""
+    return (
+        isinstance(node, nodes.Assign)
+        and isinstance(node.target, nodes.Name)
+        and all(
+            isinstance(each, nodes.Const | nodes.Name | nodes.Sub | nodes.Add)
+            or (isinstance(each, nodes.Filter) and each.name == "length")
+            or _attribute(each) in {("loop", name) for name in _NUMBERS}
+            for each in _all_of([node.node], nodes.Expr)
+        )
+    )
+
+
+def _count_no_further(node: nodes.Compare) -> None:
+    """Have a length that is compared with a number be counted no further than it takes to compare them."""
+    length, other = node.expr, node.ops[0].expr
+    if (
+        isinstance(length, nodes.Filter)
+        and length.name in {"length", "count"}
+        and len(node.ops) == 1
+        and isinstance(other, nodes.Const)
+        and type(other.value) is int
+        and node.ops[0].op in _MIRRORED
+    ):
+        length.name, length.args = LENGTH, [nodes.Const(max(other.value, 0) + 1)]
+
+
+def _is_blank(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Output) and all(
+        isinstance(each, nodes.TemplateData) and not each.data for each in node.nodes
+    )
+
+
+def _flag(node: nodes.Node) -> tuple[str, str] | None:
+    """The attribute that a statement waits for."""
+    test = node.test if isinstance(node, nodes.If) and not node.elif_ and not node.else_ else None
+    while isinstance(test, nodes.And):
+        test = test.left
+    return None if test is None else _attribute(test)
