@@ -29,6 +29,7 @@ from packer.render.environment import ChatTemplate, IncrementalTemplate, RenderE
 from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
+from packer.render.readback import strings
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
@@ -343,6 +344,8 @@ class Renderer:
         if pattern is None:
             return None, conversation
         tools, own = conversation.tools, dict(row_kwargs)
+        if pattern.search("\0".join(strings([conversation.messages, tools, own]))) is None:
+            return None, conversation
         fields = [typed_fields(message) for message in conversation.messages]
         if all(find_control(value, pattern) is None for value in (fields, tools, own)):
             return None, conversation
