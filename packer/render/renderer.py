@@ -36,7 +36,8 @@ from packer.render.rewritten_history import Document, EncodedText, HistoryRewrit
 from packer.watchdog import ROW, place
 
 COMPARED = 128
-"""Of so many rows one is rendered by reference too, the first of a batch among them."""
+"""Of so many rows one is rendered a second time, the first of a batch among them: as others are where it was filled in,
+else by reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,7 @@ class Renderer:
 
         Args:
             rows: the samples.
-            compared: numbers of those that are rendered by reference too; None to render them all by reference.
+            compared: numbers of those that are rendered a second time; None to render all by reference.
 
         """
         texts: list[EncodedText] = []
@@ -149,9 +150,10 @@ class Renderer:
             rendered: RenderedRow | Rejection | None = filled.get(number)
             if rendered is None:
                 rendered = self._rendered(sample, losses, by_reference=compared is None)
-            is_compared = compared is not None and number in compared
-            if is_compared and rendered != self._rendered(sample, losses, by_reference=True):
-                return None
+            if compared is not None and number in compared:
+                again = self._rendered(sample, losses, by_reference=number not in filled)
+                if rendered != again:
+                    return None
             if isinstance(rendered, Rejection):
                 rejections.append(rendered)
                 continue
