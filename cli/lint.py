@@ -11,7 +11,8 @@ from packer_cli.options import HELP_OPTIONS, RecipeOptions, output_options, reci
 from packer_cli.output import fields_of
 
 if TYPE_CHECKING:
-    from packer.audit.lint.lint_report import FirstRows, LintReport
+    from packer.audit.lint.checks import LintReport
+    from packer.audit.lint.first_rows import FirstRows
 
 
 @click.command("lint", context_settings=HELP_OPTIONS)

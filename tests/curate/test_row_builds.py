@@ -312,6 +312,18 @@ def test_blocks_of_a_damaged_document_shard_are_not_compared(cache, tmp_path):
     assert {finding.path for finding in verify(tmp_path / "cache", level="full").findings} == {f"documents/{path.name}"}
 
 
+def test_blocks_are_not_counted_where_the_selection_is_damaged(cache, tmp_path):
+    repack(cache, tmp_path / "cache", {"block_len": 16, "overlong": "split"}, jobs=1)
+    manifest = read_manifest(tmp_path / "cache")
+    assert manifest.totals.piece_starts > 0
+    path = tmp_path / "cache" / manifest.selection.table.path
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    found = {finding.path for finding in verify(tmp_path / "cache", level="full").findings}
+    assert found == {manifest.selection.table.path}
+
+
 def test_a_flipped_bit_of_a_table_is_found_and_repaired(asked, cache, tmp_path):
     shutil.copytree(cache, tmp_path / "cache")
     manifest = read_manifest(cache)
