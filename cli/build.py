@@ -16,7 +16,7 @@ from packer_cli.options import (
 )
 from packer_cli.output import print_json
 from packer_cli.progress import listener
-from packer_cli.result import print_profile, print_result, profile_fields, result_fields
+from packer_cli.result import print_lines, print_profile, profile_fields, result_fields
 
 if TYPE_CHECKING:
     from packer.recipe import Recipe
@@ -87,7 +87,7 @@ def command(
         times = profile_fields(result.profile) if profile else {}
         print_json(command="build", **result_fields(result, seconds), **times)
     elif not quiet:
-        print_result(result, seconds, done="built", verbose=verbose)
+        print_lines(result.lines(seconds, verbose=verbose))
         if profile:
             print_profile(result.profile)
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.display import plural
 from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage
 from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options
-from packer_cli.output import can_draw, plural
+from packer_cli.output import can_draw
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:

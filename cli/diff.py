@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.display import number, plural
 from packer_cli.failures import end_check
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import cells, drawable, fields_of, number, plural, print_table, signs, stdout, wrap
+from packer_cli.output import cells, drawable, fields_of, print_table, signs, stdout, wrap
 
 if TYPE_CHECKING:
     from packer.audit.diff.compare import CacheDiff

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer.display import duration, number, plural, size
 from packer.export.formats import FORMATS
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
-from packer_cli.output import duration, fields_of, number, plural, print_json, print_table, size, stdout
+from packer_cli.output import fields_of, print_json, print_table, stdout
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ A text stands in one line, wrapped where it is too long, with newlines as signs.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from packer_cli.output import NEWLINES, cells, drawable, plural, signs, stdout, visible, wrap_words
+from packer.display import plural, visible
+from packer_cli.output import NEWLINES, cells, drawable, signs, stdout, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit.check.check_report import RowPair

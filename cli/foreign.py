@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.display import number, percent, plural
 from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage, counted, failed
 from packer_cli.options import Function
-from packer_cli.output import fields_of, number, percent, plural, print_json
+from packer_cli.output import fields_of, print_json
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.errors import UsageError
-from packer.starter.families import FAMILIES
+from packer.starter import FAMILIES
 from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import print_json, stdout
 
 if TYPE_CHECKING:
     from packer.recipe_from import Converted
-
-_KINDS = {"training": "not about rows, by their names", "unknown": "not known to packer, and may be about rows"}
 
 
 def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
@@ -42,7 +40,7 @@ def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bo
     help="Of a dataset_info.json, an entry to take, or A,B [all].",
 )
 @click.option(
-    "--for", "family", type=click.Choice([*FAMILIES]), help="Write the recipe of a family of models, for rows of yours."
+    "--for", "family", type=click.Choice(FAMILIES), help="Write the recipe of a family of models, for rows of yours."
 )
 @click.option(
     "--schema",
@@ -126,18 +124,15 @@ def _from_config(
 
 def _print_keys(converted: "Converted", *, verbose: bool) -> None:
     """Print how keys were converted: a line for each that is not carried over as it is."""
-    differs = [note for note in converted.notes if note.kind == "differs"]
     if verbose and converted.carried:
         stdout().line()
         stdout().sentence(f"carried over: {', '.join(converted.carried)}")
-    if differs:
+    if converted.differences:
         stdout().line()
         stdout().sentence("not carried over as they are; these lines stand in the recipe, too")
-    for note in differs:
+    for note in converted.differences:
         stdout().sentence(note.shown, indent=2)
         stdout().sentence(note.says, indent=6)
-    for kind, says in _KINDS.items():
-        keys = [note.key for note in converted.notes if note.kind == kind]
-        if keys:
-            stdout().line()
-            stdout().sentence(f"{says}: {', '.join(keys)}")
+    for sentence in converted.others:
+        stdout().line()
+        stdout().sentence(sentence)

@@ -4,13 +4,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.display import number, plural
 from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage, counted, failed
 from packer_cli.options import HELP_OPTIONS, RecipeOptions, output_options, recipe_options
-from packer_cli.output import fields_of, number, plural
+from packer_cli.output import fields_of
 
 if TYPE_CHECKING:
-    from packer.audit.lint.lint_report import FirstRows, LintReport
+    from packer.audit.lint.checks import LintReport
+    from packer.audit.lint.first_rows import FirstRows
 
 
 @click.command("lint", context_settings=HELP_OPTIONS)

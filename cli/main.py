@@ -11,7 +11,6 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from packer.limits import refuse_little_memory
 from packer.watchdog import end_if_stuck
 from packer_cli import failures
 from packer_cli.options import HELP_OPTIONS, version_option
@@ -64,7 +63,6 @@ class Packer(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; click would answer these itself, with a code and an output of its own."""
         try:
-            refuse_little_memory()
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise failures.Signalled(signal.SIGINT) from None

@@ -14,7 +14,6 @@ import click
 from packer import __version__
 from packer.named_templates import NAMED_TEMPLATES, template_key
 from packer.row_schemas import ROW_SCHEMAS
-from packer_cli.output import stderr
 
 if TYPE_CHECKING:
     from packer.recipe import Recipe
@@ -100,20 +99,20 @@ class RecipeOptions:
 
         """
         from packer.errors import RecipeError  # noqa: PLC0415 - not for --help
-        from packer.recipe import current_keys, load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
+        from packer.recipe import load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
 
         if not self.sources and (self.schema or self.split):
             raise click.UsageError("--schema and --split need a SOURCE; in a recipe each source has its own")
         values: dict[str, Any] = {}
         if self.recipe is not None:
-            values = to_json(load_recipe(self.recipe, note=_note))
+            values = to_json(load_recipe(self.recipe))
         elif not self.sources and base is not None:
-            values = current_keys(base)
+            values = dict(base)
         elif not self.sources and no_sources is not None:
             raise RecipeError("no sources", hint=no_sources)
         values |= self._chosen(values, block_len)
         where = "recipe" if self.recipe is None else str(self.recipe)
-        return make_recipe(values, self.overrides, where=where, note=_note)
+        return make_recipe(values, self.overrides, where=where)
 
     def _chosen(self, values: Mapping[str, Any], block_len: int | None) -> dict[str, Any]:
         """Values of the options, which replace the recipe's own."""
@@ -129,10 +128,6 @@ class RecipeOptions:
         if block_len is not None:
             chosen["pack"] = {**values.get("pack", {}), "block_len": block_len}
         return chosen
-
-
-def _note(message: str) -> None:
-    stderr().line(f"warning: {message}")
 
 
 def recipe_options(function: Function) -> Function:

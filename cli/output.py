@@ -1,4 +1,4 @@
-"""The one place that writes to stdout and stderr; numbers for people, tables.
+"""The one place that writes to stdout and stderr: lines, tables, JSON.
 
 Much of what is shown was written by strangers: names in a manifest, files in a folder, messages of libraries. So
 whatever would steer a terminal is shown as an escape here, and no caller has to think of it.
@@ -17,16 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from packer.display import HIDDEN, one_line, visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-HIDDEN = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
-)
-"""What steers a terminal, turns the direction of text or cannot be written; but for the newline and the tab."""
-
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-_BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 _BAR_MOVES = re.compile(r"\r|(?:\x1b\[A)+\Z")
 """Cursor movements of libraries' progress bars: before a line, or alone."""
@@ -44,23 +40,10 @@ def lines_of(text: str, newline: str) -> Iterator[str]:
         yield visible(last)
 
 
-def visible(text: str) -> str:
-    """Text with all that :data:`HIDDEN` matches as escapes: text from anywhere must not steer a terminal.
-
-    Zero-width joiners stay: emoji and several scripts are spelled with them.
-    """
-    return HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
-
-
 def drawable(text: str) -> str:
     """The same, and what stdout cannot write as escapes too, so that its width is known."""
     shown = visible(text)
     return shown if can_draw() else shown.encode("ascii", "backslashreplace").decode()
-
-
-def one_line(text: str) -> str:
-    """The same with newlines as escapes: a name or a message cannot add a line to a report."""
-    return visible(text).replace("\n", "\\n")
 
 
 def cells(character: str) -> int:
@@ -292,55 +275,6 @@ def signs() -> Signs:
 def _columns_of_environment() -> int | None:
     columns = os.environ.get("COLUMNS", "")
     return int(columns) or None if columns.isascii() and columns.isdigit() else None
-
-
-def number(value: float) -> str:
-    """With thousands separators: 12,345."""
-    return f"{value:,}"
-
-
-def percent(share: float) -> str:
-    """One decimal; what is not all does not look like all: 0.99999 gives 99.9 %."""
-    shown = f"{share:.1%}"
-    if shown == "100.0%" and share < 1:
-        shown = "99.9%"
-    if shown == "0.0%" and share > 0:
-        shown = "<0.1%"
-    return shown.replace("%", " %")
-
-
-def size(num_bytes: float) -> str:
-    """In binary units: 1.5 MiB."""
-    value, unit = float(num_bytes), 0
-    while value >= 1023.95 and unit < len(_BYTE_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.0f} bytes" if unit == 0 else f"{value:.1f} {_BYTE_UNITS[unit]}"
-
-
-def plural(count: int, word: str) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{count:,} {word if count == 1 else f'{word}s'}"
-
-
-def duration(seconds: float) -> str:
-    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def rate(count: float, seconds: float) -> str:
-    """A speed with two digits that mean something: 1.2M/s."""
-    value = count / seconds if seconds > 0 else 0.0
-    for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.{1 if value < 10 * factor else 0}f}{letter}"
-    return f"{value:.0f}"
 
 
 def print_table(out: Output, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:

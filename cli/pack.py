@@ -9,7 +9,7 @@ import click
 from packer_cli.options import HELP_OPTIONS, cache_argument, fail_above_option, jobs_option, output_options
 from packer_cli.output import print_json
 from packer_cli.progress import listener
-from packer_cli.result import print_result, result_fields
+from packer_cli.result import print_lines, result_fields
 
 _MODES = ("isolated", "eos", "stream", "none")
 _STRATEGIES = ("best_fit", "first_fit", "sequential")
@@ -66,4 +66,4 @@ def command(
     if as_json:
         print_json(command="pack", **result_fields(result, seconds))
     elif not quiet:
-        print_result(result, seconds, done="packed", verbose=verbose)
+        print_lines(result.lines(seconds, done="packed", verbose=verbose))

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import lines_of, percent, plural, signs, stdout, wrap, wrap_words
+from packer.display import percent, plural
+from packer_cli.output import lines_of, signs, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit.foreign.row_view import ForeignRowView

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer.display import number, percent, plural
 from packer_cli.options import HELP_OPTIONS, RecipeOptions, file_and_row, output_options, recipe_options
-from packer_cli.output import number, percent, plural, print_json, print_table, stdout
+from packer_cli.output import print_json, print_table, stdout
 from packer_cli.page import ViewPage, view_fields
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.display import number, percent, plural, size
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import can_draw, fields_of, number, percent, plural, print_json, print_table, size, stdout
-from packer_cli.result import SKIPPED, print_left_out, print_rows, print_warnings
+from packer_cli.output import can_draw, fields_of, print_json, print_table, stdout
+from packer_cli.result import print_lines
 
 if TYPE_CHECKING:
     from packer.audit.stats import SplitStats, Stats
@@ -58,18 +59,22 @@ def _print_rows(cache: Path, split: str, rows: dict[str, list[int]], *, as_json:
 
 
 def _print_splits(found: "Stats") -> None:
+    from packer.pipeline import summary  # noqa: PLC0415 - not for --help
+
     if found.selected is not None:
-        print_rows(found.selected, found.kept, listed="listed in rejected.jsonl")
+        print_lines(summary.of_rows(found.selected, found.kept, listed="listed in rejected.jsonl"))
         stdout().line()
-        print_warnings(found.selected.warnings)
+        print_lines(summary.of_row_warnings(found.selected))
         return
     print_table(stdout(), _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
 
 
 def _print(found: "Stats") -> None:
+    from packer.pipeline import summary  # noqa: PLC0415 - not for --help
+
     out = stdout()
     if found.left_out is not None:
-        print_left_out(found.left_out, found.tokens)
+        print_lines(summary.of_left_out(found.left_out, found.tokens))
     facts = [
         ("rows", number(found.rows), f"{number(found.kept)} kept, {number(found.rows - found.kept)} rejected"),
         ("documents", number(found.documents), _rewriting(found.rewriting)),
@@ -87,7 +92,7 @@ def _print(found: "Stats") -> None:
             ("piece starts", number(found.piece_starts), "trained tokens that begin a piece, and so are masked")
         )
     if found.skipped:
-        facts.append(("skipped", number(found.skipped), SKIPPED))
+        facts.append(("skipped", number(found.skipped), summary.SKIPPED))
     facts += [
         (
             "on disk",
@@ -99,7 +104,7 @@ def _print(found: "Stats") -> None:
     print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
     _print_reasons(found)
     if found.selected is not None:
-        print_rows(found.selected, found.kept, listed="listed in rejected.jsonl")
+        print_lines(summary.of_rows(found.selected, found.kept, listed="listed in rejected.jsonl"))
     out.line()
     out.line("splits")
     print_table(out, _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])

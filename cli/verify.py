@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.display import number, plural, size
 from packer_cli.failures import end_check
 from packer_cli.foreign import cache_alone, foreign_options, refuse_with_foreign, verify_foreign
 from packer_cli.options import HELP_OPTIONS, jobs_option, output_options
-from packer_cli.output import fields_of, number, plural, print_table, signs, size, stdout
+from packer_cli.output import fields_of, print_table, signs, stdout
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:

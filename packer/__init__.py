@@ -39,7 +39,7 @@ __all__ = [
     "verify_cache",
 ]
 
-# Name → module, and the name there. `build_cache` is what `build` was called, read by this version and not by the next.
+# Name → module, and the name there.
 _HOME = {
     "Cache": ("packer.store.cache", "Cache"),
     "PackedDataset": ("packer.load", "PackedDataset"),
@@ -47,7 +47,6 @@ _HOME = {
     "PackerError": ("packer.errors", "PackerError"),
     "Recipe": ("packer.recipe", "Recipe"),
     "build": ("packer.pipeline.from_python", "build"),
-    "build_cache": ("packer.pipeline", "build"),
     "cache_diff": ("packer.audit.diff", "diff"),
     "cache_stats": ("packer.audit.stats", "stats"),
     "export_cache": ("packer.export", "export"),

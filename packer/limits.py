@@ -1,9 +1,9 @@
-"""What the operating system refuses: a disk, and what runs out (file handles, memory, processes), with its limit."""
+"""What the operating system refuses: a disk, and what runs out (file handles, memory, processes), what limits it."""
 
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,75 +19,28 @@ def out_of(error: BaseException, action: str | None = None) -> ResourceError | N
 
     """
     number = error.errno if isinstance(error, OSError) else None
-    if number == errno.EMFILE:
-        return _limit_error(action, "too many open files", "ulimit -n", ["RLIMIT_NOFILE"])
-    if number == errno.ENFILE:
-        return _limit_error(action, "too many open files on this machine", "sysctl fs.file-max", [])
-    if number == errno.ENOMEM or isinstance(error, MemoryError):
-        return _limit_error(action, "out of memory", "ulimit -v", ["RLIMIT_AS", "RLIMIT_DATA"])
-    if number == errno.EAGAIN or _NO_THREAD.search(str(error)):
-        return _limit_error(action, "no more processes or threads", "ulimit -u", ["RLIMIT_NPROC", "RLIMIT_AS"])
-    return None
+    if isinstance(error, MemoryError):
+        number = errno.ENOMEM
+    elif _NO_THREAD.search(str(error)):
+        number = errno.EAGAIN
+    if number not in _RAN_OUT:
+        return None
+    what, limit = _RAN_OUT[number]
+    return ResourceError(
+        what if action is None else f"{action}: {what}", hint=f"raise `{limit}`, or use fewer processes: -j 1"
+    )
 
+
+_RAN_OUT: Mapping[int | None, tuple[str, str]] = {
+    errno.EMFILE: ("too many open files", "ulimit -n"),
+    errno.ENFILE: ("too many open files on this machine", "sysctl fs.file-max"),
+    errno.ENOMEM: ("out of memory", "ulimit -v"),
+    errno.EAGAIN: ("no more processes or threads", "ulimit -u"),
+}
+"""What ran out, and what limits it."""
 
 _NO_THREAD = re.compile("can't start new thread|ThreadPoolBuildError|failed to spawn thread")
 """Python's words, rayon's and Rust's."""
-
-_SHELL = {
-    "RLIMIT_NOFILE": ("ulimit -n", 1),
-    "RLIMIT_AS": ("ulimit -v", 1024),
-    "RLIMIT_DATA": ("ulimit -d", 1024),
-    "RLIMIT_NPROC": ("ulimit -u", 1),
-}
-"""What the shell calls a limit, and its unit in bytes."""
-
-
-def _limit_error(action: str | None, what: str, limit: str, names: Sequence[str]) -> ResourceError:
-    values = _values(names)
-    message = what if action is None else f"{action}: {what}"
-    if values:
-        message += f" ({', '.join(values.values())})"
-    raised = " or ".join(f"`{word}`" for word in values or [limit])
-    return ResourceError(message, hint=f"raise {raised}, or use fewer processes: -j 1")
-
-
-def refuse_little_memory() -> None:
-    """Refuse to begin where libraries would not even start their threads: some of them then abort the process.
-
-    Raises:
-        ResourceError: the limit on memory is lower than any command needs.
-
-    """
-    import resource  # noqa: PLC0415 - whoever imports this may have no use for it
-
-    value = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if value != resource.RLIM_INFINITY and value < _LEAST_BYTES:
-        raise ResourceError(
-            f"{value // 2**20} MiB of memory are too little (`ulimit -v` is {value // 1024})",
-            hint=f"raise it to {_LEAST_BYTES // 1024} at least; most of it is address space that is never used",
-        )
-
-
-_LEAST_BYTES = 512 * 2**20
-
-
-def memory_limits() -> str:
-    """The limits on memory that are set, in brackets behind a space; nothing where there are none."""
-    values = _values(["RLIMIT_AS", "RLIMIT_DATA"])
-    return f" ({', '.join(values.values())})" if values else ""
-
-
-def _values(names: Sequence[str]) -> dict[str, str]:
-    """The limits that are set: what the shell calls each, and what it is."""
-    import resource  # noqa: PLC0415 - only on this path
-
-    values = {}
-    for name in names:
-        value = resource.getrlimit(getattr(resource, name))[0]
-        if value != resource.RLIM_INFINITY:
-            word, unit = _SHELL[name]
-            values[word] = f"`{word}` is {value // unit}"
-    return values
 
 
 _HINTS: dict[int, str | None] = {

@@ -6,7 +6,7 @@ not part of a recipe's identity; see :mod:`packer.pipeline.identity`.
 """
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +18,6 @@ from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName
 from packer.recipe_errors import explain
-from packer.recipe_paths import relocate
 from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take, check_rules
 from packer.row_schemas import ROW_SCHEMAS
 from packer.strict_yaml import load_mapping, parse_size, parse_yaml
@@ -32,14 +31,12 @@ PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
-_RENAMED = {"divergent": "on_prompt_mismatch", "rewritten": "history_rewrite"}
-"""Old names of keys of ``supervision``, read for one more version; so is ``equivalence`` for ``chat_server``."""
+_NAMES_IN_IDENTITIES = {"on_prompt_mismatch": "divergent", "history_rewrite": "rewritten"}
+"""What keys of ``supervision`` were called when identities of documents were first computed."""
 
 _ROW_KEYS = ("filters", "decontaminate", "deduplicate", "split")
 _LATER_KEYS = ("name", "call_ids", "roles", "where", "take")
 """Keys of a recipe, and of its `template`, `rows` and sources, written only where set: manifests keep their bytes."""
-
-_RENAMED_NOTE = "{} is called {} now; the old name is read by this version and not by the next"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -195,15 +192,14 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """JSON of what decides the documents, with every default written out, without names of places.
 
         The engine enters identities by its resolved name and version, not as the recipe asks for it.
-        `supervision.history_rewrite` unset means the same documents as ``exact``; only the price check differs. Renamed
-        keys keep their old names here, so that caches built with those are not built again.
+        `supervision.history_rewrite` unset means the same documents as ``exact``; only the price check differs.
         """
         whole = to_json(self)
         half = {key: whole[key] for key in ("rows", "supervision", "text")}
         half["template"] = {key: whole["template"][key] for key in ("date", "kwargs")}
         half["supervision"]["history_rewrite"] = whole["supervision"]["history_rewrite"] or "exact"
-        for old, new in _RENAMED.items():
-            half["supervision"][old] = half["supervision"].pop(new)
+        for name, named in _NAMES_IN_IDENTITIES.items():
+            half["supervision"][named] = half["supervision"].pop(name)
         return half
 
     def blocks_half(self) -> dict[str, Any]:
@@ -224,30 +220,10 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     return plain
 
 
-def _ignore(_: str) -> None: ...
-
-
-def current_keys(values: Mapping[str, Any], note: Callable[[str], None] = _ignore) -> dict[str, Any]:
-    """The keys of a recipe under their present names, for recipes and manifests of before; `note` hears of each."""
-    supervision = values.get("supervision")
-    if not isinstance(supervision, Mapping):
-        return dict(values)
-    current = dict(supervision)
-    for old, new in _RENAMED.items():
-        if old in current and new not in current:
-            current[new] = current.pop(old)
-            note(_RENAMED_NOTE.format(f"supervision.{old}", f"supervision.{new}"))
-    if current.get("source") == "equivalence":
-        current["source"] = "chat_server"
-        note(_RENAMED_NOTE.format("supervision.source: equivalence", "chat_server"))
-    return {**values, "supervision": current}
-
-
-def load_recipe(path: Path | str, overrides: Sequence[str] = (), *, note: Callable[[str], None] = _ignore) -> Recipe:
+def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a YAML recipe and apply ``a.b=value`` overrides.
 
-    Relative paths in the file stay relative to the file's folder: they come back joined with it. `note` hears of keys
-    under names they had before.
+    Relative paths in the file stay relative to the file's folder: they come back joined with it.
 
     Raises:
         RecipeError: unreadable file, unknown or duplicate key, wrong type, value out of range.
@@ -255,17 +231,31 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = (), *, note: Callab
     """
     path = Path(path)
     values = load_mapping(path, what="recipe ", hint="packer init DIR writes a starter recipe")
-    relocate(values, path.parent)
-    return make_recipe(values, overrides, where=str(path), note=note)
+    _relocate(values, path.parent)
+    return make_recipe(values, overrides, where=str(path))
 
 
-def make_recipe(
-    values: Mapping[str, Any],
-    overrides: Sequence[str] = (),
-    *,
-    where: str = "recipe",
-    note: Callable[[str], None] = _ignore,
-) -> Recipe:
+def _relocate(values: dict[str, Any], folder: Path) -> None:
+    """Join the relative paths of a recipe, not typed yet, with its folder."""
+
+    def relative(path: Any) -> Any:
+        if not isinstance(path, str) or path == "-" or path.startswith("hf://") or Path(path).is_absolute():
+            return path
+        return (folder / path).as_posix()
+
+    benchmarks = values.get("decontaminate")
+    named = [*(values.get("sources") or []), *(benchmarks.get("against", []) if isinstance(benchmarks, dict) else [])]
+    for entry in named:
+        if isinstance(entry, dict) and "path" in entry:
+            entry["path"] = relative(entry["path"])
+    if isinstance(values.get("tokenizer"), str) and (folder / values["tokenizer"]).exists():
+        values["tokenizer"] = relative(values["tokenizer"])
+    template = values.get("template")
+    if isinstance(template, dict) and "file" in template:
+        template["file"] = relative(template["file"])
+
+
+def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, where: str = "recipe") -> Recipe:
     """Build a recipe from plain values and ``a.b=value`` overrides.
 
     Example:
@@ -277,12 +267,11 @@ def make_recipe(
 
     """
     try:
-        merged = current_keys(deepcopy(dict(values)), note)
+        merged = deepcopy(dict(values))
     except RecursionError:
         raise RecipeError(f"{where}: a value is nested too deep", hint=_EVERY_KEY) from None
     for override in overrides:
-        _apply(merged, override, note)
-    merged = current_keys(merged, note)
+        _apply(merged, override)
     for keys in (("partition_bytes",), ("shard_bytes",), ("rows", "max_bytes"), ("rows", "max_render_bytes")):
         parse_size(merged, keys)
     try:
@@ -369,14 +358,11 @@ def _check_pack(pack: Pack, where: str) -> None:
         )
 
 
-def _apply(values: dict[str, Any], override: str, note: Callable[[str], None]) -> None:
+def _apply(values: dict[str, Any], override: str) -> None:
     path, separator, text = override.partition("=")
     if not separator or not path:
         raise RecipeError(f"--set {override}: expected KEY=VALUE", hint="for example --set pack.block_len=2048")
     *parents, last = path.split(".")
-    if parents == ["supervision"] and last in _RENAMED:
-        note(_RENAMED_NOTE.format(path, f"supervision.{_RENAMED[last]}"))
-        last = _RENAMED[last]
     targets = [values]
     for depth, parent in enumerate(parents):
         inner = [target.setdefault(parent, {}) for target in targets]

@@ -56,31 +56,6 @@ def test_another_version_of_recipes_is_reported_with_the_one_there_is() -> None:
         make_recipe({"version": 2})
 
 
-OLD_NAMES = [
-    ("divergent", "common_prefix", "on_prompt_mismatch", "common_prefix"),
-    ("rewritten", "last", "history_rewrite", "last"),
-    ("source", "equivalence", "source", "chat_server"),
-]
-
-
-@pytest.mark.parametrize(("old", "value", "new", "current"), OLD_NAMES)
-def test_the_old_name_of_a_key_is_read_with_a_note(old: str, value: str, new: str, current: str) -> None:
-    notes: list[str] = []
-    expected = make_recipe({"supervision": {new: current}}, note=notes.append)
-    assert notes == []
-    assert make_recipe({"supervision": {old: value}}, note=notes.append) == expected
-    assert len(notes) == 1
-    # Over a recipe that has the key under its present name, as the one of a file does.
-    assert make_recipe(to_json(Recipe()), [f"supervision.{old}={value}"], note=notes.append) == expected
-    assert len(notes) == 2
-    assert all((old in note and current in note) or new in note for note in notes)
-
-
-def test_a_key_under_both_names_is_refused() -> None:
-    with pytest.raises(RecipeError, match=r"unknown key 'supervision.divergent'"):
-        make_recipe({"supervision": {"divergent": "continue", "on_prompt_mismatch": "refuse"}})
-
-
 def test_mappings_for_a_template_have_one_order():
     """A manifest keeps none, and a template may write them."""
     one, other = (

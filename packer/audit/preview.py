@@ -22,10 +22,10 @@ from packer.pack import REASONS, cut, select, trained_counter
 from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.inputs import open_inputs
 from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_sources
-from packer.pipeline.progress import Silent
 from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.pipeline.suggestions import way_out
+from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.source import InputFile, RawRow
 from packer.store.rejected import Rejected

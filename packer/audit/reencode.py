@@ -29,11 +29,11 @@ from packer.limits import out_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.engine import resolve_engine
-from packer.pipeline.executor import local_executor
+from packer.pipeline.executor import run_tasks
 from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.kept_tokenizer import kept_model
-from packer.pipeline.progress import Progress
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
+from packer.progress import Progress
 from packer.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows
 from packer.store.document_shards import DocumentShards
@@ -126,8 +126,7 @@ def compare_reencoded(
     tasks = tasks if sample is None else _sampled(tasks, sample)
     progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
     results: dict[int, _Compared] = {}
-    executor = local_executor(min(jobs, len(tasks)))
-    for number, result in executor.run(_worker, (folder, recipe, model), tasks):
+    for number, result in run_tasks(_worker, (folder, recipe, model), tasks, jobs=jobs):
         results[number] = result
         progress.advance(tasks[number].num_rows, result.num_tokens)
     found = (finding for number in range(len(tasks)) for finding in results[number].findings)

@@ -36,7 +36,7 @@ from packer.audit.verify_report import Checked, Finding, Level, VerifyReport, di
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.executor import default_jobs
-from packer.pipeline.progress import Progress, Silent
+from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, place_of
 from packer.store.cache import content_fingerprint
@@ -165,6 +165,8 @@ class _Audit:
         self._model: list[Finding] = []
         self._identity: list[Finding] = []
         self._documents: Mapping[str, DocumentShards] = {}
+        """Of each split; none where a shard or the selection is damaged, or at level `quick`."""
+
         self._parts: dict[int, tuple[InputPart, ...]] = {}
         """Partitions of the inputs that are what was built from."""
 
@@ -285,9 +287,9 @@ class _Audit:
             self.findings += differing(MANIFEST_NAME, ("content_fingerprint", expected, found))
 
     def blocks(self) -> None:
-        """The blocks of a cache whose shards are all whole, gathered again."""
+        """The blocks, gathered again, where shards and selection are whole."""
         manifest, model = self._manifest, self._manifest.model
-        if any(self._shards):
+        if not self._documents:
             return
         try:
             pack = make_recipe(manifest.recipe).pack

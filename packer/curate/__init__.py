@@ -4,16 +4,13 @@
 """
 
 from packer.curate.contamination import Questions
-from packer.curate.select import absent_field, mixed_groups, refuse_absent_fields, rule_names, select_rows
+from packer.curate.select import rule_names, select_rows
 from packer.curate.traits import TraitMaker, TraitRules
 
 __all__ = [
     "Questions",
     "TraitMaker",
     "TraitRules",
-    "absent_field",
-    "mixed_groups",
-    "refuse_absent_fields",
     "rule_names",
     "select_rows",
 ]

@@ -16,7 +16,6 @@ from packer.curate.duplicates import Lost, exact_duplicates, lost_to_held_out, l
 from packer.curate.signatures import signatures_in
 from packer.curate.splits import NAMES, TRAIN, split_by_hash, split_by_time, straddling
 from packer.curate.traits import NO_TIME, TraitRules
-from packer.errors import InputError
 from packer.rejections import ROW_REASONS
 from packer.row_rules import WHERE, Deduplicate, Leakage, RowRules, Split
 
@@ -35,12 +34,10 @@ def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedR
         traits: of every row, in their order.
         rules: of the recipe.
 
-    Raises:
-        InputError: no row has a field that a rule asks about.
-
     """
     verdicts = Verdicts(rows)
-    _Filters(rows, traits, rules).apply(verdicts)
+    for rule, failed in _failures(rows, traits, rules):
+        verdicts.drop("filtered", np.flatnonzero(failed), detail=rule)
     if rules.decontaminate is not None:
         verdicts.drop_lost("contaminated", _contaminated(verdicts, traits))
     _deduplicate(verdicts, traits, rules.deduplicate or Deduplicate())
@@ -110,75 +107,25 @@ class Verdicts:
         )
 
 
-class _Filters:
-    """Which rows pass the conditions of their source and the filters."""
-
-    def __init__(self, rows: InputRows, traits: pa.Table, rules: RowRules) -> None:
-        self._rows = rows
-        self._rules = rules
-        self._failed = column(traits, "failed")
-        self._asked = [TraitRules.of(rules, source) for source in range(max(1, len(rules.where)))]
-
-    def apply(self, verdicts: Verdicts) -> None:
-        """Leave out what does not pass, each row for the first rule: conditions of its source before filters."""
-        for rule, failed in self._failures():
-            verdicts.drop("filtered", np.flatnonzero(failed), detail=rule)
-
-    def _failures(self) -> Iterator[tuple[int, Bool]]:
-        """Number of each rule, and the rows that fail it."""
-        source, rules = self._rows.source, self._rules
-        number = len(rules.filters)
-        for i, asked in enumerate(self._asked):
-            for bit in range(len(asked.where)):
-                yield number, (source == i) & _bit(self._failed, np.uint64(bit))
-                number += 1
-        num_where = np.array([len(asked.where) for asked in self._asked], np.uint64)[source]
-        bit = 0
-        for number, each in enumerate(rules.filters):
-            if each.tokens is None:
-                yield number, _bit(self._failed, num_where + np.uint64(bit))
-                bit += 1
-            else:
-                tokens = self._rows.num_tokens
-                least, most = each.tokens.min or 0, each.tokens.max
-                yield number, (tokens < least) | (tokens > (tokens if most is None else most))
-
-
-def refuse_absent_fields(rows: InputRows, traits: pa.Table, rules: RowRules) -> None:
-    """Refuse rules about a field that no row has.
-
-    Raises:
-        InputError: names the field and the rule.
-
-    """
-    known, source = column(traits, "known"), rows.source
+def _failures(rows: InputRows, traits: pa.Table, rules: RowRules) -> Iterator[tuple[int, Bool]]:
+    """Number of each rule, and the rows that fail it: conditions of each source before filters."""
+    source, failed = rows.source, column(traits, "failed")
     asked = [TraitRules.of(rules, i) for i in range(max(1, len(rules.where)))]
-    present = [
-        {
-            field
-            for bit, field in enumerate(each.fields)
-            if (_bit(known, np.uint64(bit)) & (source == i) & (rows.num_tokens > 0)).any()
-        }
-        for i, each in enumerate(asked)
-    ]
-    for i, each in enumerate(asked):
-        for field in each.where:
-            if field not in present[i]:
-                raise absent_field(field, f"sources[{i}].{WHERE}")
-    anywhere = set().union(*present)
-    wanted = [(each.field, f"filter '{each.name}'") for each in rules.filters]
-    if rules.split is not None:
-        wanted += [(rules.split.group, "split.group"), (rules.split.time, "split.time")]
-    for name, rule in wanted:
-        if name is not None and name not in anywhere:
-            raise absent_field(name, rule)
-
-
-def absent_field(field: str, rule: str) -> InputError:
-    """The error of a rule about a field that no row has."""
-    return InputError(
-        f"{rule}: no row has a field '{field}'", hint="fields are named as the files have them, as in metadata.user_id"
-    )
+    number = len(rules.filters)
+    for i, own in enumerate(asked):
+        for bit in range(len(own.where)):
+            yield number, (source == i) & _bit(failed, np.uint64(bit))
+            number += 1
+    num_where = np.array([len(own.where) for own in asked], np.uint64)[source]
+    bit = 0
+    for number, each in enumerate(rules.filters):
+        if each.tokens is None:
+            yield number, _bit(failed, num_where + np.uint64(bit))
+            bit += 1
+        else:
+            tokens = rows.num_tokens
+            least, most = each.tokens.min or 0, each.tokens.max
+            yield number, (tokens < least) | (tokens > (tokens if most is None else most))
 
 
 def _contaminated(verdicts: Verdicts, traits: pa.Table) -> Lost:
@@ -201,14 +148,6 @@ def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> Lost:
     held, learned = (np.flatnonzero(verdicts.alive & own) for own in (~verdicts.in_train, verdicts.in_train))
     rows = signatures_in(traits, rule.of, rule.ngram)
     return lost_to_held_out(rows, digests(traits, "content"), held, learned, rule.near)
-
-
-def mixed_groups(traits: pa.Table) -> int:
-    """Values of the group's field that are a text in some rows and a number in others, which are two groups."""
-    if "group" not in traits.column_names:
-        return 0
-    pairs = np.unique(np.stack([column(traits, "group_text"), column(traits, "group")]), axis=1)
-    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
 
 
 def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, rules: RowRules) -> None:

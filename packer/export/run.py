@@ -13,7 +13,7 @@ from packer.export.formats import FORMATS, Format, Unit, format_of
 from packer.export.place import RECORD, replacing
 from packer.export.writer import ExportedFile, Files, SplitRows, Writer
 from packer.layout import MASKED
-from packer.pipeline.progress import Progress, Silent
+from packer.progress import Progress, Silent
 from packer.store.cache import Cache
 
 

@@ -1,15 +1,17 @@
 """What a build, or packing again, did."""
 
-import io
-from contextlib import redirect_stdout
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from packer.display import duration, number, one_line, plural, rate
+from packer.pipeline import summary
 from packer.pipeline.changes import Changes
 from packer.pipeline.losses import LeftOut
-from packer.pipeline.progress import NO_TIME, Profile
 from packer.pipeline.rejected_inputs import RejectedInput
 from packer.pipeline.row_report import RowReport
+from packer.pipeline.timing import NO_TIME, Profile
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
@@ -48,11 +50,48 @@ class BuildResult:
         """The cache, opened."""
         return Cache.open(self.folder)
 
-    def __repr__(self) -> str:
-        """What `packer build` prints, by its own code: one place has these words."""
-        from packer_cli.result import print_result  # noqa: PLC0415 - of the command line, for whoever prints a result
+    def lines(self, seconds: float, *, done: str = "built", verbose: bool = False) -> Iterator[str]:
+        """What was done, in words.
 
-        text = io.StringIO()
-        with redirect_stdout(text):
-            print_result(self, sum(self.profile.parts.values()), done="built", verbose=False)
-        return text.getvalue().rstrip()
+        Args:
+            seconds: that it took.
+            done: the verb: ``built``, ``packed``.
+            verbose: with the fingerprints of content and recipe.
+
+        """
+        manifest, reused = self.manifest, self.num_partitions_reused
+        if manifest is None:
+            todo = plural(self.num_partitions_built, "partition")
+            yield f"would build {todo}, reuse {number(reused)}; nothing was written"
+            yield from (f"{self.folder}: {each}" for each in (self.replaced.sentences() if self.replaced else ()))
+            return
+        if not self.built:
+            yield f"{self.folder} is up to date"
+        else:
+            speed = f"{rate(manifest.totals.tokens, seconds)} tokens/s" if not reused else None
+            engine = f", engine {manifest.engine}" if self.num_partitions_built else ""
+            how = speed or f"{plural(reused, 'partition')} reused"
+            yield f"{done} {self.folder} in {duration(seconds)}, {how}{engine}"
+        yield ""
+        for entry in self.rejected_inputs:
+            yield from summary.of_rejected_input(entry)
+        if self.rows is not None:
+            yield from summary.of_row_warnings(self.rows)
+        if self.left_out is not None:
+            yield from summary.of_left_out(self.left_out, manifest.totals.tokens)
+        yield from summary.of_totals(manifest, self.folder, warned=self.left_out is not None)
+        if self.rows is not None:
+            listed = f"listed in {self.folder / 'rejected.jsonl'}"
+            yield from summary.of_rows(self.rows, manifest.totals.kept, listed=listed)
+        yield ""
+        yield f"fingerprint  {self.fingerprint}"
+        if verbose:
+            yield f"content      {manifest.content_fingerprint}"
+            yield f"recipe       {manifest.recipe_fingerprint}"
+        if self.built and manifest.totals.blocks:
+            yield ""
+            yield f"next: packer inspect {shlex.quote(str(self.folder))}"
+
+    def __repr__(self) -> str:
+        """The same as one text, for notebooks."""
+        return "\n".join(map(one_line, self.lines(sum(self.profile.parts.values()))))

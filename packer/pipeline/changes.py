@@ -8,7 +8,7 @@ recipe names it too, whatever its files are now. Names are as the recipe and the
 for files of the Hub. What is piped in has no name, and is known by its bytes alone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import msgspec
 from packer.errors import UsageError
 from packer.hub import data_name
 from packer.pipeline.identity import Provenance, model_digests
-from packer.recipe import Source, current_keys, to_json
+from packer.recipe import Source, to_json
 from packer.source import STANDARD_INPUT
 from packer.store.manifest import Input, Manifest
 
@@ -92,7 +92,12 @@ def changes(manifest: Manifest, wanted: Provenance) -> Changes:
         num_inputs=len(kept) + len(leaving),
         leaving=tuple(leaving),
         keeps_none=not kept and before.keys().isdisjoint(after),
-        rules=(*_recipe(manifest, wanted), *_limited(before, after), *_readings(kept), *_model(manifest, wanted)),
+        rules=(
+            *_recipe(manifest, wanted),
+            *_differences((name, taken, after[name]) for name, taken in before.items() if name in after),
+            *_differences(_readings(kept)),
+            *_model(manifest, wanted),
+        ),
     )
 
 
@@ -134,7 +139,7 @@ def _name(path: str) -> str:
 
 
 def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
-    old, new = flat_keys(current_keys(manifest.recipe)), flat_keys(to_json(wanted.recipe))
+    old, new = flat_keys(manifest.recipe), flat_keys(to_json(wanted.recipe))
     return [
         f"{key} was {short_json(old.get(key))}, is {short_json(new.get(key))}"
         for key in sorted(old.keys() | new.keys())
@@ -156,26 +161,22 @@ def _taken(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _limited(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return [
-        f"{key} of {name} was {short_json(value)}, is {short_json(after[name][key])}"
-        for name, taken in before.items()
-        if name in after
-        for key, value in taken.items()
-        if value != after[name][key]
-    ]
-
-
-def _readings(kept: Iterable[tuple[list[Input], list[Input]]]) -> list[str]:
-    """How inputs are read, where none of the ways an input was read in is still one; each change once."""
+def _differences(read: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
+    """A sentence for each change of a key, with the names of what was read before and is now; each change once."""
     names: dict[tuple[str, str, str], list[str]] = {}
+    for name, before, after in read:
+        for key, was in before.items():
+            if was != after[key]:
+                names.setdefault((key, short_json(was), short_json(after[key])), []).append(name)
+    return [f"{key} of {named(own)} was {was}, is {now}" for (key, was, now), own in names.items()]
+
+
+def _readings(kept: Iterable[tuple[list[Input], list[Input]]]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """How inputs were read and are now, where none of the ways an input was read in is still one."""
     for old, new in kept:
         before, after = ([_reading(entry) for entry in entries] for entries in (old, new))
         if not any(reading in after for reading in before):
-            for key, was in before[0].items():
-                if was != after[0][key]:
-                    names.setdefault((key, short_json(was), short_json(after[0][key])), []).append(old[0].path)
-    return [f"{key} of {named(paths)} was {was}, is {now}" for (key, was, now), paths in names.items()]
+            yield old[0].path, before[0], after[0]
 
 
 def _reading(entry: Input) -> dict[str, Any]:

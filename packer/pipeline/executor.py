@@ -17,10 +17,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from packer.errors import ResourceError
-from packer.limits import memory_limits
 from packer.preload import TOKENIZER, asked
 from packer.watchdog import end_if_stuck
 
@@ -43,28 +42,33 @@ class WorkerDiedError(ResourceError):
     code = "worker_died"
 
 
-class Executor(Protocol):
-    """Runs one function over tasks."""
+def run_tasks(
+    make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task], *, jobs: int
+) -> Iterator[tuple[int, Result]]:
+    """Run one function over tasks: here, or in worker processes where there is work for several.
 
-    def run(
-        self, make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task]
-    ) -> Iterator[tuple[int, Result]]:
-        """Yield (number of the task, result) as they come.
+    Workers leave Ctrl-C to this process, and end when it is gone, however it went.
 
-        Args:
-            make: `make(*arguments)` gives the function; it is called once in every process that needs it.
-            arguments: of `make`.
-            tasks: what to do. They and their results are small: paths and counts, never data.
+    Args:
+        make: `make(*arguments)` gives the function; it is called once in every process that needs it.
+        arguments: of `make`.
+        tasks: what to do. They and their results are small: paths and counts, never data.
+        jobs: most processes.
 
-        Raises:
-            Exception: what a task raised; those that run are ended then.
+    Yields:
+        Number of each task and its result, as they come.
 
-        """
+    Raises:
+        WorkerDiedError: a worker was killed, or ended by itself.
+        Exception: what a task raised; those that run are ended then.
 
-
-def local_executor(jobs: int) -> Executor:
-    """One for this machine: so many worker processes, or none where one would do it all."""
-    return InProcess() if jobs <= 1 else Processes(jobs)
+    """
+    num_workers = min(jobs, len(tasks))
+    if num_workers > 1:
+        yield from _in_processes(make, arguments, tasks, num_workers)
+    elif tasks:
+        work = make(*arguments)
+        yield from ((number, work(task)) for number, task in enumerate(tasks))
 
 
 def default_jobs() -> int:
@@ -83,54 +87,28 @@ def jobs_for(num_bytes: int) -> int:
     return min(default_jobs(), num_bytes // (_WORTH_A_COPY if FORKS else _WORTH_A_PROCESS))
 
 
-class InProcess:
-    """Runs tasks one after another, here."""
-
-    def run(
-        self, make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task]
-    ) -> Iterator[tuple[int, Result]]:
-        if tasks:
-            work = make(*arguments)
-            for number, task in enumerate(tasks):
-                yield number, work(task)
-
-
-class Processes:
-    """Runs tasks in worker processes. They leave Ctrl-C to this process, and end when it is gone, however it went."""
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
-
-    def run(
-        self, make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task]
-    ) -> Iterator[tuple[int, Result]]:
-        """See :class:`Executor`.
-
-        Raises:
-            WorkerDiedError: a worker was killed, or ended by itself.
-
-        """
-        if not tasks:
-            return
-        context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
-        # Each worker has a pipe of its own, which breaks when it ends, even in the middle of an answer.
-        workers: dict[Connection, BaseProcess] = {}
-        with fork_server():
-            try:
-                for _ in range(min(self._jobs, len(tasks))):
-                    here, there = context.Pipe()
-                    process = context.Process(target=_serve, args=(there, make, tuple(arguments)), daemon=True)
-                    with _death_named(process), there, _without_main():
-                        process.start()
-                    workers[here] = process
-                yield from _answers(workers, tasks)
-            finally:
-                # Whatever they do: a task that is cut off leaves a temporary file, which the next build removes.
-                for worker in workers.values():
-                    worker.kill()
-                for pipe, worker in workers.items():
-                    worker.join()
-                    pipe.close()
+def _in_processes(
+    make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task], num_workers: int
+) -> Iterator[tuple[int, Result]]:
+    context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
+    # Each worker has a pipe of its own, which breaks when it ends, even in the middle of an answer.
+    workers: dict[Connection, BaseProcess] = {}
+    with fork_server():
+        try:
+            for _ in range(num_workers):
+                here, there = context.Pipe()
+                process = context.Process(target=_serve, args=(there, make, tuple(arguments)), daemon=True)
+                with _death_named(process), there, _without_main():
+                    process.start()
+                workers[here] = process
+            yield from _answers(workers, tasks)
+        finally:
+            # Whatever they do: a task that is cut off leaves a temporary file, which the next build removes.
+            for worker in workers.values():
+                worker.kill()
+            for pipe, worker in workers.items():
+                worker.join()
+                pipe.close()
 
 
 @contextmanager
@@ -223,15 +201,15 @@ def _death_named(process: BaseProcess) -> Iterator[None]:
 
 def _ended(exit_code: int | None) -> str:
     if exit_code is None:
-        return f"ended before its work was done, most often for want of memory or threads{memory_limits()}"
+        return "ended before its work was done, most often for want of memory or threads"
     if exit_code >= 0:
         return f"ended with exit code {exit_code}; what it printed stands above"
     if exit_code == -signal.SIGKILL:
-        return f"was killed, most often for want of memory{memory_limits()}"
+        return "was killed, most often for want of memory"
     if exit_code == -signal.SIGPROF:
         return "was ended: the chat template, or a row in it, took a minute for a single step"
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
-    return f"was ended by {name}, most often for want of memory or threads{memory_limits()}"
+    return f"was ended by {name}, most often for want of memory or threads"
 
 
 @contextmanager

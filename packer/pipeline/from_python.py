@@ -5,21 +5,23 @@ keyword options are its keys.
 """
 
 import os
+import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
-from packer.errors import CheckError, InputError, RecipeError
+import msgspec
+
+from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
-from packer.pipeline.progress import Progress
-from packer.pipeline.python_hints import python_hints
 from packer.pipeline.reuse import refuse_foreign
 from packer.pipeline.run import build as build_recipe
-from packer.recipe import Recipe, load_recipe, make_recipe, to_json
+from packer.progress import Lines, Progress, Silent
+from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
 
 PathName: TypeAlias = str | os.PathLike[str]
@@ -111,16 +113,17 @@ def build(
 
     """
     folder = Path(_path("out", out, "the folder of a cache"))
-    with python_hints(), _listener(progress) as listener:
-        asked = _asked(data, dict(options), listener.note)
-        recipe = make_recipe(asked.values, note=listener.note)
-        if asked.rows:
+    listener = (Lines() if progress else Silent()) if isinstance(progress, bool) else progress
+    with _hints_for_python():
+        values, rows = _asked(data, dict(options))
+        recipe = make_recipe(values)
+        if rows:
             if recipe.tokenizer is None:
                 raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
             refuse_foreign(folder)
-        with _kept(asked, rows_folder(folder), listener, dry_run=dry_run) as built_from:
+        with _kept(recipe, rows, rows_folder(folder), listener, dry_run=dry_run) as of_files:
             result = build_recipe(
-                built_from or recipe,
+                of_files,
                 folder,
                 jobs=jobs,
                 on_error=on_error,
@@ -130,26 +133,30 @@ def build(
                 dry_run=dry_run,
                 progress=listener,
             )
-            if built_from is not None and result.manifest is not None and not dry_run:
+            if rows and result.manifest is not None and not dry_run:
                 remove_rows(rows_folder(folder), but=[entry.path for entry in result.manifest.inputs])
             return result
 
 
-class _Asked(NamedTuple):
-    """What a call asks for."""
-
-    values: dict[str, Any]
-    """Of a recipe; where there are rows, with a source that stands for them."""
-
-    rows: Mapping[str, Any]
-    """By split."""
-
-    of_sources: dict[str, Any]
-    """Keys of the sources that rows become."""
+@contextmanager
+def _hints_for_python() -> Iterator[None]:
+    """Hints name options of the command line, where most are read: say how a call has them."""
+    try:
+        yield
+    except PackerError as error:
+        if error.hint is not None and re.search(r"(?<!\w)--?[a-z]", error.hint):
+            error.add_note(_OPTIONS_IN_PYTHON)
+        raise
 
 
-def _asked(data: Any, options: dict[str, Any], note: Callable[[str], None]) -> _Asked:
-    """Tell rows, files and recipes apart.
+_OPTIONS_IN_PYTHON = (
+    "in a call of packer.build, --set pack.block_len=N and --block-len N are pack={'block_len': N}, "
+    "--set sources.limit=N is limit=N, --template NAME is template='NAME', --force is force=True, -o is `out`"
+)
+
+
+def _asked(data: Any, options: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Tell rows, files and recipes apart: values of a recipe, and the rows that its sources stand for, if they do.
 
     Raises:
         TypeError: `data` is none of them, or an option is of another type than its key.
@@ -159,7 +166,7 @@ def _asked(data: Any, options: dict[str, Any], note: Callable[[str], None]) -> _
     options = {key: _option(key, value) for key, value in options.items()}
     keys = [key for key in SOURCE_KEYS if key in options and not (key == "split" and isinstance(options[key], Mapping))]
     of_sources = {key: options.pop(key) for key in keys}
-    recipe = _recipe_values(data, note)
+    recipe = _recipe_values(data)
     if recipe is not None:
         if of_sources:
             raise RecipeError(
@@ -167,32 +174,27 @@ def _asked(data: Any, options: dict[str, Any], note: Callable[[str], None]) -> _
                 hint="set them in its sources, or give files or rows in place of a recipe",
             )
         nested = {key: {**(recipe.get(key) or {}), **value} for key, value in options.items() if type(value) is dict}
-        return _Asked({**recipe, **options, **nested}, {}, {})
-    if isinstance(data, Mapping):
-        if named := sorted(data.keys() & VOTING_FIELDS):
-            raise _wrong(f"data is a dict with the fields of a row: {', '.join(named)}", "give a list of rows: [row]")
-        if "split" in of_sources:
-            raise RecipeError("split: the rows come by split already", hint="leave it out")
-        return _of_rows(options, data, of_sources)
+        return {**recipe, **options, **nested}, []
     paths = [data] if isinstance(data, str | os.PathLike) else _paths(data)
     if paths is not None:
         sources = [{**of_sources, "path": _path("data", path, "paths of files, or rows")} for path in paths]
-        return _Asked({**options, "sources": sources}, {}, {})
-    return _of_rows(options, {of_sources.pop("split", None) or "train": data}, of_sources)
+        return {**options, "sources": sources}, []
+    if not isinstance(data, Mapping):
+        data = {of_sources.pop("split", None) or "train": data}
+    elif named := sorted(data.keys() & VOTING_FIELDS):
+        raise _wrong(f"data is a dict with the fields of a row: {', '.join(named)}", "give a list of rows: [row]")
+    elif "split" in of_sources:
+        raise RecipeError("split: the rows come by split already", hint="leave it out")
+    rows = [_rows(rows) for rows in data.values()]
+    return {**options, "sources": [{**of_sources, "path": "rows", "split": str(split)} for split in data]}, rows
 
 
-def _of_rows(options: dict[str, Any], data: Mapping[Any, Any], of_sources: dict[str, Any]) -> _Asked:
-    """Rows by split, and a recipe that shows what is wrong with the options before any row is read."""
-    rows = {str(split): _rows(rows) for split, rows in data.items()}
-    return _Asked({**options, "sources": [{**of_sources, "path": "rows"}]}, rows, of_sources)
-
-
-def _recipe_values(data: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
+def _recipe_values(data: Any) -> dict[str, Any] | None:
     """The values of a recipe; None where `data` is none."""
     if isinstance(data, Recipe):
         return to_json(data)
     if isinstance(data, str | os.PathLike) and Path(data).suffix in (".yaml", ".yml"):
-        return to_json(load_recipe(os.fspath(data), note=note))
+        return to_json(load_recipe(os.fspath(data)))
     if isinstance(data, Mapping) and not data.keys().isdisjoint(Recipe.__struct_fields__):
         return {key: _option(key, value) for key, value in data.items()}
     return None
@@ -221,30 +223,26 @@ def _rows(data: Any) -> Any:
 
 
 @contextmanager
-def _kept(asked: _Asked, folder: Path, progress: Progress, *, dry_run: bool) -> Iterator[Recipe | None]:
-    """The recipe whose sources are the files that rows were put into; None where there are no rows.
+def _kept(recipe: Recipe, rows: Sequence[Any], folder: Path, progress: Progress, *, dry_run: bool) -> Iterator[Recipe]:
+    """The recipe with the files that rows were put into in place of the sources that stand for them.
 
     They go again where nothing is built of them: after a dry run, and where a call turns out not to be one that can be
     done. What an error about the rows themselves names stays to be looked at.
     """
-    if not asked.rows:
-        yield None
+    if not rows:
+        yield recipe
         return
     there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    keys = dict(asked.of_sources)
-    limit = keys.pop("limit", None)
-    paths: dict[str, Path] = {}
+    sources: list[Source] = []
     stays = False
     try:
-        paths = {
-            split: keep_rows(rows, folder, split=split, limit=limit, progress=progress)
-            for split, rows in asked.rows.items()
-        }
-        sources = [{**keys, "path": path.as_posix(), "split": split} for split, path in paths.items()]
-        yield make_recipe({**asked.values, "sources": sources})
+        for source, own in zip(recipe.sources, rows, strict=True):
+            path = keep_rows(own, folder, split=source.split or "train", limit=source.limit, progress=progress)
+            sources.append(msgspec.structs.replace(source, path=path.as_posix(), limit=None))
+        yield msgspec.structs.replace(recipe, sources=tuple(sources))
         stays = not dry_run
     except (InputError, CheckError):
-        stays = bool(paths) and not dry_run
+        stays = len(sources) == len(rows) and not dry_run
         raise
     finally:
         if not stays:
@@ -291,9 +289,3 @@ def _wrong(message: str, hint: str) -> TypeError:
     error = TypeError(message)
     error.add_note(f"hint: {hint}")
     return error
-
-
-def _listener(progress: bool | Progress) -> AbstractContextManager[Progress]:  # noqa: FBT001 - as its caller was asked
-    from packer_cli.progress import listener  # noqa: PLC0415 - of the command line, and not to be loaded with packer
-
-    return listener(quiet=not progress) if isinstance(progress, bool) else nullcontext(progress)

@@ -9,11 +9,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
 
+import packer
 from packer.curate import TraitRules
 from packer.recipe import Recipe
 from packer.source import Partition
@@ -21,6 +23,9 @@ from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
 
 RULES_VERSION = 5
 """Raised when the same rows, recipe and engine give other documents."""
+
+CODE_VERSION = "packer_code"
+"""Under which a manifest's `versions` have :func:`code_digest`."""
 
 
 def documents_identity(
@@ -39,43 +44,26 @@ def documents_identity(
     }
 
 
-def partition_key(
-    partition: Partition,
-    *,
-    schema: str,
-    columns: Mapping[str, str | None],
-    roles: Mapping[str, str],
-    documents: Mapping[str, Any],
-) -> str:
-    """Identity of a partition's result: its bytes, how its rows are read, and the documents half."""
-    return _digest({**_rows_identity(partition, schema, columns, roles), "documents": documents})
+def partition_key(partition: Partition, entry: Input, documents: Mapping[str, Any]) -> str:
+    """Identity of a partition's result: its bytes, how its input's rows are read, and the documents half."""
+    return _digest({**_rows_identity(partition, entry), "documents": documents})
 
 
-def traits_key(
-    partition: Partition,
-    *,
-    schema: str,
-    columns: Mapping[str, str | None],
-    roles: Mapping[str, str],
-    max_row_bytes: int,
-    rules: TraitRules,
-) -> str:
-    """Identity of the traits of a partition: its bytes, how its rows are read, and what is asked of them."""
+def traits_key(partition: Partition, entry: Input, max_row_bytes: int, rules: TraitRules) -> str:
+    """Identity of the traits of a partition: its bytes, how its input's rows are read, and what is asked of them."""
     asked = {"max_row_bytes": max_row_bytes, "rules": msgspec.to_builtins(rules)}
-    return _digest({**_rows_identity(partition, schema, columns, roles), "traits": asked})
+    return _digest({**_rows_identity(partition, entry), "traits": asked})
 
 
-def _rows_identity(
-    partition: Partition, schema: str, columns: Mapping[str, str | None], roles: Mapping[str, str]
-) -> dict[str, Any]:
+def _rows_identity(partition: Partition, entry: Input) -> dict[str, Any]:
     return {
         "bytes": partition.xxh3,
         "num_bytes": partition.stop - partition.start,
         "num_rows": partition.num_rows,
         "format": partition.format,
-        "schema": schema,
-        "columns": dict(columns),
-        **_roles(roles),
+        "schema": entry.schema,
+        "columns": entry.columns,
+        **_roles(entry.roles),
     }
 
 
@@ -162,3 +150,17 @@ def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str
 def _digest(value: Any) -> str:
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+@cache
+def code_digest() -> str:
+    """sha256 over the names and the bytes of packer's modules.
+
+    Its version says what was released; somebody who changed a line has the same version.
+    """
+    root = Path(packer.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()

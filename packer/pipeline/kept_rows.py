@@ -18,7 +18,7 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -27,8 +27,7 @@ import pyarrow as pa
 
 from packer.errors import InputError
 from packer.limits import storage_errors
-from packer.names import SPLIT_NAME
-from packer.pipeline.progress import Progress
+from packer.progress import Progress
 from packer.store.folder import AtomicFile, sweep_temporary
 
 _ROWS_OF_A_BATCH = 1000
@@ -65,8 +64,6 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, progres
         StorageError: the disk refuses.
 
     """
-    if re.fullmatch(SPLIT_NAME, split) is None:
-        raise ValueError(f"split is {reprlib.repr(split)}; expected a name of letters, digits, dots, - and _")
     progress.stage("rows", _length(rows, limit), "rows")
     batches = _arrow_batches(rows)
     with AtomicFile(folder) as file:
@@ -179,18 +176,17 @@ def _line(row: Any, number: int) -> bytes:
     if not isinstance(row, Mapping):
         raise _no_row(f"row {number} is {reprlib.repr(row)}; expected a dict such as {_EXAMPLE}")
     try:
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_own)
+    except (TypeError, ValueError, RecursionError):
         try:
-            text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
-        except ValueError:
-            text = json.dumps(_without_nan(row), ensure_ascii=False, allow_nan=False, default=_plain)
-    except (TypeError, ValueError, RecursionError) as error:
-        place, value = next(_unwritable(row), ("", error))
-        where = f"row {number}{place and f', {place}'}"
-        raise _no_row(f"{where}: {type(value).__name__} {reprlib.repr(value)} is nothing JSON has") from None
+            row = _plain(row, number)
+        except RecursionError:
+            raise _no_row(f"row {number} is nested too deeply, or holds itself") from None
+        text = json.dumps(row, ensure_ascii=False)
     try:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
-        return json.dumps(row, default=_plain).encode() + b"\n"  # half a surrogate pair: the build rejects the row
+        return json.dumps(row).encode() + b"\n"  # half a surrogate pair: the build rejects the row
 
 
 _EXAMPLE = '{"messages": [{"role": "user", "content": "…"}, …]}'
@@ -205,40 +201,32 @@ def _no_row(message: str) -> TypeError:
     return error
 
 
-def _plain(value: Any) -> Any:
-    """What `json` asks for where it does not know a value: mappings of other kinds, numbers and arrays of libraries."""
+def _own(value: Any) -> Any:
+    """What Python has in place of a mapping of another kind, or of a number or an array of a library."""
     if isinstance(value, Mapping):
         return dict(value)
     if callable(tolist := getattr(value, "tolist", None)):
         return tolist()
-    raise TypeError(type(value).__name__)
+    raise TypeError
 
 
-def _without_nan(value: Any) -> Any:
+def _plain(value: Any, number: int, place: str = "") -> Any:
+    """A value of a row as JSON has it, with a NaN as None.
+
+    Raises:
+        TypeError: JSON cannot hold it; names its place.
+
+    """
     if isinstance(value, Mapping):
-        return {key: _without_nan(item) for key, item in value.items()}
+        if odd := [key for key in value if not isinstance(key, str | int | float | None)]:
+            raise _no_row(f"row {number}, {place}: key {reprlib.repr(odd[0])} is nothing JSON has")
+        return {key: _plain(item, number, f"{place}.{key}" if place else str(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    if callable(tolist := getattr(value, "tolist", None)):
-        return _without_nan(tolist())
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _unwritable(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Where in a row something stands that JSON cannot hold, and what it is."""
-    inner: Iterable[tuple[str, Any]] = ()
-    if isinstance(value, Mapping):
-        inner = ((f"{place}.{key}" if place else str(key), item) for key, item in value.items())
-    elif isinstance(value, list | tuple):
-        inner = ((f"{place}[{number}]", item) for number, item in enumerate(value))
-    elif isinstance(value, float):
-        if math.isinf(value):
-            yield place, value
-    elif not isinstance(value, str | int | None) and not hasattr(value, "tolist"):
-        yield place, value
-    if depth < _DEEPEST:
-        for where, item in inner:
-            yield from _unwritable(item, where, depth + 1)
-
-
-_DEEPEST = 100
+        return [_plain(item, number, f"{place}[{i}]") for i, item in enumerate(value)]
+    if hasattr(value, "tolist"):
+        return _plain(_own(value), number, place)
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise _no_row(f"row {number}, {place}: {type(value).__name__} {reprlib.repr(value)} is nothing JSON has")

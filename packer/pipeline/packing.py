@@ -4,18 +4,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from packer.errors import BusyError, CheckError, InputError, NothingKeptError, PackerError, StorageError
 from packer.pack import REASONS
 from packer.pipeline.blocks import BlockForm, PackedSplit, block_worker, pack_split
-from packer.pipeline.executor import jobs_for, local_executor
+from packer.pipeline.executor import jobs_for, run_tasks
 from packer.pipeline.identity import Provenance
 from packer.pipeline.losses import refuse_losses
 from packer.pipeline.partition import PartitionResult
-from packer.pipeline.progress import Progress
 from packer.pipeline.record import make_manifest, rejected_lines
 from packer.pipeline.selecting import Selected
+from packer.progress import Progress
 from packer.rejections import CODES
 from packer.store.cache import Cache, check_conservation
 from packer.store.document_shards import DocumentShards
@@ -29,9 +28,6 @@ from packer.store.manifest import (
     write_manifest,
 )
 from packer.store.rejected import is_pending, publish_rejected, rejected_digest, stage_rejected
-
-BlockRange: TypeAlias = tuple[str, int, int]
-"""Which blocks a shard holds: their split, the number of the first, and how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +48,6 @@ def pack_documents(
     documents: Mapping[str, DocumentShards],
     provenance: Provenance,
     *,
-    there: Mapping[BlockRange, Shard],
     jobs: int,
     progress: Progress,
 ) -> Packed:
@@ -62,7 +57,6 @@ def pack_documents(
         folder: the cache.
         documents: of each split.
         provenance: the rules, and the ids they need.
-        there: block shards that need not be written again.
         jobs: processes.
         progress: listens.
 
@@ -85,14 +79,12 @@ def pack_documents(
     tasks = [task for split in packed.values() for task in split.tasks]
     if not tasks:
         raise _nothing_packed(sum(len(own) for own in documents.values()), packed)
-    shards = [there.get((task.split, task.first_row, task.plan.num_blocks)) for task in tasks]
-    missing = [number for number, shard in enumerate(shards) if shard is None]
-    progress.stage("blocks", sum(tasks[number].plan.num_blocks for number in missing), "blocks")
-    executor = local_executor(min(jobs, len(missing)))
-    for number, shard in executor.run(block_worker, (folder, documents, form), [tasks[number] for number in missing]):
-        shards[missing[number]] = shard
+    progress.stage("blocks", sum(task.plan.num_blocks for task in tasks), "blocks")
+    shards: dict[int, Shard] = {}
+    for number, shard in run_tasks(block_worker, (folder, documents, form), tasks, jobs=jobs):
+        shards[number] = shard
         progress.advance(shard.num_rows, shard.num_tokens)
-    return Packed(shards=tuple(shard for shard in shards if shard is not None), splits=packed)
+    return Packed(shards=tuple(shards[number] for number in range(len(tasks))), splits=packed)
 
 
 def commit(

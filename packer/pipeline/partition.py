@@ -1,8 +1,8 @@
 """The task of one partition: its bytes become a document shard, the traits of its rows, or both, and a journal entry.
 
 The shard is a pure function of the partition's bytes, how its rows are read, and the documents half of the recipe; the
-traits, of the first two and what is asked of rows. A journal entry (`.packer/partitions/<key>.json`, and
-`.packer/traits/<key>.json`) is written after each file, so a build that is killed finds what it finished.
+traits, of the first two and what is asked of rows. A journal entry (:data:`JOURNALS`) is written after each file, so a
+build that is killed finds what it finished.
 """
 
 from collections import Counter
@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -21,19 +22,15 @@ from packer.curate import Questions, TraitMaker, TraitRules
 from packer.errors import StorageError
 from packer.model import Model
 from packer.pipeline.benchmarks import questions_of
-from packer.pipeline.progress import Clock
 from packer.pipeline.stages import Stages, named_row, overruns_at
+from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
-from packer.source import Partition, read_rows, unused_keys
-from packer.source.partition import Format
+from packer.source import InputFile, Partition, read_rows, unused_keys
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard, StoredTable
 from packer.store.row_tables import write_table
 from packer.store.writing import write_documents
-
-JOURNAL = f"{PRIVATE}/partitions"
-TRAITS_JOURNAL = f"{PRIVATE}/traits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +46,12 @@ class PartitionTask:
     """One partition to be made into a shard."""
 
     partition: Partition
-    schema: str
-    columns: dict[str, str | None]
-    roles: Mapping[str, str]
-    split: str
+    file: InputFile
+    """How its rows are read, and the split they are in."""
+
     source: int
+    """Number of the file among the inputs."""
+
     index: int
     """Number of the shard in its split."""
 
@@ -63,14 +61,6 @@ class PartitionTask:
 
     has_documents: bool = False
     """Whether the shard is there, and the traits alone are to be made."""
-
-    @property
-    def path(self) -> Path:
-        return self.partition.path
-
-    @property
-    def format(self) -> Format:
-        return self.partition.format
 
 
 class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
@@ -88,6 +78,12 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     shard: Shard
     rejected: tuple[RejectedRow, ...]
+
+
+Finished = TypeVar("Finished", PartitionResult, StoredTable)
+
+JOURNALS: Mapping[type, str] = {PartitionResult: f"{PRIVATE}/partitions", StoredTable: f"{PRIVATE}/traits"}
+"""Where it is noted that a shard is finished, or the traits of a partition: a file for each key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +150,10 @@ class PartitionWork:
         with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
             batches = read_rows(
                 task.partition,
-                schema=task.schema,
-                columns=task.columns,
-                roles=task.roles,
-                max_row_bytes=self._recipe.rows.max_bytes,
+                schema=task.file.schema,
+                columns=task.file.columns,
+                roles=task.file.roles,
+                max_row_bytes=task.file.max_row_bytes,
                 fields=() if task.traits is None else task.traits.rules.fields,
             )
             batches = self._clock.each("read", batches)
@@ -172,7 +168,7 @@ class PartitionWork:
         if task.traits is not None:
             with self._clock.of("write"):
                 stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
-                write_traits_journal(self._folder, stored)
+                write_journal(self._folder, task.traits.key, stored)
         return Made(result=result, traits=stored, seconds=self._clock.take())
 
     def _with_traits(
@@ -214,7 +210,7 @@ def run_partition(
         num_skipped += done.num_skipped
     with stages.clock.of("write"):
         special_ids = np.array(model.special_ids, np.int32)
-        written = write_documents(folder, documents, special_ids=special_ids, split=task.split, index=task.index)
+        written = write_documents(folder, documents, special_ids=special_ids, split=task.file.split, index=task.index)
     shard = msgspec.structs.replace(
         written,
         first_row=task.partition.first_row,
@@ -233,31 +229,16 @@ def run_partition(
     return result
 
 
-def write_journal(folder: Path, key: str, result: PartitionResult) -> None:
-    """Say that a partition is finished; its shard is there already."""
-    CacheFiles(folder).write(f"{JOURNAL}/{key}.json", msgspec.json.encode(result))
+def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
+    """Note that a shard or a table of traits is finished; its file is there already."""
+    CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished))
 
 
-def write_traits_journal(folder: Path, traits: StoredTable) -> None:
-    """Say that the traits of a partition are finished; their file is there already."""
-    CacheFiles(folder).write(f"{TRAITS_JOURNAL}/{traits.key}.json", msgspec.json.encode(traits))
-
-
-def read_traits_journal(folder: Path) -> dict[str, StoredTable]:
-    """Traits of a build that did not finish, by key; entries that cannot be read are as good as missing."""
-    entries: dict[str, StoredTable] = {}
+def read_journal(folder: Path, kind: type[Finished]) -> dict[str, Finished]:
+    """What a build that did not end had finished, by key; entries that cannot be read are as good as missing."""
+    entries: dict[str, Finished] = {}
     files = CacheFiles(folder)
-    for name in files.names(TRAITS_JOURNAL, ".json"):
+    for name in files.names(JOURNALS[kind], ".json"):
         with suppress(StorageError, msgspec.MsgspecError):
-            entries[PurePosixPath(name).stem] = msgspec.json.decode(files.read(name), type=StoredTable)
-    return entries
-
-
-def read_journal(folder: Path) -> dict[str, PartitionResult]:
-    """Results of a build that did not finish, by key; entries that cannot be read are as good as missing."""
-    entries: dict[str, PartitionResult] = {}
-    files = CacheFiles(folder)
-    for name in files.names(JOURNAL, ".json"):
-        with suppress(StorageError, msgspec.MsgspecError):
-            entries[PurePosixPath(name).stem] = msgspec.json.decode(files.read(name), type=PartitionResult)
+            entries[PurePosixPath(name).stem] = msgspec.json.decode(files.read(name), type=kind)
     return entries

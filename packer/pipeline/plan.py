@@ -9,18 +9,17 @@ import msgspec
 from packer.errors import InputError, RecipeError
 from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
-from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
-from packer.pipeline.input_resolution import SourceFile, pin_recipe, source_files, tokenizer_place
+from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
 from packer.pipeline.inputs import note_unread, open_inputs
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
-from packer.pipeline.progress import Progress
 from packer.pipeline.row_questions import RowQuestions
 from packer.pipeline.stages import with_role_markers
 from packer.pipeline.suggestions import templates_hint
+from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.source import (
     SCHEMAS,
@@ -53,7 +52,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     """Read the inputs once and name all work.
 
     Args:
-        recipe: what to build.
+        recipe: what to build, with commits in names of the Hub and digests of benchmarks.
         progress: listens.
         before: engine of the cache that is there.
 
@@ -63,7 +62,6 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         TemplateError: the template cannot be used.
 
     """
-    recipe = pin_benchmarks(pin_recipe(recipe, progress.note))
     paths = resolve_sources(recipe)
     model = load_recipe_model(recipe)
     engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before)
@@ -88,21 +86,15 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         entry, partitions = _read_input(file, recipe.partition_bytes, part)
         asked.look(file, part)
         for partition in partitions:
-            key = partition_key(
-                partition, schema=entry.schema, columns=source.columns, roles=source.roles, documents=documents
-            )
             index = num_shards.get(each.split, 0)
             num_shards[each.split] = index + 1
             tasks.append(
                 PartitionTask(
                     partition=partition,
-                    schema=file.schema,
-                    columns=dict(source.columns),
-                    roles=dict(source.roles),
-                    split=each.split,
+                    file=file,
                     source=len(inputs),
                     index=index,
-                    key=key,
+                    key=partition_key(partition, entry, documents),
                     traits=asked.task(partition, entry, recipe),
                 )
             )

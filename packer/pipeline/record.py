@@ -8,8 +8,7 @@ from pathlib import Path
 from packer import __version__
 from packer.pack import REASONS
 from packer.pipeline.blocks import PackedSplit
-from packer.pipeline.identity import Provenance
-from packer.pipeline.own_code import VERSION_NAME, code_digest
+from packer.pipeline.identity import CODE_VERSION, Provenance, code_digest
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected
 from packer.recipe import to_json
@@ -58,7 +57,7 @@ def make_manifest(
 def _versions(*, is_selected: bool) -> dict[str, str]:
     """What writes the bytes; with a selection also packer's own source, which caches without one never named."""
     versions = {name: version(name) for name in _VERSIONED} | {"packer": __version__}
-    return versions | {VERSION_NAME: code_digest()} if is_selected else versions
+    return versions | {CODE_VERSION: code_digest()} if is_selected else versions
 
 
 def rejected_lines(
@@ -118,7 +117,7 @@ def _left_out_lines(
         return
     documents = left_out.documents
     columns = (*documents.origins(), documents.doc_ids(), documents.lengths())
-    reasons = zip(left_out.codes(), left_out.reasons(inputs, shards), strict=True)
+    reasons = left_out.reasons(inputs, shards)
     for source, row, doc_id, length, (code, reason) in zip(*(c.tolist() for c in columns), reasons, strict=True):
         path = inputs[source].path
         yield (

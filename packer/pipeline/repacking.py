@@ -19,9 +19,10 @@ from packer.pipeline.build_result import BuildResult
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import Documents, PartitionResult
-from packer.pipeline.progress import Clock, Profile, Progress, Silent
 from packer.pipeline.reuse import committed, refuse_foreign
 from packer.pipeline.run import Options, make_cache
+from packer.pipeline.timing import Clock, Profile
+from packer.progress import Progress, Silent
 from packer.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles

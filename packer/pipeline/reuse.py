@@ -1,7 +1,7 @@
 """What is there already: whether a cache is up to date, and which partitions need no work."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,10 @@ from packer.names import refuse_address
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests
 from packer.pipeline.input_resolution import SourceFile, tokenizer_place
-from packer.pipeline.packing import BlockRange
-from packer.pipeline.partition import (
-    PartitionResult,
-    PartitionTask,
-    RejectedRow,
-    read_journal,
-    read_traits_journal,
-)
+from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.pipeline.plan import resolve_sources
-from packer.pipeline.progress import Progress
-from packer.recipe import Recipe, current_keys, to_json
+from packer.progress import Progress
+from packer.recipe import Recipe, to_json
 from packer.source.file_bytes import unreadable
 from packer.store.digest import digest_file
 from packer.store.files import CacheFiles
@@ -73,20 +66,19 @@ def is_as_committed(folder: Path, manifest: Manifest) -> bool:
     return all(files.size(path) == size for path, size in sizes)
 
 
-def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, PartitionResult]:
-    """Results that are there, by key: of a build that did not finish, and of the cache that is there."""
-    results = read_journal(folder)
+def reusable(
+    folder: Path, manifest: Manifest | None, *, repair: bool
+) -> tuple[dict[str, PartitionResult], dict[str, StoredTable]]:
+    """Results and traits that are there, by key: of a build that did not end, and of the cache that is there."""
+    results, traits = read_journal(folder, PartitionResult), read_journal(folder, StoredTable)
     if manifest is not None:
         results |= {key: result for result in committed(folder, manifest) if (key := result.shard.key) is not None}
-    return {key: result for key, result in results.items() if _is_whole(folder, result.shard, every_byte=repair)}
-
-
-def reusable_traits(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, StoredTable]:
-    """Traits that are there, by key."""
-    traits = read_traits_journal(folder)
     if manifest is not None and manifest.selection is not None:
         traits |= {each.key: each for each in manifest.selection.traits if each.key is not None}
-    return {key: each for key, each in traits.items() if _is_whole(folder, each, every_byte=repair)}
+    return (
+        {key: result for key, result in results.items() if _is_whole(folder, result.shard, every_byte=repair)},
+        {key: each for key, each in traits.items() if _is_whole(folder, each, every_byte=repair)},
+    )
 
 
 def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
@@ -114,27 +106,6 @@ def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
     return results
 
 
-def reusable_blocks(
-    folder: Path, manifest: Manifest | None, wanted: Provenance, documents: Sequence[Shard], *, repair: bool
-) -> dict[BlockRange, Shard]:
-    """Block shards that are there and would be the same again.
-
-    They are where the same version packed the same documents by the same rules.
-    """
-    if manifest is None or manifest.recipe_fingerprint != wanted.recipe_fingerprint:
-        return {}
-    if manifest.versions.get("packer") != __version__:
-        return {}
-    before = [(shard.split, shard.sha256) for shard in manifest.shards if shard.kind == "documents"]
-    if before != [(shard.split, shard.sha256) for shard in documents]:
-        return {}
-    return {
-        (shard.split, shard.first_row, shard.num_rows): shard
-        for shard in manifest.shards
-        if shard.kind == "blocks" and _is_whole(folder, shard, every_byte=repair)
-    }
-
-
 def _is_whole(folder: Path, shard: Shard | StoredTable, *, every_byte: bool) -> bool:
     files = CacheFiles(folder)
     return files.size(shard.path) == shard.num_bytes and (not every_byte or files.xxh3(shard.path) == shard.xxh3)
@@ -143,7 +114,7 @@ def _is_whole(folder: Path, shard: Shard | StoredTable, *, every_byte: bool) -> 
 def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:
     """The same shard under the number and the place it has in this build; its lines have moved with it."""
     partition, moved = task.partition, task.partition.first_line - result.shard.first_line
-    shard = msgspec.structs.replace(result.shard, split=task.split)
+    shard = msgspec.structs.replace(result.shard, split=task.file.split)
     shard = msgspec.structs.replace(
         shard,
         path=relink(folder, shard, index=task.index),
@@ -195,7 +166,7 @@ def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
     engine = resolve_engine(recipe.engine, files[TOKENIZER_FILE], before=manifest.engine)
     wanted = to_json(msgspec.structs.replace(recipe, engine=engine.name))
     # As JSON: for Python, true and 1 and 1.0 are the same, and a template may write them.
-    return _written(wanted) == _written(current_keys(manifest.recipe)) and engine.version == manifest.engine_version
+    return _written(wanted) == _written(manifest.recipe) and engine.version == manifest.engine_version
 
 
 def _written(recipe: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """What a build asks of single rows: which traits each partition needs, and whether there can be an answer at all."""
 
-from packer.curate import TraitMaker, TraitRules, absent_field
+from packer.curate import TraitMaker, TraitRules
+from packer.errors import InputError
 from packer.pipeline.identity import traits_key
 from packer.pipeline.partition import TraitsTask
 from packer.recipe import Recipe
@@ -32,15 +33,7 @@ class RowQuestions:
         if entry.part is None:
             return None
         rules = self._of_source[entry.part]
-        key = traits_key(
-            partition,
-            schema=entry.schema,
-            columns=entry.columns,
-            roles=entry.roles,
-            max_row_bytes=recipe.rows.max_bytes,
-            rules=rules,
-        )
-        return TraitsTask(rules=rules, key=key)
+        return TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
 
     def look(self, file: InputFile, part: int | None) -> None:
         """Take note of the fields that the first rows of a file have."""
@@ -59,4 +52,8 @@ class RowQuestions:
             for field in each.fields:
                 own = self._found[i] if field in each.where else everywhere
                 if own and field not in own and field.partition(".")[0] not in own:
-                    raise absent_field(field, f"sources[{i}].{WHERE}" if field in each.where else "a rule about rows")
+                    rule = f"sources[{i}].{WHERE}" if field in each.where else "a rule about rows"
+                    raise InputError(
+                        f"{rule}: no row that was looked at has a field '{field}'",
+                        hint="fields are named as the files have them, as in metadata.user_id",
+                    )

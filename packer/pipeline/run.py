@@ -6,8 +6,7 @@ does not name are removed, and rejected.jsonl is renamed into place.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,14 +15,14 @@ from typing import Literal, Protocol
 import msgspec
 
 from packer.backend import load_fast_meanwhile
-from packer.errors import InputError, NothingKeptError
+from packer.errors import InputError
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
 from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.changes import Changes, changes
-from packer.pipeline.executor import fork_server, jobs_for, local_executor
+from packer.pipeline.executor import fork_server, jobs_for, run_tasks
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.inputs import note_unused_keys, refuse_changed
@@ -37,25 +36,22 @@ from packer.pipeline.partition import (
     PartitionTask,
     PartitionWork,
     write_journal,
-    write_traits_journal,
 )
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
-from packer.pipeline.progress import Clock, Profile, Progress, Silent
 from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
 from packer.pipeline.reuse import (
     existing,
     is_unchanged,
     refuse_foreign,
     reusable,
-    reusable_blocks,
-    reusable_traits,
     reuse,
     up_to_date,
 )
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
-from packer.pipeline.suggestions import way_out
+from packer.pipeline.timing import Clock, Profile
+from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.source import smallest_partition
 from packer.store.folder import lock, refuse_busy, sweep_temporary
@@ -171,11 +167,10 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
             made = source.documents(found)
         results, shards = made.results, [result.shard for result in made.results]
         with clock.of("rows") if wanted.recipe.row_rules.asks else nullcontext():
-            selection = select(folder, wanted, shards, made.traits, progress.note)
+            selection = select(folder, wanted, shards, made.traits)
         with clock.of("blocks"):
-            there = reusable_blocks(folder, found, wanted, shards, repair=options.repair)
             jobs = options.jobs or jobs_for_packing(shards)
-            packed = pack_documents(folder, selection.documents, wanted, there=there, jobs=jobs, progress=progress)
+            packed = pack_documents(folder, selection.documents, wanted, jobs=jobs, progress=progress)
         with clock.of("commit"):
             write_model(folder, wanted.model, source.model_files)
             source.refuse_changed()
@@ -232,7 +227,7 @@ def _nothing_to_do(folder: Path, found: Manifest, options: Options) -> BuildResu
 def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: Options) -> BuildResult:
     if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
         return _nothing_to_do(folder, found, options)
-    there = reusable(folder, found, repair=options.repair)
+    there, _ = reusable(folder, found, repair=options.repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(
         folder=folder,
@@ -288,14 +283,13 @@ class _Rows:
     def documents(self, found: Manifest | None) -> Documents:
         """The result of every partition, in order: reused where it is there, made where it is not."""
         plan = self._plan
-        there = reusable(self._folder, found, repair=self._options.repair)
-        tables = reusable_traits(self._folder, found, repair=self._options.repair)
+        there, tables = reusable(self._folder, found, repair=self._options.repair)
         results: dict[int, PartitionResult] = {}
         traits: dict[int, StoredTable] = {}
         for number, task in enumerate(plan.tasks):
             if task.traits is not None and task.traits.key in tables:
                 traits[number] = tables[task.traits.key]
-                write_traits_journal(self._folder, traits[number])
+                write_journal(self._folder, task.traits.key, traits[number])
             if task.key in there:
                 results[number] = reuse(self._folder, there[task.key], task)
                 write_journal(self._folder, task.key, results[number])
@@ -318,9 +312,8 @@ class _Rows:
             shard = results[number].shard
             self._progress.advance(shard.num_input_rows, 0 if made.result is None else shard.num_tokens)
         ordered = [results[number] for number in range(len(plan.tasks))]
-        self._check_kept(ordered)
-        check_rewrite_cost(plan, [result.shard for result in ordered])
         self.rejected_inputs = rejected_inputs(plan, ordered)
+        check_rewrite_cost(plan, [result.shard for result in ordered])
         return Documents(results=ordered, traits=[traits[number] for number in sorted(traits)], num_built=num_built)
 
     def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, Made]]:
@@ -341,7 +334,7 @@ class _Rows:
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         recipe = _by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
         tasks = [wanted[number] for number in missing]
-        for i, made in local_executor(jobs).run(PartitionWork, (self._folder, recipe, plan.model), tasks):
+        for i, made in run_tasks(PartitionWork, (self._folder, recipe, plan.model), tasks, jobs=jobs):
             yield missing[i], made
 
     def _check_rejected(self, result: PartitionResult) -> None:
@@ -356,19 +349,3 @@ class _Rows:
             f"{place}: {first.code}: {first.reason} (row {number})",
             hint="without --on-error fail such rows are left out and listed in rejected.jsonl",
         )
-
-    def _check_kept(self, results: Sequence[PartitionResult]) -> None:
-        if any(result.shard.num_rows for result in results):
-            return
-        codes = Counter(row.code for result in results for row in result.rejected)
-        examples = {row.code: row.reason for result in reversed(results) for row in reversed(result.rejected)}
-        counted = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
-        lost = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
-        code = codes.most_common(1)[0][0]
-        task = next(task for task, result in zip(self._plan.tasks, results, strict=True) if code in _codes(result))
-        hint = way_out(code, examples[code], task, self._plan.recipe, lost=lost)
-        raise NothingKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {counted}", hint=hint)
-
-
-def _codes(result: PartitionResult) -> set[str]:
-    return {row.code for row in result.rejected}

@@ -1,6 +1,6 @@
 """The selection of a cache: made from the traits of all its rows, or made again to be compared."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from packer.batches import InputRows, Int64, SelectedRows
-from packer.curate import mixed_groups, refuse_absent_fields, rule_names, select_rows
+from packer.curate import rule_names, select_rows
 from packer.errors import NothingKeptError
 from packer.pipeline.identity import Provenance
 from packer.pipeline.row_report import named_rule
@@ -57,25 +57,21 @@ class LeftOutRows:
             for number in np.unique(code).tolist()
         }
 
-    def codes(self) -> list[str]:
-        """The code of each document."""
-        return [ROW_REASONS[number - 1] for number in self.rows.reason[self.row].tolist()]
-
-    def reasons(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> list[str]:
-        """A sentence for each document, with the row that its row lost to."""
+    def reasons(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> Iterator[tuple[str, str]]:
+        """The code of each document, and a sentence: by which rule, for the sake of which row."""
         places, names, rows = RowPlaces(inputs, shards), rule_names(self.rules), self.rows
-        return [
-            reason_of_row(
-                ROW_REASONS[code - 1],
-                rule=names[detail] if detail >= 0 else "",
-                kept=lost_to(code, kept, places, self.rules),
-                similarity=similarity,
-            )
-            for code, detail, kept, similarity in zip(
-                *(column[self.row].tolist() for column in (rows.reason, rows.detail, rows.kept, rows.similarity)),
-                strict=True,
-            )
-        ]
+        columns = (rows.reason, rows.detail, rows.kept, rows.similarity)
+        for number, rule, kept, similarity in zip(*(column[self.row].tolist() for column in columns), strict=True):
+            code = ROW_REASONS[number - 1]
+            if rule >= 0:
+                yield code, f"{named_rule(names[rule])} does not let the row pass"
+            elif kept < 0:
+                yield code, CODES[code]
+            elif code == "contaminated":
+                yield code, f"{CODES[code]}: {self.rules.question(kept)}, {similarity:.0%} of it"
+            else:
+                alike = f", {similarity:.3f} alike" if code in {"near_duplicate", "leaks"} else ""
+                yield code, f"{CODES[code]}: {places.named(kept)}{alike}"
 
 
 class RowPlaces:
@@ -106,37 +102,7 @@ class RowPlaces:
         return f"{self._inputs[source].path} row {number}"
 
 
-def lost_to(reason: int, kept: int, places: RowPlaces, rules: RowRules) -> str:
-    """The row, or the question of a benchmark, for whose sake a row is left out; empty where there is none.
-
-    Args:
-        reason: as in a selection.
-        kept: as in a selection.
-        places: of the rows.
-        rules: by which the selection was made.
-
-    """
-    if kept < 0:
-        return ""
-    return rules.question(kept) if ROW_REASONS[reason - 1] == "contaminated" else places.named(kept)
-
-
-def reason_of_row(code: str, *, rule: str, kept: str, similarity: float) -> str:
-    """Why a row is left out, in a sentence: by which rule, for the sake of which row."""
-    if rule:
-        return f"{named_rule(rule)} does not let the row pass"
-    alike = f", {similarity:.3f} alike" if code in {"near_duplicate", "leaks"} else ""
-    alike = f", {similarity:.0%} of it" if code == "contaminated" else alike
-    return f"{CODES[code]}: {kept}{alike}" if kept else CODES[code]
-
-
-def select(
-    folder: Path,
-    wanted: Provenance,
-    shards: Sequence[Shard],
-    traits: Sequence[StoredTable],
-    note: Callable[[str], None],
-) -> Selected:
+def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Sequence[StoredTable]) -> Selected:
     """Decide which documents are in which split, and write it down where the recipe has rules about it.
 
     Args:
@@ -144,10 +110,8 @@ def select(
         wanted: what is built.
         shards: its document shards.
         traits: of the rows of each shard; none where nothing is asked.
-        note: takes what a person may want to know.
 
     Raises:
-        InputError: no row has a field that a rule asks about.
         NothingKeptError: no row is left.
         StorageError: the disk refuses.
 
@@ -155,11 +119,7 @@ def select(
     rules = wanted.recipe.row_rules
     if not rules.asks:
         return Selected(documents=split_documents(folder, shards, None), record=None, left_out=None)
-    table = read_traits(folder, traits)
-    rows = decide(folder, rules, wanted.inputs, shards, table)
-    mixed = mixed_groups(table)
-    if mixed:
-        note(f"split.group: {mixed:,} values are a text in some rows and a number in others: each is two groups")
+    rows = decide(folder, rules, wanted.inputs, shards, read_traits(folder, traits))
     if not rows.splits:
         counts = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:].tolist()
         found = ", ".join(f"{count:,} × {code}" for code, count in zip(ROW_REASONS, counts, strict=True) if count)
@@ -192,15 +152,12 @@ def decide(
 
     Raises:
         CheckError: a file is damaged.
-        InputError: no row has a field that a rule asks about.
 
     """
-    rows = input_rows(folder, inputs, shards)
-    refuse_absent_fields(rows, traits, rules)
-    return select_rows(rows, traits, rules)
+    return select_rows(_input_rows(folder, inputs, shards), traits, rules)
 
 
-def input_rows(folder: Path, inputs: Sequence[Input], shards: Sequence[Shard]) -> InputRows:
+def _input_rows(folder: Path, inputs: Sequence[Input], shards: Sequence[Shard]) -> InputRows:
     """Every row of the inputs: its source, the split of that, and its tokens."""
     splits = tuple(dict.fromkeys(shard.split for shard in shards))
     numbers = [shard.num_input_rows for shard in shards]

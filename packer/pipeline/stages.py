@@ -12,7 +12,7 @@ from packer.batches import DocumentBatch, Rejection, RowBatch, TurnBatch
 from packer.errors import TemplateError
 from packer.model import TOKENIZER_FILE, Model
 from packer.pipeline.engine import encoder_of
-from packer.pipeline.progress import Clock
+from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
 from packer.source import Partition

@@ -6,17 +6,13 @@ import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import Protocol
 
 from packer.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.stages import compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
-from packer.source import TEXT_FIELDS, hint_of_roles, hint_of_schema
-from packer.source.partition import Format
-from packer.source.row import Columns
+from packer.source import TEXT_FIELDS, InputFile, hint_of_roles, hint_of_schema
 
 _ABOUT_IDS = re.compile(
     r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
@@ -31,20 +27,7 @@ _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcall
 """How templates say that a message has more than one call."""
 
 
-class ReadFile(Protocol):
-    """How a file of rows is read: an :class:`~packer.source.InputFile`, or a partition's."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def format(self) -> Format: ...
-    @property
-    def schema(self) -> str: ...
-    @property
-    def columns(self) -> Columns: ...
-
-
-def way_out(code: str, reason: str, file: ReadFile, recipe: Recipe, *, lost: Iterable[str] = ()) -> str:
+def way_out(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str] = ()) -> str:
     """What to do about rows of a file that are rejected.
 
     Args:

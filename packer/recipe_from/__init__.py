@@ -1,8 +1,8 @@
 """Configurations of axolotl and LLaMA-Factory as recipes, each key of them carried over or reported.
 
-config_keys       the keys of a configuration, the rules of a table, and the report of what becomes of each key
+config_keys       the keys of a configuration, the rules of tables (*.yaml), the report of what becomes of each key
 config_sources    how a recipe names its files, and says what their rows look like
-axolotl           its tables of rules, and what one key alone cannot say
+axolotl           what one key alone cannot say
 llamafactory      the same, with dataset_info.json
 convert           reads a configuration, writes a recipe
 """

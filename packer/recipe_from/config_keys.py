@@ -1,16 +1,20 @@
 """The keys of a configuration: each is carried over, or reported with what packer makes of it.
 
-What becomes of a key is a :class:`Rule` in a table, one for each mapping of a tool's configuration; `Keys.apply` reads
-the table. Only what one key alone cannot say, such as which columns a type of rows has, is code.
+What becomes of a key is a :class:`Rule` in `axolotl.yaml` or `llamafactory.yaml`, in one table for each mapping of a
+configuration; `Keys.apply` goes by a table. Only what one key alone cannot say is code.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from packer.errors import RecipeError
+from packer.strict_yaml import load_mapping
 
 _MOST_SHOWN = 60
 
@@ -23,9 +27,16 @@ _OF_ROWS = (
 Kind = Literal["differs", "training", "unknown"]
 """``differs``: about rows, and means something else in packer, or nothing. ``training``: the trainer's own."""
 
+_TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "text": ("a text", lambda value: isinstance(value, str)),
+    "texts": ("a list of texts", lambda value: all(isinstance(each, str) for each in _listed(value))),
+    "number": ("a whole number", lambda value: type(value) is int),
+    "mapping": ("a mapping", lambda value: isinstance(value, Mapping)),
+}
+"""Of a value: what a message calls it, and whether it is that."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The meaning of a key in a recipe."""
 
     says: str = ""
@@ -37,16 +48,24 @@ class Rule:
     to: str | None = None
     """The key of the recipe that says it, such as ``pack.min_length``."""
 
-    values: Mapping[Any, Any] | None = None
+    values: dict[Any, Any] | None = None
     """Their word → the recipe's, where it has words of its own."""
 
-    kind: Literal["take", "text", "texts", "number", "mapping"] = "take"
-    """The type of its value, named as the method of :class:`Keys` that takes it."""
+    kind: Literal["text", "texts", "number", "mapping"] | None = None
+    """The type of its value; None takes any."""
 
 
-def noted(says: str, *same: Any) -> Rule:
-    """The rule of a key that a recipe has no word for."""
-    return Rule(says=says, same=same)
+def load_tables(tool: str) -> dict[str, dict[str, Rule]]:
+    """The tables of a tool, by their names: key → rule."""
+    tables = load_mapping(Path(__file__).parent / f"{tool}.yaml")
+    return {
+        name: {
+            key: msgspec.convert({"says": rule} if isinstance(rule, str) else rule, Rule)
+            for keys, rule in table.items()
+            for key in keys.split(", ")
+        }
+        for name, table in tables.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,27 +100,12 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def held_out(keys: "Keys", key: str) -> dict[str, Any]:
-    """What a trainer draws for evaluation, as a share of a recipe's `split`; a number of rows is reported alone."""
-    size = keys.take(key)
-    if not size:
-        return {}
-    if type(size) is not float or not 0 < size < 1:
-        keys.report(key, "packer draws no number of rows: split.shares.validation is a share, such as 0.02")
-        return {}
-    keys.report(
-        key, "drawn by the first prompt, so that no prompt is in both; not the rows that the trainer would draw"
-    )
-    return {"split.shares": {"validation": size}}
-
-
 class EntryLeftOutError(Exception):
     """An entry whose rows cannot be had; `key` of it says why."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(reason)
         self.key = key
-        self.reason = reason
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,15 +132,12 @@ class Report:
             keys.report_rest()
         except EntryLeftOutError as error:
             del self.taken[num_taken:], self.notes[num_notes:]
-            keys.report(error.key, f"{error.reason}; the entry is left out", default="")
+            keys.report(error.key, f"{error}; the entry is left out", default="")
             self.left_out.append(self.notes[-1])
 
 
 class Keys:
-    """The keys of one mapping of a configuration. Whoever takes a key answers for it; the rest is reported at the end.
-
-    Methods that take a key of one type raise RecipeError where it holds something else.
-    """
+    """The keys of one mapping of a configuration. Whoever takes one answers for it; the rest is reported at the end."""
 
     def __init__(self, values: Mapping[str, Any], report: Report, *, where: str = "") -> None:
         self._values = {str(key): value for key, value in values.items()}
@@ -147,46 +148,30 @@ class Keys:
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
-    def take(self, key: str) -> Any:
-        """Its value; None where it is not there or empty. The key counts as carried over, unless it is reported."""
+    def take(self, key: str, kind: str | None = None) -> Any:
+        """Its value; None where it is not there or empty. The key counts as carried over, unless it is reported.
+
+        Args:
+            key: of this mapping.
+            kind: the type that its value must have, as in a :class:`Rule`. A text alone is a list of texts.
+
+        Raises:
+            RecipeError: it is of another.
+
+        """
         if key in self._values:
             self._left.pop(key, None)
             self._report.taken.append(self._where + key)
         value = self._values.get(key)
-        return None if value == "" else value
-
-    def text(self, key: str) -> str | None:
-        """A text."""
-        value: str | None = self._of_type(key, "a text", lambda value: isinstance(value, str))
-        return value
-
-    def texts(self, key: str) -> list[str] | None:
-        """A list of texts, or one text alone."""
-
-        def fits(value: Any) -> bool:
-            return isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
-
-        value: list[str] | str | None = self._of_type(key, "a list of texts", fits)
-        return [value] if isinstance(value, str) else value
-
-    def number(self, key: str) -> int | None:
-        """A whole number."""
-        value: int | None = self._of_type(key, "a whole number", lambda value: type(value) is int)
-        return value
-
-    def mapping(self, key: str) -> Mapping[str, Any]:
-        """A mapping; an empty one where it is not there."""
-        return self._of_type(key, "a mapping", lambda value: isinstance(value, Mapping)) or {}
+        if value in (None, ""):
+            return None
+        if kind is not None and not _TYPES[kind][1](value):
+            raise RecipeError(f"{self._where}{key}: expected {_TYPES[kind][0]}, found {shown(value)}")
+        return _listed(value) if kind == "texts" else value
 
     def inner(self, key: str) -> "Keys":
-        """The keys of a mapping."""
-        return Keys(self.mapping(key), self._report, where=f"{self._where}{key}.")
-
-    def _of_type(self, key: str, expected: str, fits: Callable[[Any], bool]) -> Any:
-        value = self.take(key)
-        if value is not None and not fits(value):
-            raise RecipeError(f"{self._where}{key}: expected {expected}, found {shown(self._values[key])}")
-        return value
+        """The keys of a mapping; none where it is not there."""
+        return Keys(self.take(key, "mapping") or {}, self._report, where=f"{self._where}{key}.")
 
     def report(self, key: str, says: str, *, kind: Kind = "differs", default: Any = None) -> None:
         """Report that a key is not carried over as it is, and what that means.
@@ -203,7 +188,7 @@ class Keys:
         """Take the keys of a table: what the recipe has instead, by its keys. The others are reported."""
         found: dict[str, Any] = {}
         for key, rule in table.items():
-            value = getattr(self, rule.kind)(key)
+            value = self.take(key, rule.kind)
             if value in (None, {}, []) or value in rule.same:
                 continue
             if rule.to is not None and (rule.values is None or value in [*rule.values]):
@@ -212,6 +197,19 @@ class Keys:
                 self.report(key, rule.says)
         return found
 
+    def held_out(self, key: str) -> dict[str, Any]:
+        """What a trainer draws for evaluation, as a share of a recipe's `split`; a number of rows is reported alone."""
+        size = self.take(key)
+        if not size:
+            return {}
+        if type(size) is not float or not 0 < size < 1:
+            self.report(key, "packer draws no number of rows: split.shares.validation is a share, such as 0.02")
+            return {}
+        self.report(
+            key, "drawn by the first prompt, so that no prompt is in both; not the rows that the trainer would draw"
+        )
+        return {"split.shares": {"validation": size}}
+
     def report_rest(self, *, is_training: bool = False) -> None:
         """Report what nobody took; of a training's own keys those whose names say nothing of rows as the trainer's."""
         for key in list(self._left):
@@ -219,3 +217,8 @@ class Keys:
                 self.report(key, "the trainer's own", kind="training")
             else:
                 self.report(key, "not known here", kind="unknown")
+
+
+def _listed(value: Any) -> list[Any]:
+    """A list; a value alone is a list of one."""
+    return value if isinstance(value, list) else [value]

@@ -43,6 +43,18 @@ class Converted:
     notes: tuple[Note, ...]
     """The other keys, in the order in which they were read."""
 
+    @property
+    def differences(self) -> list[Note]:
+        """The keys about rows that mean something else."""
+        return [note for note in self.notes if note.kind == "differs"]
+
+    @property
+    def others(self) -> list[str]:
+        """A sentence for the keys that are the trainer's own, and for those that are not known."""
+        kinds = {"training": "not about rows, by their names", "unknown": "not known to packer, and may be about rows"}
+        keys = {kind: [note.key for note in self.notes if note.kind == kind] for kind in kinds}
+        return [f"{says}: {', '.join(keys[kind])}" for kind, says in kinds.items() if keys[kind]]
+
 
 def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Converted:
     """Read a configuration.
@@ -112,12 +124,8 @@ def write_recipe(converted: Converted, folder: Path) -> tuple[Path, ...]:
 
 def _recipe_text(converted: Converted) -> str:
     """The recipe in YAML, below comments with the notes."""
-    differences = [f"{note.shown}\n    {note.says}" for note in converted.notes if note.kind == "differs"]
-    others = {"training": "Not about rows, by their names", "unknown": "Not known to packer, and may be about rows"}
-    for kind, says in others.items():
-        keys = [note.key for note in converted.notes if note.kind == kind]
-        differences += [f"{says}: {', '.join(keys)}"] if keys else []
-    head = [f"From {converted.path.name}; packer init --from wrote it.", *([""] if differences else []), *differences]
+    notes = [*(f"{note.shown}\n    {note.says}" for note in converted.differences), *converted.others]
+    head = [f"From {converted.path.name}; packer init --from wrote it.", *([""] if notes else []), *notes]
     comments = "".join(f"# {_printable(line)}".rstrip() + "\n" for line in "\n".join(head).split("\n"))
     return f"{comments}\n{as_yaml({'version': 1, **converted.values})}"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, held_out, nested, noted, shown
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, load_tables, nested, shown
 from packer.recipe_from.config_sources import (
     NAME_FILES,
     ConfigPaths,
@@ -25,6 +25,8 @@ from packer.recipe_from.config_sources import (
 
 INFO_FILE = "dataset_info.json"
 
+_RULES = load_tables("llamafactory")
+
 _CUTOFF_LEN = 2048
 """The default of LLaMA-Factory."""
 
@@ -33,59 +35,15 @@ _MOST_LISTED = 12
 _PLACES = ("file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
 """Keys of which an entry has one."""
 
-_SAVED = "packer takes the tokenizer as it is saved: save it with these tokens, and name that folder"
 _MEDIA = "packer reads no pictures, films or sound"
 _PREFERENCES = "packer reads no preferences"
-_PROPORTIONS = "proportions are a matter of reading: Mixture of several caches"
 _ELSEWHERE = "packer reads files of this machine and of the Hugging Face Hub"
-
-_CONFIG: Mapping[str, Rule] = {
-    "add_special_tokens": noted(_SAVED),
-    "add_tokens": noted(_SAVED),
-    "default_system": noted("packer adds no message: it stands in the rows or in the template"),
-    "enable_thinking": noted("each answer is learned under the prompt it continues; template.kwargs fixes one for all"),
-    "interleave_probs": noted(_PROPORTIONS),
-    "mask_history": Rule(to="supervision.turns", values={True: "last"}, same=(False,)),
-    "mix_strategy": noted(f"packer takes every row once; {_PROPORTIONS}", "concat"),
-    "new_special_tokens": noted(_SAVED),
-    "streaming": noted("packer prepares all rows before training", False),
-    "template": noted("LLaMA-Factory's own; packer takes the tokenizer's chat template, or template.file"),
-    "tool_format": noted("tools and calls are rendered by the chat template"),
-    "train_on_prompt": noted("packer trains answers alone; a text that is trained throughout is schema text", False),
-    "trust_remote_code": noted("packer runs no code of a model", False, True),
-}
-
-_ENTRY: Mapping[str, Rule] = {
-    "ms_hub_url": noted(_ELSEWHERE),
-    "om_hub_url": noted(_ELSEWHERE),
-    "split": noted("packer takes the files that are named, not a split of them", "train"),
-}
 
 _LEFT_OUT_COLUMNS = {
     **dict.fromkeys(("chosen", "rejected", "kto_tag"), _PREFERENCES),
     **dict.fromkeys(("images", "videos", "audios"), _MEDIA),
 }
 """Columns whose rows packer does not read."""
-
-_ALPACA_COLUMNS: Mapping[str, Rule] = {
-    "prompt": Rule(to="instruction", kind="text"),
-    "query": Rule(to="input", kind="text"),
-    "response": Rule(to="output", kind="text"),
-    **{name: Rule(to=name, kind="text") for name in ("history", "system", "tools")},
-}
-
-_TEXT_COLUMNS: Mapping[str, Rule] = {
-    "prompt": Rule(to="text", kind="text"),
-    **dict.fromkeys(
-        ("query", "response", "history", "system", "tools"),
-        noted("pre-training learns the column of the prompt alone"),
-    ),
-}
-
-_CHAT_COLUMNS: Mapping[str, Rule] = {
-    **{name: Rule(to=name, kind="text") for name in ("messages", "system", "tools")},
-    **dict.fromkeys(("prompt", "query", "response", "history"), noted("of formatting alpaca")),
-}
 
 _TAG_ROLES = {
     "user_tag": "user",
@@ -118,15 +76,15 @@ def read_llamafactory(
 
     """
     keys = Keys(config, report)
-    stage = keys.text("stage") or "sft"
+    stage = keys.take("stage", "text") or "sft"
     if stage not in ("sft", "pt"):
         raise RecipeError(
             f"stage: {stage}: packer prepares supervised training and pre-training, not preferences or rewards",
             hint="its sources are rows with answers to be learned: stage sft or pt",
         )
     sources = _sources(keys, paths, report, load=load, texts=stage == "pt")
-    recipe = keys.apply(_CONFIG) | held_out(keys, "val_size") | _pack(keys, texts=stage == "pt")
-    model, revision = keys.text("model_name_or_path"), keys.text("model_revision")
+    recipe = keys.apply(_RULES["config"]) | keys.held_out("val_size") | _pack(keys, texts=stage == "pt")
+    model, revision = keys.take("model_name_or_path", "text"), keys.take("model_revision", "text")
     if model is not None:
         recipe["tokenizer"] = paths.tokenizer(model, None if revision == "main" else revision)
     keys.report_rest(is_training=True)
@@ -136,7 +94,7 @@ def read_llamafactory(
 def _sources(
     keys: Keys, paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]], texts: bool
 ) -> list[dict[str, Any]]:
-    name = keys.text("dataset_dir") or "data"
+    name = keys.take("dataset_dir", "text") or "data"
     folder = paths.find(name)
     if folder is None or not (folder / INFO_FILE).is_file():
         raise RecipeError(
@@ -145,11 +103,11 @@ def _sources(
         )
     info = load(folder / INFO_FILE)
     inner = replace(paths, bases=(folder,), absolute=Path(name).is_absolute())  # its files lie beside it
-    most = keys.number("max_samples")
+    most = keys.take("max_samples", "number")
     limit = {} if most is None else {"limit": most}
     sources = []
     for key, shared in (("dataset", limit), ("eval_dataset", {"split": "validation", **limit})):
-        names = names_of(keys.texts(key))
+        names = names_of(keys.take(key, "texts"))
         if len({*names}) < len(names):
             keys.report(key, "a name stands there twice: packer takes no file twice for a split")
         sources += read_entries(info, names, inner, report, shared=shared, texts=texts)
@@ -187,7 +145,7 @@ def read_entries(
         with report.entry(keys):
             rows = _rows(keys, texts=texts)
             path = _entry_path(keys, paths)
-            keys.apply(_ENTRY)
+            keys.apply(_RULES["entry"])
             sources.append({"path": path, **rows, **shared, **_limit(keys, shared)})
     return sources
 
@@ -213,9 +171,9 @@ def _entry(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _entry_path(keys: Keys, paths: ConfigPaths) -> str:
-    named = {key: value for key in _PLACES if (value := keys.text(key)) is not None}
+    named = {key: value for key in _PLACES if (value := keys.take(key, "text")) is not None}
     if "hf_hub_url" in named:
-        subset, folder = keys.text("subset"), keys.text("folder")
+        subset, folder = keys.take("subset", "text"), keys.take("folder", "text")
         if subset is not None:
             keys.report(
                 "subset", "packer takes files, not configurations of a data set: name those of this one in path"
@@ -223,7 +181,7 @@ def _entry_path(keys: Keys, paths: ConfigPaths) -> str:
         if folder is None:
             keys.report("hf_hub_url", NAME_FILES)
         return hub_path(named["hf_hub_url"], path=f"{folder}/*" if folder else "")
-    keys.apply(dict.fromkeys(("subset", "folder"), noted("of a data set of the Hub; this is none")))
+    keys.apply(_RULES["entry of no data set of the Hub"])
     name = named.get("file_name")
     if name is None:
         raise EntryLeftOutError(next(iter(named), "file_name"), _ELSEWHERE)
@@ -241,15 +199,16 @@ def _rows(keys: Keys, *, texts: bool) -> dict[str, Any]:
     for key, reason in _LEFT_OUT_COLUMNS.items():
         if columns.take(key) is not None:
             raise EntryLeftOutError("columns", f"{key}: {reason}")
-    kind = keys.text("formatting") or "alpaca"
+    kind = keys.take("formatting", "text") or "alpaca"
     if kind == "alpaca":
-        tags.apply(dict.fromkeys((*_TAG_ROLES, "role_tag", "content_tag"), noted("of formatting sharegpt")))
+        tags.apply(_RULES["tags of no chats"])
         if texts:
-            rows = rows_of("text", {"text": "instruction"} | columns.apply(_TEXT_COLUMNS))
+            rows = rows_of("text", {"text": "instruction"} | columns.apply(_RULES["columns of texts"]))
         else:
             # Columns that are not named are not read, but where none is: then LLaMA-Factory takes Alpaca's own.
-            unnamed = dict.fromkeys([str(rule.to) for rule in _ALPACA_COLUMNS.values()] if "columns" in keys else ())
-            rows = alpaca_rows(unnamed | columns.apply(_ALPACA_COLUMNS))
+            table = _RULES["columns of instructions"]
+            unnamed = dict.fromkeys([str(rule.to) for rule in table.values()] if "columns" in keys else ())
+            rows = alpaca_rows(unnamed | columns.apply(table))
     elif kind in ("sharegpt", "openai"):
         if kind == "openai":
             keys.report(
@@ -266,21 +225,21 @@ def _rows(keys: Keys, *, texts: bool) -> dict[str, Any]:
 
 def _chat(columns: Keys, tags: Keys) -> dict[str, Any]:
     for tag, role in _TAG_ROLES.items():
-        sender = tags.text(tag)
+        sender = tags.take(tag, "text")
         if sender is not None and not is_read_as(sender, role):
             tags.report(tag, f"packer does not read {sender} as {role}: rename it in the rows")
-    read = {"messages": "conversations", "system": None, "tools": None} | columns.apply(_CHAT_COLUMNS)
+    read = {"messages": "conversations", "system": None, "tools": None} | columns.apply(_RULES["columns of chats"])
     return chat_rows(
         "tags",
-        role=tags.text("role_tag") or "from",
-        content=tags.text("content_tag") or "value",
+        role=tags.take("role_tag", "text") or "from",
+        content=tags.take("content_tag", "text") or "value",
         messages=read.pop("messages"),
         columns=read,
     )
 
 
 def _limit(keys: Keys, shared: Mapping[str, Any]) -> dict[str, Any]:
-    drawn = keys.number("num_samples")
+    drawn = keys.take("num_samples", "number")
     if drawn is None:
         return {}
     keys.report(

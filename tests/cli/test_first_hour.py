@@ -1,6 +1,5 @@
 """First hours, as scripts of commands: each error a newcomer meets names a way out, and followed literally it works."""
 
-import ast
 import json
 import re
 import shlex
@@ -19,8 +18,9 @@ from packer.audit.lint import CODES as LINT_CODES
 from packer.errors import InputError
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.rejections import CODES, rejection_hint
-from packer.starter.families import FAMILIES
+from packer.starter import FAMILIES
 from packer.starter.recipe_schema import recipe_schema
+from packer.strict_yaml import parse_yaml
 from packer_cli.main import COMMANDS
 
 NINE = """\
@@ -89,6 +89,11 @@ def test_a_template_of_ids_of_nine_characters(desk: Path, refusal: str) -> None:
     calls = sum("tool_calls" in line for line in Path("data/tools.jsonl").read_text().splitlines())
     before = fields("build", *asked, "-o", "before")["totals"]
     assert before["rejected"]["template_error"] == calls > 5
+    said = " ".join(run("build", *asked, "-o", "said").stdout.partition("\n  rows ")[0].split())
+    assert (
+        f"warning: {calls} of {before['rows']} rows of data/tools.jsonl are rejected: template_error: {refusal}" in said
+    )
+    assert options_of(said) == ["--set", "rows.call_ids=short"]
     told = run("lint", *asked).stdout.replace("\n", " ")
     option = options_of(told.partition("warning[rows_rejected]")[2])
     assert option == ["--set", "rows.call_ids=short"]
@@ -174,14 +179,15 @@ def test_the_hints_hold_for_calls_from_python(tmp_path: Path) -> None:
     rows = [{"messages": said}] * 3
     with pytest.raises(InputError) as refused:
         packer.build(rows, tmp_path / "cache", tokenizer=model)
-    assert refused.value.hint is not None and 'template="plain"' in refused.value.hint
+    assert refused.value.hint is not None and "--template plain" in refused.value.hint
+    assert "--template NAME is template='NAME'" in refused.value.__notes__[-1]
     with pytest.raises(InputError) as refused:
         packer.build(rows, tmp_path / "cache", tokenizer=model, template="plain")
     assert refused.value.hint is not None
-    option = re.search(r"roles=(\{[^}]*\})", refused.value.hint)
+    option = re.search(r"sources\.roles=(\{[^}]*\})", refused.value.hint)
     assert option is not None, refused.value.hint
     result = packer.build(
-        rows, tmp_path / "cache", tokenizer=model, template="plain", roles=ast.literal_eval(option[1])
+        rows, tmp_path / "cache", tokenizer=model, template="plain", roles=parse_yaml(option[1], "roles")
     )
     assert result.manifest is not None and result.manifest.totals.kept == 3
 

@@ -6,10 +6,11 @@ import sys
 import click
 import pytest
 
+from packer.display import duration, percent, plural, rate, size, visible
+from packer.progress import Lines
 from packer_cli.failures import print_error
-from packer_cli.output import cells, duration, lines_of, percent, plural, rate, size, visible, wrap
+from packer_cli.output import cells, lines_of, wrap
 from packer_cli.page import repeated
-from packer_cli.progress import Lines
 from packer_cli.stats import bar
 
 
@@ -108,7 +109,7 @@ def test_joiners_of_emoji_and_scripts_stay():
 
 def test_lines_show_amount_speed_and_time_left(capsys, monkeypatch):
     clock = iter([0.0, 100.0, 103.0, 110.0, 140.0])
-    monkeypatch.setattr("packer_cli.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("packer.progress.time.monotonic", lambda: next(clock))
     lines = Lines()
     lines.stage("documents", 1000, "rows")
     lines.advance(100, 500)

@@ -10,7 +10,7 @@ from command_line import assert_refused, fields, run
 from packer.audit import verify
 from packer.pipeline import BuildResult
 from packer.store.manifest import read_manifest
-from packer_cli.result import print_result
+from packer_cli.result import print_lines
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_rewritten_history_is_reported_where_it_costs_anything(starter_cache, ca
         folder=Path("cache"), manifest=changed, fingerprint="0" * 64, built=True,
         num_partitions_built=1, num_partitions_reused=0,
     )  # fmt: skip
-    print_result(result, 1.0, done="built", verbose=False)
+    print_lines(result.lines(1.0))
     printed = capsys.readouterr().out
     assert ("history is rewritten" in printed) == is_told
     assert ("1.50 times the tokens" in printed) == is_told

@@ -18,7 +18,6 @@ from packer.audit import diff, rows_of_split, stats, verify, view_row
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export import export
 from packer.pipeline import build, partition, repack, run, selecting
-from packer.pipeline.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.store.cache import Cache
 from packer.store.manifest import encode_manifest, read_manifest, write_manifest
@@ -313,6 +312,18 @@ def test_blocks_of_a_damaged_document_shard_are_not_compared(cache, tmp_path):
     assert {finding.path for finding in verify(tmp_path / "cache", level="full").findings} == {f"documents/{path.name}"}
 
 
+def test_blocks_are_not_counted_where_the_selection_is_damaged(cache, tmp_path):
+    repack(cache, tmp_path / "cache", {"block_len": 16, "overlong": "split"}, jobs=1)
+    manifest = read_manifest(tmp_path / "cache")
+    assert manifest.totals.piece_starts > 0
+    path = tmp_path / "cache" / manifest.selection.table.path
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    found = {finding.path for finding in verify(tmp_path / "cache", level="full").findings}
+    assert found == {manifest.selection.table.path}
+
+
 def test_a_flipped_bit_of_a_table_is_found_and_repaired(asked, cache, tmp_path):
     shutil.copytree(cache, tmp_path / "cache")
     manifest = read_manifest(cache)
@@ -363,8 +374,8 @@ def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "error", "words"),
     [
-        (["filters=[{name: a, field: nope, min: 1}]"], InputError, "no row has a field 'nope'"),
-        (["split.group=meta.nope"], InputError, "no row has a field 'meta.nope'"),
+        (["filters=[{name: a, field: nope, min: 1}]"], InputError, "no row that was looked at has a field 'nope'"),
+        (["split.group=meta.nope"], NothingKeptError, "60 × no_group"),
         (["filters=[{name: a, of: answers, matches: '(?=x)'}]"], RecipeError, "RE2"),
         (["filters=[{name: a, of: answers, chars: {min: 1000}}]"], NothingKeptError, "89 × filtered"),
         (["split.shares.validation=0.8", "split.shares.test=0.2"], RecipeError, "leave nothing to train on"),
@@ -391,24 +402,6 @@ def test_dead_and_greedy_filters_are_warned_about(asked, tmp_path):
     warnings = " ".join(result.rows.warnings)
     assert "filter dead leaves out no row" in warnings and "filter greedy leaves out 66% of sources[0]" in warnings
     assert "where" not in warnings
-
-
-def test_a_text_and_a_number_are_two_groups_and_reported(starter, tmp_path):
-    made = [chat(i) | {"meta": {"user": str(i % 4) if i % 3 else i % 4}} for i in range(40)]
-    (tmp_path / "a.jsonl").write_bytes(b"\n".join(msgspec.json.encode(row) for row in made))
-    notes = Notes()
-    recipe = {"sources": [{"path": str(tmp_path / "a.jsonl")}], "tokenizer": str(starter / "tokenizer")}
-    split = {"group": "meta.user", "shares": {"validation": 0.5}}
-    build(make_recipe(recipe | {"split": split}), tmp_path / "cache", jobs=1, progress=notes)
-    assert any("4 values are a text in some rows and a number in others" in note for note in notes.said)
-
-
-class Notes(Silent):
-    def __init__(self):
-        self.said = []
-
-    def note(self, message):
-        self.said.append(message)
 
 
 def test_a_build_that_dies_after_the_traits_does_not_make_them_again(asked, cache, tmp_path, monkeypatch):

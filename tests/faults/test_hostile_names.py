@@ -120,14 +120,14 @@ def test_an_index_of_a_data_set_names_files_of_its_own_folder_alone(tmp_path: Pa
 
 def test_a_forged_journal_is_as_good_as_none(starter_cache: Path, tmp_path: Path) -> None:
     """What a build that was killed left behind names shards, too."""
-    from packer.pipeline.partition import JOURNAL, PartitionResult, read_journal, write_journal
+    from packer.pipeline.partition import JOURNALS, PartitionResult, read_journal, write_journal
 
     shard = next(shard for shard in read_manifest(starter_cache).shards if shard.kind == "documents")
     for number, change in enumerate(({}, {"path": "../../secret.arrow"}, {"split": "../x"}, {"sha256": "ab\n"})):
         result = PartitionResult(shard=msgspec.structs.replace(shard, **change), rejected=())
         write_journal(tmp_path, f"{number}", result)
-    assert (tmp_path / JOURNAL).is_dir()
-    assert list(read_journal(tmp_path)) == ["0"]
+    assert (tmp_path / JOURNALS[PartitionResult]).is_dir()
+    assert list(read_journal(tmp_path, PartitionResult)) == ["0"]
 
 
 def test_every_value_that_ends_in_a_newline_is_another_value(starter: Path) -> None:

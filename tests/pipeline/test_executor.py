@@ -17,7 +17,7 @@ from processes import HANG_S, wait_until
 
 from packer.errors import InputError
 from packer.pipeline import build, executor, run
-from packer.pipeline.executor import InProcess, Processes, WorkerDiedError, fork_server
+from packer.pipeline.executor import WorkerDiedError, fork_server, run_tasks
 from packer.recipe import load_recipe, make_recipe, to_json
 
 
@@ -38,17 +38,17 @@ def measuring(given: bytes) -> Callable[[bytes], tuple[int, int]]:
 def test_every_task_is_answered_once_and_nobody_is_left(forks, jobs):
     """Arguments and tasks are larger than a pipe; there are fewer workers than tasks."""
     tasks = [bytes(2**17 + n) for n in range(5)]
-    answers = dict(Processes(jobs).run(measuring, (bytes(2**18),), tasks))
+    answers = dict(run_tasks(measuring, (bytes(2**18),), tasks, jobs=jobs))
     assert {n: size for n, (size, _) in answers.items()} == {n: 2**18 + 2**17 + n for n in range(5)}
     processes = {process for _, process in answers.values()}
     assert os.getpid() not in processes and 1 <= len(processes) <= jobs
     wait_for_the_end_of(processes)
-    assert dict(InProcess().run(measuring, (b"",), [b"a", b""])) == {0: (1, os.getpid()), 1: (0, os.getpid())}
+    assert dict(run_tasks(measuring, (b"",), [b"a", b""], jobs=1)) == {0: (1, os.getpid()), 1: (0, os.getpid())}
 
 
-@pytest.mark.parametrize("kind", [InProcess, lambda: Processes(2)])
-def test_without_tasks_nothing_is_made_or_started(kind):
-    assert list(kind().run(failing, ("made",), [])) == []
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_without_tasks_nothing_is_made_or_started(jobs):
+    assert list(run_tasks(failing, ("made",), [], jobs=jobs)) == []
 
 
 @pytest.mark.skipif(not executor.FORKS, reason="no process is forked on this system")
@@ -58,7 +58,7 @@ def test_the_server_ends_with_its_block_and_a_second_one_is_not_started():
         process = server._forkserver_pid
         with fork_server():
             assert server._forkserver_pid == process
-        assert len(list(Processes(2).run(measuring, (b"",), [b"", b""]))) == 2
+        assert len(list(run_tasks(measuring, (b"",), [b"", b""], jobs=2))) == 2
         assert server._forkserver_pid == process and is_running(process)
     assert server._forkserver_pid is None and not is_running(process)
     assert executor.TOKENIZER not in os.environ
@@ -66,7 +66,7 @@ def test_the_server_ends_with_its_block_and_a_second_one_is_not_started():
 
 def test_tasks_run_where_the_tokenizer_to_be_loaded_is_none(tmp_path):
     with fork_server(tmp_path / "nowhere", fast=True):
-        assert len(list(Processes(2).run(measuring, (b"",), [b"", b""]))) == 2
+        assert len(list(run_tasks(measuring, (b"",), [b"", b""], jobs=2))) == 2
 
 
 def failing(where: str) -> Callable[[int], object]:
@@ -100,7 +100,7 @@ def test_errors_come_back_as_they_are():
     with fork_server() if executor.FORKS else nullcontext():
         for where, task, error, words in ERRORS:
             with pytest.raises(error, match=words) as caught:
-                list(Processes(2).run(failing, (where,), [task, task]))
+                list(run_tasks(failing, (where,), [task, task], jobs=2))
             if error in (ValueError, KeyError):  # where it was raised
                 assert "in failing" in str(caught.value.__cause__) or "in work" in str(caught.value.__cause__)
 
@@ -135,7 +135,7 @@ def wait_for_the_end_of(processes) -> None:
 
 
 def test_a_run_that_is_left_midway_leaves_no_process_behind(tmp_path):
-    running = Processes(3).run(waiting, (tmp_path,), [0, 1, 2, 3])
+    running = run_tasks(waiting, (tmp_path,), [0, 1, 2, 3], jobs=3)
     assert next(running) == (0, None)
     wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
     processes = [int(path.name) for path in tmp_path.iterdir()]
@@ -158,7 +158,7 @@ def dying(folder: Path, end: int) -> Callable[[int], None]:
 @pytest.mark.parametrize(("end", "told"), [(signal.SIGKILL, "killed"), (signal.SIGSEGV, "SIGSEGV"), (0, "exit code 9")])
 def test_one_that_dies_ends_all_and_is_reported(tmp_path, end, told):
     with pytest.raises(WorkerDiedError, match=told):
-        list(Processes(3).run(dying, (tmp_path, end), [0, 1, 2]))
+        list(run_tasks(dying, (tmp_path, end), [0, 1, 2], jobs=3))
     processes = [int(path.name.split()[1]) for path in tmp_path.iterdir()]
     assert len(processes) == 3
     wait_for_the_end_of(processes)
@@ -181,7 +181,7 @@ def dying_midway(_: str) -> Callable[[int], bytes]:
 
 
 def test_one_that_dies_in_the_middle_of_its_answer_is_reported():
-    running = Processes(3).run(dying_midway, ("",), [0, 1, 2])
+    running = run_tasks(dying_midway, ("",), [0, 1, 2], jobs=3)
     with pytest.raises(WorkerDiedError, match="was killed"):
         assert len(list(running)) < 3
 
@@ -196,7 +196,7 @@ from test_executor import waiting
 
 if __name__ == "__main__":
     executor.FORKS = sys.argv[2] == "True"
-    list(executor.Processes(3).run(waiting, (Path(sys.argv[1]),), [1, 2, 3]))
+    list(executor.run_tasks(waiting, (Path(sys.argv[1]),), [1, 2, 3], jobs=3))
 """
 
 

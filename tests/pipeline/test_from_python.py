@@ -24,8 +24,7 @@ from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
 from packer.pipeline import build as build_recipe
 from packer.pipeline.from_python import SOURCE_KEYS, Options
 from packer.pipeline.kept_rows import keep_rows, rows_folder
-from packer.pipeline.progress import Silent
-from packer.pipeline.python_hints import in_python
+from packer.progress import Silent
 from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer_cli.progress import listener
 
@@ -229,8 +228,9 @@ def test_other_rows_ask_and_the_rows_that_a_cache_names_stay_until_another_has_t
     (kept,) = files_of(cache)
     with pytest.raises(UsageError, match="built from other inputs") as caught:
         packer.build(ROWS[:5], cache, **options)
-    assert caught.value.hint == "force=True replaces it; `out` in another folder keeps both"
-    assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
+    hint, in_python = caught.value.__notes__
+    assert hint == "hint: --force replaces it; -o another folder keeps both"
+    assert "--force is force=True" in in_python and "-o is `out`" in in_python
     assert files_of(cache) == [kept]
     assert not verify(cache, sources=True, threads=1).findings
     replaced = packer.build(ROWS[:5], cache, force=True, **options)
@@ -350,7 +350,7 @@ class Tokenizer:
         (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "packer explain recipe"),
         (ROWS, {"schema": "alpca"}, RecipeError, "schema: expected", "packer explain recipe"),
         (ROWS, {"limit": 0}, RecipeError, "limit: expected", "packer explain recipe"),
-        (ROWS, {"split": "a/b"}, ValueError, "split is 'a/b'", None),
+        (ROWS, {"split": "a/b"}, RecipeError, "split: expected the name of a split", "packer explain recipe"),
         ({"train": ROWS}, {"split": "x"}, RecipeError, "by split already", "leave it out"),
         ("nowhere.jsonl", {}, InputError, "nowhere.jsonl: no such file", "looked in"),
     ],
@@ -382,34 +382,10 @@ def test_rows_that_are_all_rejected_stay_to_be_looked_at_and_go_with_the_next_bu
     assert len(files_of(cache)) == 1
 
 
-@pytest.mark.parametrize(
-    ("hint", "expected"),
-    [
-        ("--block-len N makes blocks longer", 'pack={"block_len": N} makes blocks longer'),
-        ("--set pack.min_length=1, or --set pack.mode=none", 'pack={"min_length": 1}, or pack={"mode": "none"}'),
-        ("--set 'supervision.allow_dropped=[content]' learns", 'supervision={"allow_dropped": ["content"]} learns'),
-        ("--set 'sources.columns={output: reply}'", 'columns={"output": "reply"}'),
-        ("--set 'sources.roles={client: user}'; a guess", 'roles={"client": "user"}; a guess'),
-        ("--set engine=reference builds", 'engine="reference" builds'),
-        ("--set pack.max_documents=null", 'pack={"max_documents": None}'),
-        ("give one with --template FILE", 'give one with template="FILE"'),
-        ("without --on-error fail", 'without on_error="fail"'),
-        ("run packer build -o cache --repair", "run packer build -o cache --repair"),
-        ("fewer processes: -j 1", "fewer processes: jobs=1"),
-    ],
-)
-def test_a_hint_is_written_as_python_writes_it(hint, expected):
-    assert in_python(hint) == expected
-
-
-def test_the_hint_of_a_build_is_followed_literally(tokenizer, tmp_path):
-    """Documents longer than every block: the hint names the arguments that keep them."""
-    options = {**options_of(tokenizer), "pack": {"block_len": 8}}
-    with pytest.raises(NothingKeptError) as caught:
-        packer.build(ROWS, tmp_path / "cache", **options)
-    (way,) = [way for way in re.findall(r"pack=(\{.*?\})", caught.value.hint) if "split" in way]
-    options["pack"] |= json.loads(way)
-    assert packer.build(ROWS, tmp_path / "cache", **options).manifest.totals.blocks > 0
+def test_a_hint_that_names_no_option_is_left_as_it_is(tokenizer, tmp_path):
+    with pytest.raises(RecipeError) as caught:
+        packer.build(ROWS, tmp_path / "cache", **options_of(tokenizer), pak={})
+    assert caught.value.__notes__ == ["hint: did you mean 'pack'?"]
 
 
 # What is shown
@@ -442,7 +418,7 @@ def test_a_result_prints_what_the_command_prints(starter, tmp_path, monkeypatch)
 
 def test_progress_where_no_terminal_is_comes_in_lines(monkeypatch, capsys):
     clock = iter(range(0, 1000, 3))
-    monkeypatch.setattr("packer_cli.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("packer.progress.time.monotonic", lambda: next(clock))
     with listener(quiet=False) as progress:
         progress.stage("rows", 0, "rows")
         progress.advance(1000)

@@ -14,7 +14,7 @@ from rejected_lines import write_rejected
 from packer.audit import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError, UsageError
 from packer.pipeline import build, packing, repack, repacking, run
-from packer.pipeline.progress import Silent
+from packer.progress import Silent
 from packer.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.rejected import read_rejected

@@ -16,11 +16,10 @@ from packer.audit import verify
 from packer.errors import CheckError, InputError, StorageError
 from packer.pipeline import build, packing, plan, record, repack, run
 from packer.pipeline.engine import Engine
-from packer.pipeline.identity import Provenance
 from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.packing import finish_if_free
-from packer.pipeline.partition import JOURNAL
-from packer.pipeline.reuse import committed, reusable_blocks
+from packer.pipeline.partition import JOURNALS, PartitionResult
+from packer.pipeline.reuse import committed
 from packer.recipe import Pack, Supervision, load_recipe, make_recipe, to_json
 from packer.source.partition import FileStatus
 from packer.store import files
@@ -134,7 +133,7 @@ def test_a_journal_entry_that_cannot_be_read_costs_its_partition_alone(left, sta
         patch.setattr(run, "pack_documents", dies)
         with pytest.raises(StorageError):
             again(starter, cache)
-    entries = sorted((cache / JOURNAL).iterdir())
+    entries = sorted((cache / JOURNALS[PartitionResult]).iterdir())
     assert len(entries) == 5
     entries[2].write_bytes(left)
     result = again(starter, cache)
@@ -232,8 +231,8 @@ def damaged_file(manifest, kind):
 @pytest.mark.parametrize(
     ("kind", "harm"), [("documents", "a flipped bit"), ("blocks", "cut"), ("rejected", "gone"), ("model", "gone")]
 )
-def test_repair_writes_the_damaged_file_again_and_no_other(kind, harm, shards_of_all_kinds, tmp_path):
-    """The manifest and the ledger, which every commit writes, aside.
+def test_repair_makes_the_damaged_file_again_and_no_other_document(kind, harm, shards_of_all_kinds, tmp_path):
+    """The blocks, the manifest and the ledger, which every commit writes, aside.
 
     The reasons of rejections are in the ledger alone: without it, the partitions that rejected something are made again.
     """
@@ -253,25 +252,11 @@ def test_repair_writes_the_damaged_file_again_and_no_other(kind, harm, shards_of
     assert digests(cache) == whole
     after = inodes(cache)
     written = {path for path in before if after[path] != before[path]} - {"manifest.json", "rejected.jsonl"}
+    written -= {shard.path for shard in manifest.shards if shard.kind == "blocks"} - {name}
     rejecting = {shard.path for shard in manifest.shards if shard.num_rejected}
     assert 0 < len(rejecting) < len(manifest.shards) // 4
     assert written == (rejecting if kind == "rejected" else {name})
     assert result.num_partitions_built == {"documents": 1, "rejected": len(rejecting)}.get(kind, 0)
-
-
-def test_blocks_of_other_documents_rules_or_versions_are_not_taken_over(shards_of_all_kinds, tmp_path, monkeypatch):
-    cache = Path(shutil.copytree(shards_of_all_kinds, tmp_path / "cache"))
-    manifest = read_manifest(cache)
-    wanted = Provenance.of(manifest, make_recipe(manifest.recipe))
-    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
-    num_blocks = len(manifest.shards) - len(documents)
-    assert len(reusable_blocks(cache, manifest, wanted, documents, repair=True)) == num_blocks > 3
-    assert reusable_blocks(cache, None, wanted, documents, repair=True) == {}
-    assert reusable_blocks(cache, manifest, wanted, documents[1:], repair=True) == {}
-    other = Provenance.of(manifest, make_recipe(manifest.recipe, ["pack.seed=1"]))
-    assert reusable_blocks(cache, manifest, other, documents, repair=True) == {}
-    older = msgspec.structs.replace(manifest, versions={**manifest.versions, "packer": "0.0.0"})
-    assert reusable_blocks(cache, older, wanted, documents, repair=True) == {}
 
 
 def test_adding_a_file_to_a_hundred_tokenizes_one_and_another_block_length_none(starter, tmp_path):

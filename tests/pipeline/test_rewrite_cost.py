@@ -10,10 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from packer.pipeline import build, rewrite_cost
-from packer.pipeline.partition import read_journal
+from packer.pipeline.partition import PartitionResult, read_journal
 from packer.pipeline.plan import plan_build
-from packer.pipeline.progress import Silent
 from packer.pipeline.rewrite_cost import CLEARLY, RewrittenError, refuse_early, sampled_tasks
+from packer.progress import Silent
 from packer.recipe import load_recipe, make_recipe, to_json
 
 COUNTING = (
@@ -93,7 +93,7 @@ def test_a_build_stops_once_the_first_partitions_are_made(jobs, starter, tmp_pat
     for _ in range(2):
         with pytest.raises(RewrittenError, match=r"takes about [3-9]\.\d times the tokens"):
             build(recipe, tmp_path / "cache", jobs=jobs)
-        num_made = len(read_journal(tmp_path / "cache"))
+        num_made = len(read_journal(tmp_path / "cache", PartitionResult))
         assert num_made == 2 if jobs == 1 else 2 <= num_made < num_tasks
     assert num_tasks > 20 and not (tmp_path / "cache" / "manifest.json").exists()
 

@@ -6,17 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from packer.audit.diff.settings import compare_recipes
-from packer.audit.verify import verify
 from packer.errors import InputError, UsageError
 from packer.pipeline import build, run
-from packer.pipeline.changes import changes
-from packer.pipeline.identity import Provenance
 from packer.pipeline.plan import plan_build
-from packer.pipeline.progress import Silent
 from packer.pipeline.reuse import is_unchanged, up_to_date
+from packer.progress import Silent
 from packer.recipe import load_recipe, make_recipe, to_json
-from packer.store.manifest import read_manifest, write_manifest
+from packer.store.manifest import read_manifest
 
 
 @pytest.fixture
@@ -100,27 +96,6 @@ def test_values_that_python_takes_for_the_same_are_other_recipes(before, after, 
     assert is_unchanged(tmp_path / "one", one.manifest, first, Silent())
     with pytest.raises(UsageError, match="kwargs"):
         build(second, tmp_path / "one", jobs=1)
-
-
-def test_a_cache_whose_recipe_has_keys_under_their_old_names_is_up_to_date(built, tmp_path):
-    _, recipe, _ = built
-    recipe, cache = with_keys(recipe, "supervision.on_prompt_mismatch=continue"), tmp_path / "old"
-    made = build(recipe, cache, jobs=1).manifest
-    supervision = dict(made.recipe["supervision"])
-    renamed = {"on_prompt_mismatch": "divergent", "history_rewrite": "rewritten"}
-    old = {renamed.get(key, key): value for key, value in supervision.items()} | {"source": "equivalence"}
-    manifest = msgspec.structs.replace(made, recipe={**made.recipe, "supervision": old})
-    write_manifest(cache, manifest)
-
-    assert verify(cache).ok
-    assert is_unchanged(cache, manifest, recipe, Silent())
-    assert not changes(manifest, plan_build(recipe, Silent(), before=manifest.engine).provenance).rules
-    assert compare_recipes(manifest.recipe, made.recipe) == ()
-    assert (
-        Provenance.of(manifest, make_recipe(old_recipe := manifest.recipe)).recipe_fingerprint
-        == made.recipe_fingerprint
-    )
-    assert not build(make_recipe(old_recipe), cache, jobs=1).built
 
 
 @pytest.mark.parametrize(

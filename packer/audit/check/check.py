@@ -17,7 +17,7 @@ from packer.curate.contamination import Questions
 from packer.curate.row_words import said
 from packer.errors import PackerError
 from packer.pipeline.benchmarks import Benchmark
-from packer.pipeline.progress import Progress, Silent
+from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import Input

@@ -7,8 +7,7 @@ from collections.abc import Collection
 
 from packer import __version__
 from packer.audit.check.check_report import Answer, Check
-from packer.pipeline.identity import RULES_VERSION
-from packer.pipeline.own_code import VERSION_NAME, code_digest
+from packer.pipeline.identity import CODE_VERSION, RULES_VERSION, code_digest
 from packer.pipeline.row_report import row_report
 from packer.recipe import Recipe
 from packer.rejections import ROW_REASONS
@@ -33,7 +32,7 @@ def answers(cache: Cache, recipe: Recipe, missing: Collection[str]) -> tuple[Ans
 
 def check_code(manifest: Manifest) -> Check:
     """Whether the cache was made by the code that runs now."""
-    theirs, ours = manifest.versions.get(VERSION_NAME), code_digest()
+    theirs, ours = manifest.versions.get(CODE_VERSION), code_digest()
     if manifest.rules_version != RULES_VERSION:
         return Check(
             code="code",
@@ -99,7 +98,7 @@ def _packing(manifest: Manifest, recipe: Recipe) -> tuple[str, ...]:
 
 
 def _code(manifest: Manifest) -> tuple[str, ...]:
-    code = manifest.versions.get(VERSION_NAME)
+    code = manifest.versions.get(CODE_VERSION)
     made = f"packer {manifest.versions.get('packer', '?')}, rules {manifest.rules_version}"
     here = f"packer {__version__}, rules {RULES_VERSION}, source {code_digest()[:_DIGITS]}"
     return (

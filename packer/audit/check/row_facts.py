@@ -18,8 +18,8 @@ from packer.batches import Bool, Int64, RowBatch, Sample, UInt64
 from packer.curate import Questions, TraitMaker, TraitRules
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
-from packer.pipeline.executor import jobs_for, local_executor
-from packer.pipeline.progress import Progress
+from packer.pipeline.executor import jobs_for, run_tasks
+from packer.progress import Progress
 from packer.store.cache import Cache
 
 NGRAM = 3
@@ -88,8 +88,7 @@ def read_facts(
     progress.stage("rows", sum(num_rows), "rows")
     jobs = jobs or jobs_for(sum(part.partition.num_bytes for part in parts))
     found: dict[int, pa.Table] = {}
-    executor = local_executor(min(jobs, len(parts)))
-    for number, table in executor.run(_reader, (max_row_bytes, near, questions), parts):
+    for number, table in run_tasks(_reader, (max_row_bytes, near, questions), parts, jobs=jobs):
         found[number] = table
         progress.advance(num_rows[number])
     traits = pa.concat_tables([found[number] for number in range(len(parts))])

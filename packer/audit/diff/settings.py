@@ -13,7 +13,7 @@ from packer.errors import CheckError
 from packer.model import CONFIG_FILE, GENERATION_FILE, TEMPLATE_FILE, TOKENIZER_FILE, TOOL_TEMPLATE_FILE
 from packer.pipeline.changes import PLACES, flat_keys
 from packer.pipeline.identity import model_digests
-from packer.recipe import Recipe, current_keys, to_json
+from packer.recipe import Recipe, to_json
 from packer.store.cache import Cache
 from packer.store.manifest import Input, ModelRecord
 
@@ -75,7 +75,7 @@ def compare_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Cha
 
     Keys that say where something lies are left out; so are the sources, which the inputs show.
     """
-    rules = [flat_keys(to_json(Recipe())) | flat_keys(current_keys(recipe)) for recipe in (old, new)]
+    rules = [flat_keys(to_json(Recipe())) | flat_keys(recipe) for recipe in (old, new)]
     return tuple(change for change in changes(*rules) if change.key not in PLACES)
 
 

@@ -14,7 +14,7 @@ from packer.audit.foreign.row_view import excerpt
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
 from packer.audit.stats import Lengths, count_lengths
-from packer.pipeline.progress import Progress, Silent
+from packer.progress import Progress, Silent
 
 SAMPLE = 1000
 """Rows checked where nothing is said."""

@@ -1,33 +1,39 @@
 """The template report: every check in the order of the table of codes, then the first rows of the sources."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packer.audit.findings import LEVELS, CodedFinding, Example
+from packer.audit.findings import LEVELS, CodedFinding, Findings
+from packer.audit.lint.codes import ORDER
+from packer.audit.lint.first_rows import FirstRows, find_in_rows, read_first_rows, verdict_on, wholly_rejected
 from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
-from packer.audit.lint.lint_report import ORDER, FirstRows, LintReport, finding
 from packer.audit.lint.probes import CHAT, PLAIN, SHAPES
 from packer.audit.lint.prompts import find_bos, find_clock, find_modes, find_openings, find_other_reading, find_own_text
 from packer.audit.lint.subject import Subject
 from packer.audit.lint.usable import find_losses, find_rejected_shapes, find_usable
-from packer.batches import RowBatch
-from packer.model import Model
 from packer.pipeline.input_resolution import pin_recipe
-from packer.pipeline.inputs import open_inputs
-from packer.pipeline.plan import resolve_sources
-from packer.pipeline.progress import Silent
-from packer.pipeline.rewrite_choices import choices_hint
-from packer.pipeline.rewrite_cost import LIMIT, last_tokens
-from packer.pipeline.stages import Stages, named_template, overruns_at
-from packer.pipeline.suggestions import way_out
+from packer.pipeline.stages import named_template, overruns_at
+from packer.progress import Silent
 from packer.recipe import Recipe
-from packer.source import SCHEMAS, InputFile
+from packer.source import SCHEMAS
 
 _REFUSED = {"no_template", "bad_template", "no_marks", "split_marker"}
 """Errors that end a build before its first row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintReport(Findings):
+    """The result of :func:`packer.audit.lint`."""
+
+    tokenizer: Path
+    template: Path | None
+    """The template's file; None for the tokenizer's own."""
+
+    findings: tuple[CodedFinding, ...]
+    rows: tuple[FirstRows, ...]
+    verdict: str
+    """The result of a build of the recipe, in one line."""
 
 
 def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
@@ -56,9 +62,9 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     findings = [*usable.findings, *(() if usable.subject is None else _checks(usable.subject))]
     files: list[FirstRows] = []
     if recipe.sources and num_rows and usable.model is not None:
-        read = _read_first_rows(recipe, usable.model, num_rows=num_rows)
+        read = read_first_rows(recipe, usable.model, num_rows=num_rows)
         files = [found for _, found in read]
-        findings += _find_in_rows(read, recipe, usable.model)
+        findings += find_in_rows(read, recipe, usable.model)
     schemas = {each.schema for each in files}
     if schemas and not any(SCHEMAS[schema].is_templated for schema in schemas):
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
@@ -66,7 +72,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
         findings = [each for each in findings if each.code != "rows_rejected"]  # for that reason
     if schemas == {"tokens"}:  # no template makes anything of rows that bring their tokens
         findings = [each for each in findings if each.code == "rows_rejected"]
-    first = {"rows_rejected"} if _wholly_rejected(files) else set()
+    first = {"rows_rejected"} if wholly_rejected(files) else set()
     findings.sort(key=lambda each: (LEVELS.index(each.level), each.code not in first, ORDER[each.code]))
     errors = {each.code for each in findings if each.level == "error"}
     assert recipe.tokenizer is not None
@@ -75,7 +81,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
         template=Path(shown) if (shown := recipe.template.name or recipe.template.file) else None,
         findings=tuple(findings),
         rows=tuple(files),
-        verdict=_verdict(files, recipe, ok=not errors, begins=not errors & _REFUSED),
+        verdict=verdict_on(files, recipe, ok=not errors, begins=not errors & _REFUSED),
     )
 
 
@@ -95,128 +101,3 @@ def _checks(subject: Subject) -> Iterator[CodedFinding]:
     yield from find_bos(subject)
     yield from find_other_reading(subject)
     yield from find_marks(subject)
-
-
-def _read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, FirstRows]]:
-    """Take the first rows of each input of the recipe through the stages, and count their results.
-
-    Args:
-        recipe: names the inputs.
-        model: with the role markers of its template.
-        num_rows: rows of each input at most.
-
-    Raises:
-        InputError: an input cannot be read.
-
-    """
-    stages = Stages(recipe, model)
-    files = []
-    for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note):
-        rows = list(islice(entry.rows(), num_rows + 1))
-        found = FirstRows(
-            path=entry.name, schema=entry.schema, num_rows=len(rows[:num_rows]), is_whole=len(rows) <= num_rows
-        )
-        for row in rows[:num_rows]:
-            place = f"{entry.name} (row {row.number})"
-            with overruns_at(lambda _: place):  # noqa: B023 - called within this iteration
-                _count(found, stages, row.batch)
-        files.append((entry, found))
-    return files
-
-
-def _find_in_rows(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe, model: Model) -> Iterator[CodedFinding]:
-    """Findings on the first rows of all inputs."""
-    files = [found for _, found in read]
-    if any(each.rejected for each in files):
-        yield _rejected(read, recipe)
-    cost = _rewrite_cost(files)
-    if cost > 1:
-        asks = recipe.supervision.history_rewrite is None and cost > LIMIT
-        yield finding(
-            "rows_price",
-            f"rewritten history: the rows examined take {cost:.2f} times the tokens of their last documents"
-            + (f"; above {LIMIT:g} a build stops and asks" if asks else ""),
-            examples=tuple(
-                Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
-            ),
-            hint=choices_hint(model, recipe) if asks else None,
-            level="warning" if asks else "note",
-        )
-
-
-def _wholly_rejected(files: Sequence[FirstRows]) -> list[FirstRows]:
-    """Inputs none of whose first rows is kept."""
-    return [each for each in files if each.rejected and not each.num_kept]
-
-
-def _verdict(files: Sequence[FirstRows], recipe: Recipe, *, ok: bool, begins: bool) -> str:
-    """Predict the result of a build of the recipe.
-
-    Args:
-        files: the first rows of its inputs; none where none were looked at.
-        recipe: of the build.
-        ok: there is no error.
-        begins: a build gets as far as its first row.
-
-    """
-    if not begins:
-        return "a build would refuse this template before its first row"
-    if not files:
-        return "plain chats can be built" if ok else "no plain chat can be built as the recipe is"
-    num_kept, num_rows = sum(each.num_kept for each in files), sum(each.num_rows for each in files)
-    if not num_kept:
-        return f"a build would keep nothing of the {_rows(num_rows)} examined"
-    if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > LIMIT:
-        return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
-    return f"a build keeps {num_kept:,} of the {_rows(num_rows)} examined"
-
-
-def _count(found: FirstRows, stages: Stages, batch: RowBatch) -> None:
-    done = stages.run(batch)
-    documents = done.documents
-    for rejection in done.rejections:
-        found.rejected[rejection.code] = found.rejected.get(rejection.code, 0) + 1
-        found.first.setdefault(rejection.code, f"{found.path}:{rejection.row}: {rejection.reason}")
-    found.num_kept += len(set(documents.sample.tolist()))
-    found.num_turns += len(documents.run_start)
-    found.num_tokens += len(documents.input_ids)
-    found.num_last_tokens += last_tokens(documents) if documents.num_documents else 0
-
-
-def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe) -> CodedFinding:
-    """How many rows are rejected, and the hint of a build for the most frequent code, which allows every loss seen.
-
-    Where an input is rejected as a whole, the code is that input's.
-    """
-    files = [found for _, found in read]
-    rejected = sum((Counter(each.rejected) for each in files), Counter[str]())
-    num_rows, whole = sum(each.num_rows for each in files), _wholly_rejected(files)
-    entry, found = max(read, key=lambda pair: (pair[1] in whole, sum(pair[1].rejected.values())))
-    code = max(found.rejected, key=lambda each: found.rejected[each])
-    lost = [each.removeprefix("dropped_") for each in rejected if each.startswith("dropped_")]
-    message = f"{rejected.total():,} of {_rows(num_rows)} examined are rejected"
-    if len(whole) == len(files):
-        message = f"all {_rows(num_rows)} examined are rejected"
-    elif whole:
-        message += f", among them all {_rows(found.num_rows)} of {found.path}"
-    return finding(
-        "rows_rejected",
-        message + (f": {code}" if whole else ""),
-        examples=tuple(
-            Example(label=f"{count:,} {code}", text=each.first[code])
-            for each in files
-            for code, count in Counter(each.rejected).most_common()
-        ),
-        hint=way_out(code, found.first[code], entry, recipe, lost=lost),
-        level="error" if len(whole) == len(files) else "warning",
-    )
-
-
-def _rewrite_cost(files: Sequence[FirstRows]) -> float:
-    """Tokens of all documents over those of each row's last."""
-    last = sum(each.num_last_tokens for each in files)
-    return sum(each.num_tokens for each in files) / last if last else 1.0
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'s' * (count != 1)}"

@@ -7,7 +7,7 @@ conversation once and learn what stands between the marks. packer learns what in
 from collections.abc import Iterator, Mapping, Sequence
 
 from packer.audit.findings import CodedFinding, Example, Level
-from packer.audit.lint.lint_report import finding
+from packer.audit.lint.codes import finding
 from packer.audit.lint.probes import (
     ANSWER,
     CHAT,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from packer.audit.findings import CodedFinding, Example
-from packer.audit.lint.lint_report import finding
+from packer.audit.lint.codes import finding
 from packer.audit.lint.probes import ANSWER, CHAT, INLINE, NEXT_QUESTION, PLAIN, QUESTION, REASONED, WITH_SYSTEM
 from packer.audit.lint.subject import LearnedTurn, Outcome, Subject, mode_name
 from packer.errors import InputError

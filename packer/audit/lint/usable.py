@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from packer.audit.findings import CodedFinding, Example
-from packer.audit.lint.lint_report import CODES, finding
+from packer.audit.lint.codes import CODES, finding
 from packer.audit.lint.probes import (
     ANSWER,
     CHAT,

@@ -1,10 +1,8 @@
-"""The template report: the codes of findings with their levels, and the whole."""
+"""The codes of the template report with their levels, and findings of a code."""
 
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
-from packer.audit.findings import CodedFinding, Example, Findings, Level
+from packer.audit.findings import CodedFinding, Example, Level
 
 
 class Code(NamedTuple):
@@ -83,44 +81,3 @@ def finding(
     return CodedFinding(
         code=code, message=message, examples=examples, hint=hint, level=CODES[code].level if level is None else level
     )
-
-
-@dataclass(slots=True, kw_only=True)
-class FirstRows:
-    """The first rows of one input, and their results."""
-
-    path: str
-    schema: str
-    num_rows: int
-    """Rows read, from the start of the file."""
-
-    is_whole: bool
-    """Whether the file has no more."""
-
-    num_kept: int = 0
-    """Rows a build of the recipe keeps."""
-
-    num_turns: int = 0
-    """Answers learned."""
-
-    num_tokens: int = 0
-    num_last_tokens: int = 0
-    """Tokens of each row's last document."""
-
-    rejected: dict[str, int] = field(default_factory=dict)
-    first: dict[str, str] = field(default_factory=dict)
-    """Place and reason of the first rejection of each code."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LintReport(Findings):
-    """The result of :func:`packer.audit.lint`."""
-
-    tokenizer: Path
-    template: Path | None
-    """The template's file; None for the tokenizer's own."""
-
-    findings: tuple[CodedFinding, ...]
-    rows: tuple[FirstRows, ...]
-    verdict: str
-    """The result of a build of the recipe, in one line."""

@@ -1,39 +1,13 @@
-"""What a build reports: while it runs, and of where its time went."""
+"""Where the time of a build went."""
 
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
-
-
-class Progress(Protocol):
-    """Listens to a build; the command line draws it, `Silent` does nothing."""
-
-    def stage(self, name: str, total: int, unit: str) -> None:
-        """A stage begins that will do `total` units of work (`bytes`, `rows`, `blocks`)."""
-        ...
-
-    def advance(self, amount: int, tokens: int = 0) -> None:
-        """`amount` units are done, which made `tokens` tokens."""
-        ...
-
-    def note(self, message: str) -> None:
-        """Something a person may want to know."""
-        ...
-
-
-class Silent:
-    """No progress."""
-
-    def stage(self, name: str, total: int, unit: str) -> None: ...
-
-    def advance(self, amount: int, tokens: int = 0) -> None: ...
-
-    def note(self, message: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

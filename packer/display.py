@@ -1,0 +1,87 @@
+"""Text and numbers as people read them."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+HIDDEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
+"""What steers a terminal, turns the direction of text or cannot be written; but for the newline and the tab."""
+
+_BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def visible(text: str) -> str:
+    """Text with all that :data:`HIDDEN` matches as escapes: text from anywhere must not steer a terminal.
+
+    Zero-width joiners stay: emoji and several scripts are spelled with them.
+    """
+    return HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """The same with newlines as escapes: a name or a message cannot add a line to a report."""
+    return visible(text).replace("\n", "\\n")
+
+
+def number(value: float) -> str:
+    """With thousands separators: 12,345."""
+    return f"{value:,}"
+
+
+def percent(share: float) -> str:
+    """One decimal; what is not all does not look like all: 0.99999 gives 99.9 %."""
+    shown = f"{share:.1%}"
+    if shown == "100.0%" and share < 1:
+        shown = "99.9%"
+    if shown == "0.0%" and share > 0:
+        shown = "<0.1%"
+    return shown.replace("%", " %")
+
+
+def size(num_bytes: float) -> str:
+    """In binary units: 1.5 MiB."""
+    value, unit = float(num_bytes), 0
+    while value >= 1023.95 and unit < len(_BYTE_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} bytes" if unit == 0 else f"{value:.1f} {_BYTE_UNITS[unit]}"
+
+
+def plural(count: int, word: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{count:,} {word if count == 1 else f'{word}s'}"
+
+
+def duration(seconds: float) -> str:
+    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def rate(count: float, seconds: float) -> str:
+    """A speed with two digits that mean something: 1.2M/s."""
+    value = count / seconds if seconds > 0 else 0.0
+    for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.{1 if value < 10 * factor else 0}f}{letter}"
+    return f"{value:.0f}"
+
+
+def aligned(sides: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table, columns two spaces apart, without blanks at the end.
+
+    Args:
+        sides: `<` or `>` for each column.
+        rows: cells.
+
+    """
+    widths = [max(len(one_line(row[column])) for row in rows) for column in range(len(sides))]
+    for row in rows:
+        cells = (f"{one_line(cell):{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        yield "  ".join(["", *cells]).rstrip()
