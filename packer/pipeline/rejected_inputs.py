@@ -1,23 +1,30 @@
-"""Inputs of which no row is kept: the one reason, and what to do about it."""
+"""Inputs of which no row is kept, and codes that reject many rows of the others: the reason, and what to do."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from packer.display import plural
 from packer.errors import NothingKeptError
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow
 from packer.pipeline.plan import BuildPlan
 from packer.pipeline.suggestions import way_out
 
+_MANY = 0.1
+"""Share of the rows that one code rejects from which on a build says what to do."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedInput:
-    """An input all of whose rows are rejected."""
+    """An input all of whose rows are rejected, or the others, of whose rows one code rejects many."""
 
     name: str
+    num_rejected: int
+    """All rows of an input, or those with the code."""
+
     num_rows: int
     code: str
-    """Of most of them."""
+    """Of most rejected rows."""
 
     reason: str
     """Of the first of these."""
@@ -27,7 +34,7 @@ class RejectedInput:
 
 
 def rejected_inputs(plan: BuildPlan, results: Sequence[PartitionResult]) -> tuple[RejectedInput, ...]:
-    """The inputs of a plan of which no row is kept, by the result of each of its tasks.
+    """What a build has to say of its rejected rows, by the result of each task of its plan.
 
     Raises:
         NothingKeptError: no row of any input is kept.
@@ -38,13 +45,17 @@ def rejected_inputs(plan: BuildPlan, results: Sequence[PartitionResult]) -> tupl
         by_input.setdefault(task.source, []).extend((task, row) for row in result.rejected)
     if not any(result.shard.num_rows for result in results):
         raise _nothing_kept(plan, [row for rows in by_input.values() for row in rows])
-    kept = {task.source for task, result in zip(plan.tasks, results, strict=True) if result.shard.num_kept}
+    kept = sorted({task.source for task, result in zip(plan.tasks, results, strict=True) if result.shard.num_kept})
     found = []
     for source, rows in by_input.items():
         if rows and source not in kept:
-            code, reason, hint = _most(plan, rows)
-            name = plan.inputs[source].path
-            found.append(RejectedInput(name=name, num_rows=len(rows), code=code, reason=reason, way_out=hint))
+            found.append(_most(plan, rows, name=plan.inputs[source].path, num_rows=len(rows), all_rows=True))
+    rest = [row for source in kept for row in by_input[source]]
+    if rest:
+        num_rows = sum(result.shard.num_kept for result in results) + len(rest)
+        name = plan.inputs[kept[0]].path if len(kept) == 1 else plural(len(kept), "input")
+        most = _most(plan, rest, name=name, num_rows=num_rows)
+        found += [most] if most.num_rejected >= _MANY * num_rows else []
     return tuple(found)
 
 
@@ -52,14 +63,29 @@ def _nothing_kept(plan: BuildPlan, rows: Sequence[tuple[PartitionTask, RejectedR
     codes = Counter(row.code for _, row in rows)
     examples = {row.code: row.reason for _, row in reversed(rows)}
     counted = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
-    hint = _most(plan, rows)[2]
+    hint = _most(plan, rows, name="", num_rows=len(rows)).way_out
     return NothingKeptError(f"nothing kept: all {len(rows)} rows were rejected: {counted}", hint=hint)
 
 
-def _most(plan: BuildPlan, rows: Sequence[tuple[PartitionTask, RejectedRow]]) -> tuple[str, str, str]:
+def _most(
+    plan: BuildPlan,
+    rows: Sequence[tuple[PartitionTask, RejectedRow]],
+    *,
+    name: str,
+    num_rows: int,
+    all_rows: bool = False,
+) -> RejectedInput:
     """The code of most rejected rows, the reason of the first of these, and what to do about them."""
     codes = Counter(row.code for _, row in rows)
-    code = codes.most_common(1)[0][0]
+    code, count = codes.most_common(1)[0]
     task, first = next((task, row) for task, row in rows if row.code == code)
     lost = sorted(each.removeprefix("dropped_") for each in codes if each.startswith("dropped_"))
-    return code, first.reason, way_out(code, first.reason, task.file, plan.recipe, lost=lost)
+    hint = way_out(code, first.reason, task.file, plan.recipe, lost=lost)
+    return RejectedInput(
+        name=name,
+        num_rejected=len(rows) if all_rows else count,
+        num_rows=num_rows,
+        code=code,
+        reason=first.reason,
+        way_out=hint,
+    )

@@ -26,8 +26,10 @@ _VAGUE = frozenset({"wrong_type"})
 
 
 def of_rejected_input(entry: RejectedInput) -> Iterator[str]:
-    """The warning of an input all of whose rows are rejected."""
-    yield f"warning: all {plural(entry.num_rows, 'row')} of {entry.name} are rejected: {entry.code}: {entry.reason}"
+    """The warning of an input whose rows are rejected, all or many."""
+    share = "all" if entry.num_rejected == entry.num_rows else f"{number(entry.num_rejected)} of"
+    rows = f"{share} {plural(entry.num_rows, 'row')} of {entry.name}"
+    yield f"warning: {rows} are rejected: {entry.code}: {entry.reason}"
     yield f"  {entry.way_out}"
     yield ""
 

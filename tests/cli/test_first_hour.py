@@ -89,6 +89,11 @@ def test_a_template_of_ids_of_nine_characters(desk: Path, refusal: str) -> None:
     calls = sum("tool_calls" in line for line in Path("data/tools.jsonl").read_text().splitlines())
     before = fields("build", *asked, "-o", "before")["totals"]
     assert before["rejected"]["template_error"] == calls > 5
+    said = " ".join(run("build", *asked, "-o", "said").stdout.partition("\n  rows ")[0].split())
+    assert (
+        f"warning: {calls} of {before['rows']} rows of data/tools.jsonl are rejected: template_error: {refusal}" in said
+    )
+    assert options_of(said) == ["--set", "rows.call_ids=short"]
     told = run("lint", *asked).stdout.replace("\n", " ")
     option = options_of(told.partition("warning[rows_rejected]")[2])
     assert option == ["--set", "rows.call_ids=short"]

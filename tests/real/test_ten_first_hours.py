@@ -57,7 +57,7 @@ HOURS = (
         rows="llamafactory/glaive_toolcall_zh_demo.json",
         tokenizer="minimind",
         template=MISTRAL,
-        typed=("--set", "rows.call_ids=short"),  # as lint says
+        typed=("--set", "rows.call_ids=short"),  # as a build without it says
         kept=0.99,
     ),
 )
