@@ -9,20 +9,12 @@ import click
 from packer.display import plural
 from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage
-from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options
-from packer_cli.output import can_draw
+from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options, pager_option
+from packer_cli.output import MARKS, can_draw
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
     from packer.audit.check.check_report import Check, CheckReport
-
-_MARKS = {
-    "ok": ("✓", "+", "green"),
-    "warning": ("!", "!", "yellow"),
-    "failure": ("✗", "x", "red"),
-    "skipped": ("–", "-", "dim"),
-}
-"""Of each level: drawn, in ASCII, and its style."""
 
 _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
 """The check whose pairs are all shown, and how many of the others."""
@@ -46,6 +38,7 @@ _QUESTIONS = {
     help="A benchmark whose questions must not be in the rows; COLUMN holds them [question, prompt, ...].",
 )
 @jobs_option
+@pager_option
 @output_options
 def command(
     *,
@@ -97,7 +90,7 @@ def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
     shown = [each for each in report.checks if summary or each.level != "ok"]
     width = max((len(_name(each)) for each in shown), default=0)
     for each in shown:
-        drawn, plain, style = _MARKS[each.level]
+        drawn, plain, style = MARKS[each.level]
         name = f"{_name(each):{width}}"
         label = f"{drawn if can_draw() else plain} {name}  "
         page.out.words(each.message, label=(label, style if each.level != "ok" else ""), indent=2, hanging=len(label))

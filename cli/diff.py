@@ -9,7 +9,7 @@ import click
 
 from packer.display import number, plural
 from packer_cli.failures import end_check
-from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.options import HELP_OPTIONS, output_options, pager_option
 from packer_cli.output import cells, drawable, fields_of, print_table, signs, stdout, wrap
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Rows whose documents differ to show, token by token [3].",
 )
+@pager_option
 @output_options
 def command(*, old: Path, new: Path, documents: int, verbose: bool, quiet: bool, as_json: bool) -> None:
     """Say why two caches differ: rules, inputs, template, tokenizer, documents, tokens, blocks.

@@ -1,13 +1,14 @@
-"""`packer inspect`: blocks, documents and rows as text, trained runs marked."""
+"""`packer inspect`: blocks, documents, rows and batches as text, trained runs marked."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer_cli.batch import batch_options, show_batch
 from packer_cli.findings_page import FindingsPage
 from packer_cli.foreign import cache_alone, foreign_options, inspect_foreign, refuse_with_foreign
-from packer_cli.options import HELP_OPTIONS, file_and_row, output_options
+from packer_cli.options import HELP_OPTIONS, file_and_row, head_option, output_options, pager_option
 from packer_cli.output import fields_of, print_json
 from packer_cli.page import ViewPage, view_fields
 
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
 @click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it. With --foreign: N.")
 @click.option("--why", metavar="FILE:N", help="Row N of an input file: why it is left out, beside the row it lost to.")
+@batch_options
 @click.option("--split", metavar="NAME", help="Where blocks and documents are looked for [the first split].")
 @click.option("--ids", is_flag=True, help="Also the ids of every run.")
+@head_option("documents of a block or a batch")
+@pager_option
 @output_options
 def command(
     *,
@@ -36,30 +40,35 @@ def command(
     why: str | None,
     split: str | None,
     ids: bool,
+    head: int | None,
+    batch: dict[str, Any],
     verbose: bool,  # noqa: ARG001 - every command takes it
     quiet: bool,  # noqa: ARG001 - as above
     as_json: bool,
 ) -> None:
-    """Show a block, a document or a row as text, trained runs marked.
+    """Show a block, a document, a row or a batch as text, trained runs marked.
 
     Trained text is marked by a bar on its left, with the number of its message, from 0, where a run begins. All other
     text is context and is masked. Every run of tokens begins on a line of its own. With --foreign, a row that another
-    tool prepared; --split names its part.
+    tool prepared; --split names its part. With --step or --state, the micro-batch that training gets there, and whether
+    it is what a model expects: exit code 1 where it is not.
     """
     folder = cache_alone(cache, foreign, tokenizer, template)
     if foreign is not None:
-        refuse_with_foreign(block=block is not None, doc=doc is not None, why=why is not None)
+        refuse_with_foreign(block=block is not None, doc=doc is not None, why=why is not None, step=bool(batch))
         inspect_foreign(foreign, row or "0", tokenizer, template, split=split, ids=ids, as_json=as_json)
         return
     assert folder is not None
-    if sum(option is not None for option in (block, doc, row, why)) > 1:
-        raise click.UsageError("--block, --doc, --row and --why cannot go together")
+    if sum(option is not None for option in (block, doc, row, why, batch or None)) > 1:
+        raise click.UsageError("--block, --doc, --row, --why and --step or --state cannot go together")
     from packer.audit import view_document, view_row  # noqa: PLC0415 - not for --help
     from packer.store.cache import Cache  # noqa: PLC0415 - as above
 
     with Cache.open(folder) as opened:
         page = ViewPage(with_ids=ids)
-        if doc is not None:
+        if batch:
+            show_batch(opened, batch, split, head=head, with_ids=ids, as_json=as_json)
+        elif doc is not None:
             document = view_document(opened, doc, split=split)
             if as_json:
                 print_json(command="inspect", document=view_fields(document, with_ids=ids))
@@ -71,7 +80,7 @@ def command(
             found = view_row(opened, *file_and_row(row))
             print_json(command="inspect", **view_fields(found, with_ids=ids)) if as_json else page.row(found)
         else:
-            _show_block(opened, block or 0, split, page, with_ids=ids, as_json=as_json)
+            _show_block(opened, block or 0, split, page, head=head, with_ids=ids, as_json=as_json)
 
 
 def _show_why(cache: "Cache", asked: str, *, as_json: bool) -> None:
@@ -92,7 +101,14 @@ def _show_why(cache: "Cache", asked: str, *, as_json: bool) -> None:
 
 
 def _show_block(
-    cache: "Cache", index: int, split: str | None, page: ViewPage, *, with_ids: bool, as_json: bool
+    cache: "Cache",
+    index: int,
+    split: str | None,
+    page: ViewPage,
+    *,
+    head: int | None,
+    with_ids: bool,
+    as_json: bool,
 ) -> None:
     from packer.audit import view_block  # noqa: PLC0415 - not for --help
     from packer.errors import UsageError  # noqa: PLC0415 - as above
@@ -103,4 +119,6 @@ def _show_block(
             f"{cache.folder} has no blocks: pack.mode is 'none'", hint="--row FILE:N and --doc ID show documents"
         )
     view = view_block(cache, split or splits[0], index)
-    print_json(command="inspect", block=view_fields(view, with_ids=with_ids)) if as_json else page.block(view)
+    print_json(command="inspect", block=view_fields(view, with_ids=with_ids)) if as_json else page.block(
+        view, head=head
+    )

@@ -7,7 +7,7 @@ import click
 from packer.display import number, plural
 from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage, counted, failed
-from packer_cli.options import HELP_OPTIONS, RecipeOptions, output_options, recipe_options
+from packer_cli.options import HELP_OPTIONS, RecipeOptions, output_options, pager_option, recipe_options
 from packer_cli.output import fields_of
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.option(
     "-n", "--rows", metavar="N", type=click.IntRange(min=0), default=200, help="Rows of each input to look at [200]."
 )
+@pager_option
 @output_options
 def command(*, options: RecipeOptions, rows: int, verbose: bool, quiet: bool, as_json: bool) -> None:
     """Report what a chat template does under a tokenizer, and with SOURCEs what becomes of their first rows.

@@ -26,6 +26,8 @@ COMMANDS = {
     "verify": "packer verify cache",
     "check": "packer check cache",
     "stats": "packer stats cache",
+    "report": "packer report cache -o report.html",
+    "view": "packer view cache",
     "diff": "packer diff old new",
     "export": "packer export cache --to megatron -o exported",
     "explain": "packer explain prompt_diverges",

@@ -5,6 +5,7 @@ One code for every command that takes them, so that what `lint` and `preview` lo
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +15,7 @@ import click
 from packer import __version__
 from packer.named_templates import NAMED_TEMPLATES, template_key
 from packer.row_schemas import ROW_SCHEMAS
+from packer_cli.output import paged
 
 if TYPE_CHECKING:
     from packer.recipe import Recipe
@@ -59,6 +61,27 @@ fail_above_option = click.option(
     help="Commit nothing, and exit with 1, where more than this share of the rows is rejected, or of the tokens is in "
     "no block: 0.01 or 1%.",
 )
+
+
+def pager_option(function: Function) -> Function:
+    """`--no-pager`, for a command whose text can be longer than a screen."""
+
+    @functools.wraps(function)
+    def through_pager(*, no_pager: bool, **values: Any) -> None:
+        with nullcontext() if no_pager or values["as_json"] else paged():
+            function(**values)
+
+    decorated: Any = click.option(
+        "--no-pager", is_flag=True, help="On a terminal, print at once what is longer than it."
+    )(through_pager)
+    taken: Function = decorated
+    return taken
+
+
+def head_option(what: str) -> Callable[[Function], Function]:
+    """`--head N`, for a command that lists many of something."""
+    return click.option("--head", metavar="N", type=click.IntRange(min=0), help=f"Only the first {what}.")
+
 
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
 

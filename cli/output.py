@@ -8,6 +8,8 @@ import io
 import json
 import os
 import re
+import shlex
+import shutil
 import sys
 import textwrap
 import unicodedata
@@ -16,6 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
+
+import click
 
 from packer.display import HIDDEN, one_line, visible
 
@@ -202,6 +206,55 @@ class _Guarded:
         return getattr(self.stream, name)
 
 
+class _Collected:
+    """A terminal whose text waits for a pager."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.text = io.StringIO()
+        self.write = self.text.write
+
+    def flush(self) -> None:
+        """Do nothing: all of it is shown at the end."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def paged() -> Iterator[None]:
+    """What is printed in the body goes through a pager where it is a person's terminal and longer than that.
+
+    The pager is what PAGER names, else less.
+    """
+    if not (stdout().has_cursor and sys.stdin is not None and sys.stdin.isatty()):
+        yield
+        return
+    before, ended = sys.stdout, True
+    collected = _Collected(before)
+    sys.stdout = cast("TextIO", collected)
+    try:
+        yield
+    except click.exceptions.Exit:
+        raise
+    except BaseException:
+        ended = False
+        raise
+    finally:
+        sys.stdout = before
+        text = collected.text.getvalue()
+        if ended and text.count("\n") >= shutil.get_terminal_size().lines and _has_pager():
+            click.echo_via_pager(text)
+        else:
+            stdout().stream.write(text)
+            stdout().stream.flush()
+
+
+def _has_pager() -> bool:
+    command = shlex.split(os.environ.get("PAGER", "")) or ["less"]
+    return shutil.which(command[0]) is not None
+
+
 @contextmanager
 def guarded_streams() -> Iterator[None]:
     """Everything printed in the body shows what would steer a terminal; :class:`Output` alone writes styles."""
@@ -260,6 +313,15 @@ class Signs:
 _DRAWN = Signs(newline="↵", gap="…", arrow="→", bar="▌", dot=" · ", rule="── ", cross="✗")
 _ASCII = Signs(newline="\\n", gap="...", arrow="->", bar="|", dot=", ", rule="-- ", cross="x")
 NEWLINES = (_DRAWN.newline, _ASCII.newline)
+
+
+MARKS = {
+    "ok": ("✓", "+", "green"),
+    "warning": ("!", "!", "yellow"),
+    "failure": ("✗", "x", "red"),
+    "skipped": ("–", "-", "dim"),
+}
+"""Of each level of a check: drawn, in ASCII, and its style."""
 
 
 def can_draw() -> bool:

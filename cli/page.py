@@ -35,7 +35,8 @@ class ViewPage:
         self._with_ids = with_ids
         self._signs = signs()
 
-    def block(self, view: "BlockView") -> None:
+    def block(self, view: "BlockView", *, head: int | None = None) -> None:
+        """A block, or its first documents."""
         share = percent(view.num_trained / view.length if view.length else 0.0)
         self.heading(
             [
@@ -46,19 +47,22 @@ class ViewPage:
             ]
         )
         self.note([f"{view.path} row {view.shard_row:,}"])
-        for place, document in enumerate(view.documents, 1):
+        for place, document in enumerate(view.documents[:head], 1):
             self.blank()
             self._document(document, f"{place}/{len(view.documents)} ")
             if document.behind is not None:
                 self._behind(document.behind)
-        if view.padding is not None:
+        if head is not None and head < len(view.documents):
+            self.blank()
+            self.note([f"{plural(len(view.documents) - head, 'document')} more"])
+        elif view.padding is not None:
             self.blank()
             self.heading([plural(view.padding.num_tokens, "padding token")])
             if self._with_ids:
                 self._ids(view.padding, 2)
 
-    def document(self, view: "DocumentView") -> None:
-        self._document(view, "")
+    def document(self, view: "DocumentView", *, prefix: str = "") -> None:
+        self._document(view, prefix)
 
     def foreign(self, view: "ForeignRowView", path: str) -> None:
         """A row that another tool prepared."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import number, percent, plural
-from packer_cli.options import HELP_OPTIONS, RecipeOptions, file_and_row, output_options, recipe_options
+from packer_cli.options import HELP_OPTIONS, RecipeOptions, file_and_row, output_options, pager_option, recipe_options
 from packer_cli.output import print_json, print_table, stdout
 from packer_cli.page import ViewPage, view_fields
 
@@ -24,6 +24,7 @@ _NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
 @click.option("--row", metavar="FILE:N", help="Only row N of an input, from 0.")
 @click.option("--rejected", is_flag=True, help="Only rows that would be left out, of the first 1,000 of each input.")
 @click.option("--ids", is_flag=True, help="Also the ids of every run.")
+@pager_option
 @output_options
 def command(
     *,

@@ -1,12 +1,13 @@
 """`packer stats`: the numbers of a cache."""
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from packer.display import number, percent, plural, size
-from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.options import HELP_OPTIONS, head_option, output_options, pager_option
 from packer_cli.output import can_draw, fields_of, print_json, print_table, stdout
 from packer_cli.result import print_lines
 
@@ -24,12 +25,15 @@ _BAR = 32
 @click.option(
     "--rows", "split", metavar="SPLIT", help="List the rows of a split: input, a tab, row from 0; a line each."
 )
+@head_option("rows of --rows")
+@pager_option
 @output_options
 def command(
     *,
     cache: Path,
     splits_alone: bool,
     split: str | None,
+    head: int | None,
     verbose: bool,  # noqa: ARG001 - every command takes it
     quiet: bool,  # noqa: ARG001 - as above
     as_json: bool,
@@ -38,8 +42,10 @@ def command(
     from packer.audit import rows_of_split, stats  # noqa: PLC0415 - not for --help
 
     if split is not None:
-        _print_rows(cache, split, rows_of_split(cache, split), as_json=as_json)
+        _print_rows(cache, split, rows_of_split(cache, split), head=head, as_json=as_json)
         return
+    if head is not None:
+        raise click.UsageError("--head goes with --rows")
     found = stats(cache)
     if as_json:
         _print_json(found)
@@ -49,13 +55,12 @@ def command(
         _print(found)
 
 
-def _print_rows(cache: Path, split: str, rows: dict[str, list[int]], *, as_json: bool) -> None:
+def _print_rows(cache: Path, split: str, rows: dict[str, list[int]], *, head: int | None, as_json: bool) -> None:
     if as_json:
         print_json(command="stats", folder=str(cache), split=split, rows=rows)
         return
-    for path, own in rows.items():
-        for row in own:
-            stdout().line(f"{path}\t{row}")
+    for path, row in islice(((path, row) for path, own in rows.items() for row in own), head):
+        stdout().line(f"{path}\t{row}")
 
 
 def _print_splits(found: "Stats") -> None:
@@ -110,6 +115,7 @@ def _print(found: "Stats") -> None:
     print_table(out, _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
     for split in found.splits:
         _print_lengths(split)
+        _print_fills(split)
     out.line()
     out.line(f"fingerprint  {found.fingerprint}")
 
@@ -166,18 +172,27 @@ def _print_lengths(split: "SplitStats") -> None:
     out.line(f"lengths of documents in {split.split}")
     quantiles = ("min", "p10", "p50", "p90", "p99", "max")
     out.line("  " + "   ".join(f"{name} {number(getattr(lengths, name))}" for name in quantiles))
-    most = max(count for _, _, count in lengths.bins)
+    ranges = [f"{first:,} to {last:,}" if first != last else f"{first:,}" for first, last, _ in lengths.bins]
+    _print_histogram(("tokens", "documents"), ranges, [count for _, _, count in lengths.bins])
+
+
+def _print_fills(split: "SplitStats") -> None:
+    if not split.fills:
+        return
+    stdout().line()
+    stdout().line(f"fill of blocks in {split.split}")
+    ranges = [f"{first} to {last} %" if first != last else f"{first} %" for first, last, _ in split.fills]
+    _print_histogram(("full", "blocks"), ranges, [count for _, _, count in split.fills])
+
+
+def _print_histogram(headings: tuple[str, str], ranges: list[str], counts: list[int]) -> None:
+    """A line for each range, its bar beside the count."""
+    most, total, drawn = max(counts), sum(counts), can_draw()
     rows = [
-        (
-            number(first) if first == last else f"{number(first)} to {number(last)}",
-            number(count),
-            percent(count / split.documents),
-            bar(count / most, _BAR, drawn=can_draw()),
-        )
-        for first, last, count in lengths.bins
+        (name, number(count), percent(count / total), bar(count / most, _BAR, drawn=drawn))
+        for name, count in zip(ranges, counts, strict=True)
     ]
-    columns = [("tokens", ">"), ("documents", ">"), ("", ">"), ("", "<")]
-    print_table(out, columns, rows)
+    print_table(stdout(), [(headings[0], ">"), (headings[1], ">"), ("", ">"), ("", "<")], rows)
 
 
 def bar(share: float, width: int, *, drawn: bool) -> str:

@@ -17,7 +17,7 @@ LAYERS = (
     "errors", "limits", "watchdog", "names", "rejections", "literals", "display", "progress", "batches", "strict_yaml", "row_schemas", "named_templates", "row_rules", "recipe_errors", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
     "model", "spelling",
     "layout", "permute", "preload",
-    "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit", "load", "export", "starter",
+    "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit", "report", "load", "export", "starter",
     "recipe_from",
 )  # fmt: skip
 STAGES = {"source", "curate", "render", "tokenize", "supervise", "pack", "store", "starter"}

@@ -153,6 +153,15 @@ def test_the_example_of_a_seed_runs(starter_cache: Path) -> None:
     assert names["seeds"][-1] == example_seed(seed=0, doc_id=int(names["doc_ids"][-1]), epoch=0)
 
 
+def test_the_check_of_a_collator_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("trl")
+    (code,) = blocks_of("docs/how-to/check.md")
+    exec(code, {})
+    printed = capsys.readouterr().out
+    assert "✗ mask" in printed
+    assert f"```\n{printed}```" in (REPOSITORY / "docs" / "how-to" / "check.md").read_text("utf-8")
+
+
 def test_the_boundary_check_of_the_documentation_recognizes_a_model_that_leaks(
     starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,7 @@ from packer.audit.lint import lint
 from packer.audit.preview import preview
 from packer.audit.stats import rows_of_split, stats
 from packer.audit.verify import verify
-from packer.audit.view import view_block, view_document, view_row
+from packer.audit.view import view_block, view_document, view_pieces, view_row
 from packer.audit.why import why
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "verify",
     "view_block",
     "view_document",
+    "view_pieces",
     "view_row",
     "why",
 ]

@@ -15,7 +15,6 @@ from packer.audit.verify_report import Finding, differing
 from packer.batches import Int32, Int64, PackPlan
 from packer.errors import PackerError
 from packer.layout import MASKED, offsets_of
-from packer.pack import gather
 from packer.pipeline.blocks import BlockForm
 from packer.store.arrow_columns import BlockRows
 from packer.store.block_shards import BlockShards
@@ -146,17 +145,9 @@ class _Comparison:
             slots=slots.astype(np.int32),
             block_offsets=offsets_of(counts),
         )
-        form = self._form
-        made = gather(
-            plan,
-            self._columns,
-            block_len=form.block_len,
-            pad_id=form.pad_id,
-            separator_id=form.separator_id,
-            one_run=form.one_run,
-        )
+        made = self._form.gather(plan, self._columns)
         self.packed.append(np.stack([doc_id, start, start + length], axis=1))
-        self.separators += int((slots - length).sum()) if form.separator_id is not None else 0
+        self.separators += int((slots - length).sum()) if self._form.separator_id is not None else 0
         self.piece_starts += self._count_trained(document, start)
         return BlockRows.of(made, weighted=rows.loss_weights is not None)
 

@@ -153,7 +153,7 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
 def check_input(entry: Input) -> list[Finding]:
     """Whether an input still is what the build read."""
     try:
-        _, _, sha256 = digest_file(input_place(entry.path))
+        sha256 = digest_file(input_place(entry.path)).sha256
         found = f"sha256 {sha256}"
     except PackerError as error:
         found = _looked_for(entry.path, error)

@@ -76,7 +76,8 @@ def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:
     """xxh3-128 finds accidents; sha256, in a full audit, also finds what was made to look right."""
     try:
         if full:
-            _, xxh3, sha256 = digest_file(folder / shard.path)
+            digest = digest_file(folder / shard.path)
+            xxh3, sha256 = digest.xxh3, digest.sha256
         else:
             xxh3, sha256 = digest_file_xxh3(folder / shard.path), shard.sha256
     except PackerError as error:

@@ -1,6 +1,6 @@
 """A block, a document or a row of a cache as runs of text, with where it comes from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,17 @@ from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards
 from packer.store.rejected import Rejected, read_rejected
 
-__all__ = ["BlockView", "DocumentView", "RowView", "Run", "find_inputs", "view_block", "view_document", "view_row"]
+__all__ = [
+    "BlockView",
+    "DocumentView",
+    "RowView",
+    "Run",
+    "find_inputs",
+    "view_block",
+    "view_document",
+    "view_pieces",
+    "view_row",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +148,25 @@ def view_document(cache: Cache, doc_id: int, *, split: str | None = None) -> Doc
     raise UsageError(
         f"no document {doc_id} in {cache.folder}", hint="--block N shows documents with their numbers; --row FILE:N too"
     )
+
+
+def view_pieces(cache: Cache, split: str, pieces: Iterable[tuple[int, int, Int32, Int32]]) -> Iterator[DocumentView]:
+    """Documents, or pieces of them, as they lie in a batch: with the ids and labels that are found there.
+
+    Args:
+        cache: an open cache.
+        split: of the documents.
+        pieces: of each its doc_id, where in the document it begins, and its ids and labels, int32[n].
+
+    Raises:
+        UsageError: no such document or split.
+        CheckError: a document or the kept tokenizer is damaged.
+
+    """
+    reader = _Reader(cache, split)
+    nothing = np.zeros(0, np.int32)
+    for doc_id, start, input_ids, labels in pieces:
+        yield reader.piece(doc_id, start, input_ids, labels, behind=nothing)
 
 
 def view_row(cache: Cache, source: str, row: int) -> RowView:

@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from packer.load.batch_view import view_batch
+    from packer.load.contract import check_batch
     from packer.load.datasets import PackedDataset, StepDataset, collate
     from packer.load.loader import PackedLoader
     from packer.load.mixture import Mixture
@@ -21,10 +23,12 @@ __all__ = [
     "PackedLoader",
     "Step",
     "StepDataset",
+    "check_batch",
     "collate",
     "example_seed",
     "poison_test",
     "shift_labels",
+    "view_batch",
 ]
 
 _HOME = {
@@ -34,10 +38,12 @@ _HOME = {
     "PackedLoader": "loader",
     "Step": "step",
     "StepDataset": "datasets",
+    "check_batch": "contract",
     "collate": "datasets",
     "example_seed": "seeds",
     "poison_test": "poison",
     "shift_labels": "step",
+    "view_batch": "batch_view",
 }
 
 

@@ -21,7 +21,7 @@ from packer.load.reading import EpochSummary, StepReader
 from packer.load.row_source import RowSource
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.load.steps import PADDING_ROW, End
+from packer.load.steps import PADDING_ROW, End, StepPlan
 from packer.store.cache import Cache
 
 
@@ -229,7 +229,11 @@ class PackedLoader:
 
     def summary(self) -> EpochSummary:
         """What iterating from here gives, counted without reading rows."""
-        return self._reader.summary(self._source.steps(self._state, last_epoch=self._state.epoch))
+        return self._reader.summary(self.plans(last_epoch=self._state.epoch))
+
+    def plans(self, *, last_epoch: int | None) -> Iterator[StepPlan]:
+        """The steps from here to the end of an epoch, or without end, as plans: no row is read for them."""
+        return self._source.steps(self._state, last_epoch=last_epoch)
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
@@ -333,7 +337,7 @@ class PackedLoader:
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and once more after each change of the batch size
-            made = self._reader.steps(self._source.steps(self._state, last_epoch=last_epoch), self._state)
+            made = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
             ahead = self._ahead = Prefetch(made, depth=self._options.prefetch)
             try:
                 for step, state in ahead:

@@ -41,7 +41,7 @@ class RowSource:
         self._by_tokens = isinstance(options.batching, TokenBudget)
         _check(self._kind, options, mixed=self._mixture is not None)
         self.rows = Rows(self._caches, options.split, kind=self._kind, cutoff_len=options.cutoff_len)
-        self.pad_id = _pad_id(self._caches[0].manifest)
+        self.pad_id = pad_id_of(self._caches[0].manifest)
         self.fingerprint = self._mixture.fingerprint if self._mixture else self._caches[0].manifest.content_fingerprint
         self.num_items = self.order_from().num_items
         """Rows of an epoch."""
@@ -233,7 +233,7 @@ def _check_room(rows: Rows, options: Options) -> None:
         )
 
 
-def _pad_id(manifest: Manifest) -> int:
-    """The id blocks are padded with: the recipe's, else the tokenizer's."""
+def pad_id_of(manifest: Manifest) -> int:
+    """The id micro-batches are padded with: the recipe's, else the tokenizer's."""
     named = manifest.recipe.get("pack", {}).get("pad_id")
     return manifest.model.pad_id if named is None else int(named)

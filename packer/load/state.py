@@ -85,6 +85,24 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return plain | {name: list(plain[name]) for name in ("shares", "taken") if plain[name] is not None}
 
 
+def decode_state(value: Any) -> ReaderState:
+    """A saved state.
+
+    Raises:
+        CheckError: what is none, or of another version.
+
+    """
+    if isinstance(value, dict) and value.get("version", STATE_VERSION) != STATE_VERSION:
+        raise CheckError(
+            f"reader state: expected version {STATE_VERSION}, found {value['version']!r}",
+            hint="it was saved by another release of packer: go on with that one, or begin anew",
+        )
+    try:
+        return msgspec.convert(value, ReaderState)
+    except msgspec.ValidationError as error:
+        raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
+
+
 def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:
     """A saved state, if it belongs to what `reader` reads.
 
@@ -100,15 +118,7 @@ def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:
         CheckError: not a state, of another version, of other data, or of a reader whose steps hold other rows.
 
     """
-    if isinstance(value, dict) and value.get("version", STATE_VERSION) != STATE_VERSION:
-        raise CheckError(
-            f"reader state: expected version {STATE_VERSION}, found {value['version']!r}",
-            hint="it was saved by another release of packer: go on with that one, or begin anew",
-        )
-    try:
-        state = msgspec.convert(value, ReaderState)
-    except msgspec.ValidationError as error:
-        raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
+    state = decode_state(value)
     for name, hint in _HINTS.items():
         expected, found = getattr(reader, name), getattr(state, name)
         if expected != found:

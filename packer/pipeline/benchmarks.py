@@ -64,7 +64,7 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
     return Benchmark(
         name=name or PurePosixPath(path).stem,
         path=path,
-        sha256=digest_file(place)[2],
+        sha256=digest_file(place).sha256,
         column=found,
         questions=tuple(questions),
     )

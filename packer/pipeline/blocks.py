@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from packer.batches import Bool, DocumentColumns, Int64, PackPlan
+from packer.batches import BlockBatch, Bool, DocumentColumns, Int64, PackPlan
 from packer.errors import RecipeError
 from packer.layout import offsets_of
 from packer.pack import (
@@ -73,6 +73,17 @@ class BlockForm:
             separator_id=separator_id,
             one_run=pack.mode in {"eos", "stream"},
             align=pack.align,
+        )
+
+    def gather(self, plan: PackPlan, columns: DocumentColumns) -> BlockBatch:
+        """The blocks of a plan, laid out in this form."""
+        return gather(
+            plan,
+            columns,
+            block_len=self.block_len,
+            pad_id=self.pad_id,
+            separator_id=self.separator_id,
+            one_run=self.one_run,
         )
 
 
@@ -191,14 +202,7 @@ def block_worker(
         shard = write_blocks(
             folder,
             (
-                gather(
-                    task.plan.between(first, min(first + batch_blocks, task.plan.num_blocks)),
-                    columns,
-                    block_len=form.block_len,
-                    pad_id=form.pad_id,
-                    separator_id=form.separator_id,
-                    one_run=form.one_run,
-                )
+                form.gather(task.plan.between(first, min(first + batch_blocks, task.plan.num_blocks)), columns)
                 for first in range(0, task.plan.num_blocks, batch_blocks)
             ),
             block_len=form.block_len,

@@ -192,8 +192,8 @@ def refuse_changed(files: Sequence[tuple[Path, FileStatus]], inputs: Sequence[In
         if FileStatus.of(path) == status:
             continue
         try:
-            num_bytes, _, sha256 = digest_file(path)
+            digest = digest_file(path)
         except StorageError as error:
             raise InputError(error.message, hint=error.hint) from error
-        if sha256 != entry.sha256:
-            raise changed(path, f"{entry.num_bytes} bytes were read, and now it holds {num_bytes} others")
+        if digest.sha256 != entry.sha256:
+            raise changed(path, f"{entry.num_bytes} bytes were read, and now it holds {digest.num_bytes} others")

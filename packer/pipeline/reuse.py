@@ -184,7 +184,7 @@ def _same_bytes(files: list[SourceFile], inputs: tuple[Input, ...], progress: Pr
     progress.stage("reading", sum(entry.num_bytes for entry in inputs), "bytes")
     for file, entry in zip(files, inputs, strict=True):
         try:
-            _, _, sha256 = digest_file(file.path)
+            sha256 = digest_file(file.path).sha256
         except StorageError as error:
             raise InputError(error.message, hint=error.hint) from error
         if sha256 != entry.sha256:

@@ -54,6 +54,6 @@ class RowQuestions:
                 if own and field not in own and field.partition(".")[0] not in own:
                     rule = f"sources[{i}].{WHERE}" if field in each.where else "a rule about rows"
                     raise InputError(
-                        f"{rule}: no row has a field '{field}'",
+                        f"{rule}: no row that was looked at has a field '{field}'",
                         hint="fields are named as the files have them, as in metadata.user_id",
                     )

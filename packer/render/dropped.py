@@ -218,7 +218,7 @@ class ConversationLosses:
             {name: value for name, value in message.items() if name != "thinking" or "reasoning_content" not in message}
             for message in self.conversation.messages
         ]
-        values = list(strings([*own, self.conversation.tools]))
+        values = strings([*own, self.conversation.tools])
         return values, "\0".join(values)
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:

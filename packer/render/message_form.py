@@ -53,6 +53,8 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
 
 
 def _prints_none(conversation: Conversation, text: str, last: int) -> bool:
+    if "None" not in text:
+        return False
     try:
         empty = conversation.render([_without_null(message) for message in conversation.messages[: last + 1]], {})
     except RenderError:

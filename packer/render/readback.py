@@ -29,17 +29,28 @@ ESCAPE_OR_QUOTE = re.compile(f"{ESCAPE.pattern}|{_QUOTE.pattern}", re.IGNORECASE
 _TEXTS = ("content", *REASONING_FIELDS)
 
 
-def strings(value: Any) -> Iterator[str]:
+def strings(value: Any) -> list[str]:
     """Every string in a JSON value, keys among them."""
+    found: list[str] = []
+    _gather(value, found)
+    return found
+
+
+def _gather(value: Any, found: list[str]) -> None:
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from filter(lambda key: isinstance(key, str), value)
+        found.append(value)
+    elif isinstance(value, dict):
+        found += filter(_is_text, value)
         for item in value.values():
-            yield from strings(item)
+            if item is not None:
+                _gather(item, found)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from strings(item)
+            _gather(item, found)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def added_escape(text: str, values: Iterable[Any], *, marks: str = "") -> str | None:

@@ -29,13 +29,15 @@ from packer.render.environment import ChatTemplate, IncrementalTemplate, RenderE
 from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
+from packer.render.readback import strings
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.watchdog import ROW, place
 
 COMPARED = 128
-"""Of so many rows one is rendered by reference too, the first of a batch among them."""
+"""Of so many rows one is rendered a second time, the first of a batch among them: as others are where it was filled in,
+else by reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +134,7 @@ class Renderer:
 
         Args:
             rows: the samples.
-            compared: numbers of those that are rendered by reference too; None to render them all by reference.
+            compared: numbers of those that are rendered a second time; None to render all by reference.
 
         """
         texts: list[EncodedText] = []
@@ -148,9 +150,10 @@ class Renderer:
             rendered: RenderedRow | Rejection | None = filled.get(number)
             if rendered is None:
                 rendered = self._rendered(sample, losses, by_reference=compared is None)
-            is_compared = compared is not None and number in compared
-            if is_compared and rendered != self._rendered(sample, losses, by_reference=True):
-                return None
+            if compared is not None and number in compared:
+                again = self._rendered(sample, losses, by_reference=number not in filled)
+                if rendered != again:
+                    return None
             if isinstance(rendered, Rejection):
                 rejections.append(rendered)
                 continue
@@ -343,6 +346,8 @@ class Renderer:
         if pattern is None:
             return None, conversation
         tools, own = conversation.tools, dict(row_kwargs)
+        if pattern.search("\0".join(strings([conversation.messages, tools, own]))) is None:
+            return None, conversation
         fields = [typed_fields(message) for message in conversation.messages]
         if all(find_control(value, pattern) is None for value in (fields, tools, own)):
             return None, conversation

@@ -37,8 +37,13 @@ class Ragged:
 
     def __getitem__(self, index: int) -> npt.NDArray[Any]:
         """Values of one row; none where its range is impossible."""
+        start, end = self.bounds(index)
+        return self.values[start:end]
+
+    def bounds(self, index: int, *, packed: int = 1) -> tuple[int, int]:
+        """Start and end of one row, both 0 where its range is impossible; `packed` as for :meth:`take`."""
         start, end = self.offsets.item(index), self.offsets.item(index + 1)
-        return self.values[start:end] if 0 <= start <= end <= len(self.values) else self.values[:0]
+        return (start, end) if 0 <= start <= end <= len(self.values) * packed else (0, 0)
 
     def lengths(self) -> Int64:
         return np.diff(self.offsets).astype(np.int64, copy=False)
@@ -78,8 +83,9 @@ class DocumentRows:
 
     def special_tokens(self, index: int) -> npt.NDArray[np.bool_]:
         """special_tokens_mask of one row, unpacked.  # bool[n]"""
-        start, end = int(self.special_tokens_mask.offsets[index]), int(self.special_tokens_mask.offsets[index + 1])
-        return unpack_bits(self.special_tokens_mask.values, start, end).view(np.bool_)
+        return unpack_bits(self.special_tokens_mask.values, *self.special_tokens_mask.bounds(index, packed=8)).view(
+            np.bool_
+        )
 
     def sample_id_of(self, index: int) -> str | None:
         """The name that one row has of its own."""
@@ -117,19 +123,13 @@ class DocumentRows:
 
     def digest(self, row: int) -> int:
         """The same of one row, without the arrays that pay only for many."""
-        start, end = (int(bound[0]) for bound in self.special_tokens_mask.take(np.array([row]), packed=8))
-        lists = [
-            self.input_ids[row],
-            self.labels[row],
-            unpack_bits(self.special_tokens_mask.values, start, end),
-        ]
+        lists = [self.input_ids[row], self.labels[row], self.special_tokens(row).view(np.uint8)]
         if self.loss_weights is not None:
             lists.append(self.loss_weights[row])
         sizes = [len(values) for values in lists] + ([-1] if self.loss_weights is None else [])
-        spans = [
-            Ragged(values=values, offsets=self.span_offsets)[row]
-            for values in (self.span_message, self.span_start, self.span_end)
-        ]
+        columns = (self.span_message, self.span_start, self.span_end)
+        first, last = Ragged(values=min(columns, key=len), offsets=self.span_offsets).bounds(row)
+        spans = [column[first:last] for column in columns]
         text = self.sample_id[row]
         sizes += [len(spans[0]), len(text) if self.has_sample_id[row] else -1]
         scalars = (self.doc_id[row], self.length[row], self.num_trained[row], self.row[row])

@@ -21,8 +21,7 @@ holds the length of every list, so no two different rows have the same bytes. Th
 """
 
 import hashlib
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,8 +31,6 @@ from xxhash import xxh3_64, xxh3_128
 
 from packer.batches import Float32, Int32, Int64, UInt64
 from packer.limits import storage_errors
-
-_CHUNK_BYTES = 4 * 2**20
 
 Pieces: TypeAlias = tuple[npt.NDArray[Any], Int64, Int64]
 """A flat array, and for each row where its piece of it starts and ends (in values)."""
@@ -63,17 +60,18 @@ class FileDigest:
         return self._sha256.hexdigest()
 
 
-def digest_file(path: Path) -> tuple[int, str, str]:
-    """Number of bytes, xxh3-128 and sha256 of a file, read once in pieces.
+def digest_file(path: Path) -> FileDigest:
+    """Digests of a file.
 
     Raises:
         StorageError: the file cannot be read.
 
     """
     digest = FileDigest()
-    for chunk in _chunks(path):
-        digest.update(chunk)
-    return digest.num_bytes, digest.xxh3, digest.sha256
+    with storage_errors("read", path), path.open("rb", buffering=0) as file:
+        # Of a digest it calls `update` alone.
+        hashlib.file_digest(file, lambda: digest)  # type: ignore[arg-type, return-value]
+    return digest
 
 
 def digest_file_xxh3(path: Path) -> str:
@@ -83,10 +81,8 @@ def digest_file_xxh3(path: Path) -> str:
         StorageError: the file cannot be read.
 
     """
-    digest = xxh3_128()
-    for chunk in _chunks(path):
-        digest.update(chunk)
-    return digest.hexdigest()
+    with storage_errors("read", path), path.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, xxh3_128).hexdigest()
 
 
 def document_ids(*, input_ids: Int32, labels: Int32, loss_weights: Float32 | None, offsets: Int64) -> Int64:
@@ -141,14 +137,3 @@ def digest_rows(header: Int64, columns: Sequence[Pieces]) -> UInt64:
 
 def _bytes_of(values: npt.NDArray[Any]) -> memoryview:
     return values.reshape(-1).view(np.uint8).data
-
-
-def _chunks(path: Path) -> Iterator[memoryview]:
-    buffer = bytearray(_CHUNK_BYTES)
-    view = memoryview(buffer)
-    with storage_errors("read", path), path.open("rb", buffering=0) as file:
-        # The next piece is on its way while this one is digested; macOS takes no such advice.
-        if hasattr(os, "posix_fadvise"):  # pragma: no branch - a system has it or not
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        while count := file.readinto(buffer):
-            yield view[:count]

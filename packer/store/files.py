@@ -71,7 +71,7 @@ class CacheFiles:
 
     def sha256(self, name: str) -> str:
         """sha256 of a file."""
-        return digest_file(self.folder / name)[2]
+        return digest_file(self.folder / name).sha256
 
     def xxh3(self, name: str) -> str:
         """xxh3-128 of a file, several times faster than sha256."""

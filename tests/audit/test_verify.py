@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -15,11 +16,9 @@ import pytest
 from packer.audit import shard_checks, verify
 from packer.audit.shard_checks import MAX_ROWS, document_rules
 from packer.errors import InputError
-from packer.limits import storage_errors
 from packer.pipeline import build
 from packer.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
-from packer.store import digest
 from packer.store import manifest as manifest_module
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
@@ -519,15 +518,14 @@ def test_whatever_a_shard_breaks_is_its_finding_and_the_other_files_are_checked(
 @pytest.mark.parametrize("level", ["default", "full"])
 def test_a_file_the_disk_fails_to_give_is_a_finding_and_the_others_are_checked(level, cache, monkeypatch):
     shard = read_manifest(cache).shards[0]
-    chunks = digest._chunks
+    file_digest = hashlib.file_digest
 
-    def fails(path):
-        if path == cache / shard.path:
-            with storage_errors("read", path):
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return chunks(path)
+    def fails(file, of):
+        if file.name == str(cache / shard.path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return file_digest(file, of)
 
-    monkeypatch.setattr(digest, "_chunks", fails)
+    monkeypatch.setattr(hashlib, "file_digest", fails)
     (finding,) = verify(cache, level=level).findings
     assert (finding.path, finding.what) == (shard.path, "structure")
     assert finding.found.startswith(f"cannot read {cache / shard.path}: Input/output error")

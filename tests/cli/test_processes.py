@@ -71,7 +71,7 @@ def test_no_color_has_no_escapes_even_where_colour_is_forced_by_a_terminal(start
 def test_a_terminal_gets_colours_and_no_line_beyond_its_edge(starter_cache):
     from packer_cli.output import cells
 
-    words = ["inspect", str(starter_cache), "--ids", "--block", "7"]
+    words = ["inspect", str(starter_cache), "--ids", "--block", "7", "--no-pager"]
     output = in_terminal(words, {"TERM": "xterm-256color", "COLUMNS": "60"})
     assert b"\x1b[1;32m" in output
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.decode()).splitlines()

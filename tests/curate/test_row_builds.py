@@ -374,7 +374,7 @@ def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "error", "words"),
     [
-        (["filters=[{name: a, field: nope, min: 1}]"], InputError, "no row has a field 'nope'"),
+        (["filters=[{name: a, field: nope, min: 1}]"], InputError, "no row that was looked at has a field 'nope'"),
         (["split.group=meta.nope"], NothingKeptError, "60 × no_group"),
         (["filters=[{name: a, of: answers, matches: '(?=x)'}]"], RecipeError, "RE2"),
         (["filters=[{name: a, of: answers, chars: {min: 1000}}]"], NothingKeptError, "89 × filtered"),

@@ -79,7 +79,8 @@ for seed in range(first, last):
     sha256 = hashlib.sha256(content).hexdigest()
     path = f"{kind}/{shard_name(split=whole.split, index=0, sha256=sha256)}"
     (cache / path).write_bytes(content)
-    num_bytes, xxh3, sha256 = digest_file(cache / path)
+    digest = digest_file(cache / path)
+    num_bytes, xxh3, sha256 = digest.num_bytes, digest.xxh3, digest.sha256
     shard = msgspec.structs.replace(whole, path=path, num_bytes=num_bytes, xxh3=xxh3, sha256=sha256)
     try:
         places, rows_xxh3 = find_places(cache / path)

@@ -182,7 +182,7 @@ def test_an_input_that_can_no_longer_be_read_is_an_input_error(starter_cache, tm
     path = tmp_path / "rows.jsonl"
     path.write_text("{}\n")
     status = FileStatus.of(path)
-    entry = msgspec.structs.replace(read_manifest(starter_cache).inputs[0], sha256=digest_file(path)[2])
+    entry = msgspec.structs.replace(read_manifest(starter_cache).inputs[0], sha256=digest_file(path).sha256)
     os.utime(path, ns=(1, 1))
     refuse_changed([(path, status)], [entry])
     path.unlink()

@@ -322,6 +322,13 @@ LOOSER: dict[str, tuple[str, tuple[tuple[int, dict[str, Any]], ...]]] = {
         "{% endfor %}{{ it | join }}",
         ((4, PLAIN),),
     ),
+    "an object that is made anew each time": (
+        (
+            "{% set last = {'role': messages[-1].role} %}"
+            "{% for m in messages %}{{ m.content }}{{ last.role }}{% endfor %}"
+        ),
+        tuple((number, PLAIN) for number in (1, 2, 3, 4)),
+    ),
     "an accumulation of messages that ends in one without data": (
         (
             "{% set ns = namespace(seen=[]) %}{% for m in messages %}{% set ns.seen = ns.seen + [m] %}"

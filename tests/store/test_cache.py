@@ -91,7 +91,7 @@ def test_rejected_rows_come_back_in_order_as_json_lines(tmp_path: Path) -> None:
     ]
     sha256 = write_rejected(tmp_path, iter(rows))
     path = tmp_path / "rejected.jsonl"
-    assert digest_file(path)[2] == sha256
+    assert digest_file(path).sha256 == sha256
     assert list(read_rejected(tmp_path, small_manifest(rejected_sha256=sha256))) == rows
     assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == [
         {"source": "a.jsonl", "row": 3, "code": "empty", "reason": "the row has no messages"},
@@ -109,12 +109,12 @@ def test_no_rejected_rows_are_an_empty_file(tmp_path: Path) -> None:
 def test_a_damaged_line_is_refused_by_its_number(tmp_path: Path, line: bytes) -> None:
     write_rejected(tmp_path, [Rejected(source="a", row=0, code="empty", reason="x")])
     path = tmp_path / "rejected.jsonl"
-    before = digest_file(path)[2]
+    before = digest_file(path).sha256
     with path.open("ab") as file:
         file.write(line)
     with pytest.raises(CheckError, match=f"rejected.jsonl is damaged: expected sha256 {before}"):
         list(read_rejected(tmp_path, small_manifest(rejected_sha256=before)))
-    damaged = small_manifest(rejected_sha256=digest_file(path)[2])
+    damaged = small_manifest(rejected_sha256=digest_file(path).sha256)
     with pytest.raises(CheckError, match="line 2"):
         list(read_rejected(tmp_path, damaged))
     path.unlink()

@@ -1,0 +1,239 @@
+"""`packer inspect --step N`: the batch that training gets at some step, and whether it keeps the batch contract."""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer.display import plural
+from packer_cli.failures import end_check
+from packer_cli.options import Function
+from packer_cli.output import MARKS, can_draw, print_table, signs, stdout
+from packer_cli.page import ViewPage, trained_messages, view_fields
+
+if TYPE_CHECKING:
+    from packer.audit.view import DocumentView
+    from packer.load.batch_view import BatchView, Part
+    from packer.store.cache import Cache
+
+_SIZE = click.IntRange(1, 2**31 - 1)
+_PLACE = click.IntRange(0, 2**31 - 1)
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "step": {"type": _PLACE, "help": "The batch of step N of an epoch, from 0, and whether it keeps the contract."},
+    "state": {
+        "type": click.Path(path_type=Path),
+        "metavar": "FILE",
+        "help": "The batch that follows a reader's state, in JSON; --step counts from there.",
+    },
+    "epoch": {"type": _PLACE, "help": "Of --step [0]."},
+    "rank": {"type": _PLACE, "help": "Of --world-size [0]."},
+    "world_size": {"type": _SIZE, "help": "Number of ranks [1]."},
+    "micro_batch": {"type": _PLACE, "help": "Of those that the rank has in the step [0]."},
+    "micro_batch_size": {"type": _SIZE, "help": "Blocks, documents or tokens, as --batching counts [1]."},
+    "global_batch_size": {"type": _SIZE, "help": "Of a step, in the same unit [a micro-batch a rank]."},
+    "batching": {
+        "metavar": None,
+        "type": click.Choice(("packed", "padded", "padding_free", "token_budget")),
+        "help": "Blocks, or how documents become batches [packed].",
+    },
+    "order": {
+        "metavar": None,
+        "type": click.Choice(("random", "sequential", "length_bucketed")),
+        "help": "Of blocks or documents [random].",
+    },
+    "seed": {"type": int, "help": "Of the order [0]."},
+}
+"""Arguments of the loader: what is left out is its default, or the state's."""
+
+_NAMES = {
+    "dtypes": "dtypes",
+    "shapes": "shapes",
+    "labels": "labels",
+    "shift": "shifted once",
+    "first_targets": "first targets",
+    "positions": "positions",
+    "mask": "mask",
+    "padding_targets": "padding",
+    "num_items": "trained",
+}
+_NAME_WIDTH = max(map(len, _NAMES.values()))
+
+_CELLS, _FEW = 14, 6
+"""Cells that show where the longest document is trained; values that show what a column holds."""
+
+_PART_COLUMNS = [("", ">"), ("slots", "<"), ("positions", "<"), ("trained", "<"), ("", "<"), ("from", "<")]
+
+
+def batch_options(function: Function) -> Function:
+    """These options; the command gets those that were given, by name, as the argument `batch`."""
+
+    @functools.wraps(function)
+    def gathered(**values: Any) -> Any:
+        asked = {name: values.pop(name) for name in _OPTIONS}
+        batch = {name: value for name, value in asked.items() if value is not None}
+        if batch and not {"step", "state"} & batch.keys():
+            raise click.UsageError(f"--{next(iter(batch)).replace('_', '-')} goes with --step or --state")
+        if {"epoch", "state"} <= batch.keys():
+            raise click.UsageError("--epoch and --state cannot go together: a state names its epoch")
+        return function(batch=batch, **values)
+
+    decorated: Any = gathered
+    for name, settings in reversed(_OPTIONS.items()):
+        decorated = click.option(f"--{name.replace('_', '-')}", **{"metavar": "N", **settings})(decorated)
+    taken: Function = decorated
+    return taken
+
+
+def show_batch(
+    cache: "Cache", asked: dict[str, Any], split: str | None, *, head: int | None, with_ids: bool, as_json: bool
+) -> None:
+    """Print a batch and whether it keeps the contract; exit code 1 where it does not.
+
+    Raises:
+        UsageError: torch is not installed.
+
+    """
+    from packer.audit import view_pieces  # noqa: PLC0415 - not for --help
+    from packer.errors import UsageError  # noqa: PLC0415 - as above
+
+    try:
+        from packer.load.batch_view import read_state, view_batch  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UsageError(
+            "--step and --state show what the loader of training makes, which needs torch",
+            hint='pip install "token-packer[torch]"; --block, --doc and --row need no torch',
+        ) from None
+    arguments = asked | ({} if split is None else {"split": split})
+    if "state" in arguments:
+        arguments["state"] = read_state(arguments["state"])
+    view = view_batch(cache, **arguments)
+    pieces = [
+        (part.doc_id, part.piece_start, part.input_ids, part.labels) for part in view.parts if part.doc_id is not None
+    ]
+    documents = list(view_pieces(cache, view.state.split, pieces[:head]))
+    failed = ", ".join(view.check.failed)
+    end_check(
+        {"command": "inspect", "ok": view.check.ok, "batch": _fields(view, documents, with_ids=with_ids)},
+        f"{cache.folder}: this step breaks the batch contract: {failed}" if failed else None,
+        as_json=as_json,
+        show=lambda: _print(view, documents, asked, with_ids=with_ids),
+    )
+
+
+def _print(view: "BatchView", documents: "list[DocumentView]", asked: dict[str, Any], *, with_ids: bool) -> None:
+    page, out = ViewPage(with_ids=with_ids), stdout()
+    step, state = view.step, view.state
+    number = asked.get("step", 0) + (state.counters.steps if "state" in asked else 0)
+    page.heading(
+        [
+            f"step {number:,}, epoch {step.epoch} ({state.split})",
+            f"rank {asked.get('rank', 0)} of {asked.get('world_size', 1)}",
+            f"micro-batch {asked.get('micro_batch', 0)} of {len(step)}",
+        ]
+    )
+    page.note([state.batching, f"order {state.order}", f"seed {state.seed}", f"global batch size {state.batch_size:,}"])
+    items = f"{step.num_items_in_batch:,} trained"
+    page.note([f"the step, all ranks: {step.num_tokens:,} tokens", items, f"{step.num_slots:,} slots"])
+    out.line()
+    out.line("contract of the step, all ranks and micro-batches")
+    for line in view.check.lines:
+        drawn, plain, style = MARKS[line.level]
+        label = f"{drawn if can_draw() else plain} {_NAMES[line.code]:{_NAME_WIDTH}}  "
+        out.words(line.message, label=(label, style), indent=2, hanging=len(label))
+    out.line()
+    out.line("columns of the micro-batch")
+    print_table(out, [("", "<")] * 4, [_column_row(name, view) for name in view.micro_batch])
+    out.line()
+    out.line("what is in its slots")
+    print_table(out, _PART_COLUMNS, list(_part_rows(view, documents)))
+    for place, document in enumerate(documents, 1):
+        page.blank()
+        page.document(document, prefix=f"{place}/{_num_documents(view)} ")
+
+
+def _column_row(name: str, view: "BatchView") -> tuple[str, str, str, str]:
+    """Of a column its dtype, its shape and its first values; of boundaries all, once."""
+    value = view.micro_batch[name]
+    if not hasattr(value, "dtype"):
+        return name, _dtype(value), "", str(value)
+    if name == "cu_seq_lens_k" and value.equal(view.micro_batch["cu_seq_lens_q"]):
+        return name, _dtype(value), str(list(value.shape)), "as cu_seq_lens_q"
+    values = value.flatten()[: None if value.ndim == 1 else _FEW].tolist()
+    more = f", {signs().gap}" if len(values) < value.numel() else ""
+    return name, _dtype(value), str(list(value.shape)), ", ".join(map(str, values)) + more
+
+
+def _part_rows(view: "BatchView", documents: "list[DocumentView]") -> Iterator[tuple[str, ...]]:
+    """What lies in the slots, in their order, as far as there are documents to name."""
+    has_rows = len(view.micro_batch["input_ids"]) > 1
+    longest = max((document.length for document in documents), default=0)
+    left = iter(enumerate(documents, 1))
+    for part in view.parts:
+        length = len(part.labels)
+        slots = f"{part.start}-{part.start + length - 1}"
+        place = (f"{part.row}: {slots}" if has_rows else slots, "-".join(map(str, dict.fromkeys(part.positions))))
+        if part.doc_id is None:
+            yield "", *place, f"0 of {length}", "", part.kind
+            continue
+        number, document = next(left, (0, None))
+        if document is None:
+            yield "", signs().gap, "", "", "", f"{plural(_num_documents(view) - len(documents), 'document')} more"
+            return
+        trained = [run for run in document.runs if run.message is not None]
+        message = f", {trained_messages(trained)}" if trained else ""
+        come_from = f"{Path(document.source).name} row {document.row:,}{message}"
+        yield str(number), *place, f"{document.num_trained} of {length}", _strip(part, longest), come_from
+
+
+def _strip(part: "Part", longest: int) -> str:
+    """A document as cells, as many as it is long beside the longest, marked where any of it is trained."""
+    from packer.layout import MASKED  # noqa: PLC0415 - not for --help
+
+    trained, context = ("█", "·") if can_draw() else ("#", ".")
+    num_cells = max(1, round(_CELLS * len(part.labels) / longest))
+    bounds = [len(part.labels) * cell // num_cells for cell in range(num_cells + 1)]
+    return "".join(
+        trained if (part.labels[start:stop] != MASKED).any() else context for start, stop in pairwise(bounds)
+    )
+
+
+def _num_documents(view: "BatchView") -> int:
+    return sum(part.doc_id is not None for part in view.parts)
+
+
+def _dtype(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.") if hasattr(value, "dtype") else type(value).__name__
+
+
+def _fields(view: "BatchView", documents: "list[DocumentView]", *, with_ids: bool) -> dict[str, Any]:
+    """The same in JSON; values of one a token only where ids are asked for."""
+    columns: dict[str, Any] = {}
+    for name, value in view.micro_batch.items():
+        is_tensor = hasattr(value, "dtype")
+        columns[name] = {"dtype": _dtype(value), "shape": list(value.shape) if is_tensor else None}
+        if not is_tensor or value.ndim == 1 or with_ids:
+            columns[name]["values"] = value.tolist() if is_tensor else value
+    left, parts = iter(documents), []
+    for part in view.parts:
+        document = None if part.doc_id is None else next(left, None)
+        parts.append(
+            {name: getattr(part, name) for name in ("row", "start", "sequence", "positions", "kind", "doc_id")}
+            | {"length": len(part.labels), "document": document and view_fields(document, with_ids=with_ids)}
+        )
+    return {
+        "split": view.state.split,
+        "epoch": view.step.epoch,
+        "micro_batches": len(view.step),
+        "num_items_in_batch": view.step.num_items_in_batch,
+        "num_tokens": view.step.num_tokens,
+        "num_slots": view.step.num_slots,
+        "contract": [asdict(line) for line in view.check.lines],
+        "columns": columns,
+        "parts": parts,
+    }

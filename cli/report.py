@@ -1,0 +1,76 @@
+"""`packer report`: a cache as one HTML file."""
+
+from pathlib import Path
+from typing import TypeAlias
+
+import click
+
+from packer.display import number, plural, size
+from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
+from packer_cli.output import fields_of, print_json, stdout
+
+Places: TypeAlias = tuple[tuple[str, int], ...]
+
+
+def _ranges(_context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> Places:
+    """`NAME:N` or `NAME:N-M` as a name and each number; blocks may be without a name."""
+    found = []
+    for text in texts:
+        name, _, numbers = text.rpartition(":")
+        first, dash, last = numbers.partition("-")
+        if not first.isdecimal() or not (last.isdecimal() or not dash) or not (name or parameter.name == "blocks"):
+            raise click.BadParameter(f"{text}: expected {parameter.metavar}")
+        found += [(name, place) for place in range(int(first), int(last or first) + 1)]
+    return tuple(found)
+
+
+@click.command("report", context_settings=HELP_OPTIONS)
+@cache_argument
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), required=True, help="The HTML file to write."
+)
+@click.option(
+    "--block",
+    "blocks",
+    metavar="[SPLIT:]N[-M]",
+    multiple=True,
+    callback=_ranges,
+    help="Hold the tokens of these blocks, from 0; may be repeated.",
+)
+@click.option(
+    "--rows",
+    metavar="FILE:N[-M]",
+    multiple=True,
+    callback=_ranges,
+    help="Hold the tokens of these rows of an input, from 0; may be repeated.",
+)
+@click.option("--doc", "documents", metavar="ID", type=int, multiple=True, help="Hold a document; may be repeated.")
+@output_options
+def command(
+    *,
+    cache: Path,
+    output: Path,
+    blocks: Places,
+    rows: Places,
+    documents: tuple[int, ...],
+    verbose: bool,  # noqa: ARG001 - every command takes it
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Write a page about CACHE: what it is, plots, what was left out and why, and tokens one by one.
+
+    The page is one file of at most 5 MB that loads nothing. It holds excerpts of the rows; share it with those who may
+    read them. By default the tokens are a sample: blocks spread over each split, and the longest, shortest, most and
+    least trained documents.
+    """
+    from packer.report import Chosen, report  # noqa: PLC0415 - not for --help
+
+    named = tuple((split or None, block) for split, block in blocks)
+    found = report(cache, output, chosen=Chosen(blocks=named, rows=rows, documents=documents))
+    if as_json:
+        print_json(command="report", **fields_of(found))
+    elif not quiet:
+        out = stdout()
+        out.line(f"wrote {found.path}, {size(found.num_bytes)}")
+        fits = "" if found.items == found.chosen else f", the first {number(found.items)} of {number(found.chosen)}"
+        out.line(f"  tokens of {plural(found.items, 'item')}{fits}: {number(found.tokens)}")

@@ -1,0 +1,249 @@
+"""A micro-batch of a step as a loader hands it out, with where its tokens come from."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from packer.batches import Int32, Int64
+from packer.errors import InputError, UsageError
+from packer.layout import concatenated_ranges
+from packer.load.attention import documents_of
+from packer.load.batching import name_of, named
+from packer.load.contract import BatchCheck, check_batch
+from packer.load.loader import PackedLoader
+from packer.load.row_source import pad_id_of
+from packer.load.state import ReaderState, decode_state
+from packer.load.step import MicroBatch, Step
+from packer.load.steps import PADDING_ROW
+from packer.store.cache import BlockShards, Cache, DocumentShards
+
+_OF_STATE = ("split", "batching", "cutoff_len", "order", "seed", "end")
+"""Arguments of a loader that a state names, beside its size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Neighbouring slots of a row that hold a document, a piece of one, or nothing of any."""
+
+    row: int
+    start: int
+    sequence: int
+    """Attention keeps sequences apart; they are numbered through the micro-batch."""
+
+    positions: tuple[int, int]
+    """The first and the last one."""
+
+    kind: Literal["document", "separator", "padding"]
+    """A separator is the EOS behind a document in mode ``eos``."""
+
+    doc_id: int | None = None
+    """None where it is no document."""
+
+    piece_start: int = 0
+    """Where in its document the piece begins."""
+
+    input_ids: Int32  # [n]
+    labels: Int32  # [n]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchView:
+    """A micro-batch and its parts, and whether its step keeps the batch contract."""
+
+    state: ReaderState
+    """Of a loader that is about to return this step."""
+
+    step: Step
+    """As the rank has it."""
+
+    micro_batch: MicroBatch
+    parts: tuple[Part, ...]
+    check: BatchCheck
+    """Of the whole step: every micro-batch of every rank."""
+
+
+def view_batch(
+    cache: Cache,
+    *,
+    step: int = 0,
+    epoch: int = 0,
+    micro_batch: int = 0,
+    state: dict[str, Any] | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    **arguments: Any,
+) -> BatchView:
+    """What a :class:`packer.load.PackedLoader` returns at some step; the steps before it are not read.
+
+    Args:
+        cache: an open cache.
+        step: its number in the epoch, from 0; with a state, how many steps after it.
+        epoch: from 0; not with a state, which names its own.
+        micro_batch: of the rank's share of the step, from 0.
+        state: what a run has saved. What `arguments` leave out is taken from it.
+        rank: of `world_size`.
+        world_size: number of ranks.
+        arguments: others of the loader; `split` is by default the first of the cache.
+
+    Raises:
+        UsageError: no such rank, step or micro-batch, or something the loader refuses.
+        CheckError: the state is none, or belongs to other data or other arguments; or a row is damaged.
+
+    """
+    if not 0 <= rank < world_size:
+        raise UsageError(f"no rank {rank} of {world_size}", hint=f"they are numbered 0 to {world_size - 1}")
+    if state is not None:
+        saved = decode_state(state)
+        of_run = {name: getattr(saved, name) for name in _OF_STATE}
+        arguments = of_run | {"global_batch_size": saved.opened_batch_size} | arguments
+    shards = _shards(cache, arguments)
+    arguments |= {"world_size": world_size, "prefetch": 0, "weights": "use" if shards.weighted else "refuse"}
+    loaders = [PackedLoader(cache, rank=each, **arguments) for each in range(world_size)]
+    if state is None:
+        loaders[0].set_epoch(epoch)
+    else:
+        loaders[0].load_state_dict(state)
+    there = _skipped(loaders[0], step, through_epochs=state is not None)
+    steps = [_step_at(loader, there) for loader in loaders]
+    own = steps[rank]
+    if not 0 <= micro_batch < len(own):
+        raise UsageError(f"no micro-batch {micro_batch}", hint=f"a rank has {len(own)} in this step, numbered from 0")
+    sizes = [_num_rows(each, shards) for each in own]
+    first = sum(sizes[:micro_batch])
+    return BatchView(
+        state=decode_state(there),
+        step=own,
+        micro_batch=own[micro_batch],
+        parts=tuple(
+            _parts(
+                own[micro_batch],
+                own.block_ids[first : first + sizes[micro_batch]],
+                shards,
+                separated=cache.manifest.recipe["pack"]["mode"] == "eos",
+            )
+        ),
+        check=check_batch(
+            [each for made in steps for each in made],
+            num_items_in_batch=own.num_items_in_batch,
+            pad_id=pad_id_of(cache.manifest),
+        ),
+    )
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The state of a reader in a JSON file: alone, or within another value, as in a Trainer's trainer_state.json.
+
+    Raises:
+        InputError: no JSON, or not one state in it.
+
+    """
+    hint = "write json.dumps(loader.state_dict()) to a file, or name the trainer_state.json of a checkpoint"
+    try:
+        found = list(_states(msgspec.json.decode(path.read_bytes())))
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read as JSON: {error}", hint=hint) from None
+    if len(found) != 1:
+        raise InputError(f"{path} has {len(found)} states of a reader; expected one", hint=hint)
+    return found[0]
+
+
+def _states(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict) and {"fingerprint", "cursor", "counters"} <= value.keys():
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _states(item)
+
+
+def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentShards:
+    """The rows that are read; names their split where nobody did."""
+    if name_of(named(arguments.get("batching", "packed"))) != "packed":
+        return cache.documents(arguments.setdefault("split", cache.splits("documents")[0]))
+    if not cache.splits("blocks"):
+        hint = "batching padded, padding_free and token_budget are made of its documents"
+        raise UsageError(f"{cache.folder} has no blocks: pack.mode is 'none'", hint=hint)
+    return cache.blocks(arguments.setdefault("split", cache.splits("blocks")[0]))
+
+
+def _skipped(loader: PackedLoader, num_steps: int, *, through_epochs: bool) -> dict[str, Any]:
+    """The state of a loader that has returned so many more steps, but for its counters.
+
+    Raises:
+        UsageError: the epoch has no step after these.
+
+    """
+    state, passed = loader.state_dict(), -1
+    plans = loader.plans(last_epoch=None if through_epochs else loader.epoch)
+    for passed, plan in enumerate(islice(plans, num_steps + 1)):
+        if passed == num_steps:
+            return state
+        state |= {"epoch": plan.next_epoch, "cursor": plan.next_cursor, "batch_size": plan.size}
+    raise UsageError(
+        f"no step {num_steps} in epoch {loader.epoch}", hint=f"it has {passed + 1} steps of this size, numbered from 0"
+    )
+
+
+def _step_at(loader: PackedLoader, state: dict[str, Any]) -> Step:
+    with loader:
+        loader.load_state_dict(state)
+        return next(loader.endless())
+
+
+def _num_rows(micro_batch: MicroBatch, shards: BlockShards | DocumentShards) -> int:
+    """Blocks or documents of a micro-batch, padding rows among them."""
+    if isinstance(shards, BlockShards):
+        return int(micro_batch["input_ids"].numel()) // shards.block_len
+    return len(micro_batch["cu_seq_lens_q"]) - 1 if "cu_seq_lens_q" in micro_batch else len(micro_batch["input_ids"])
+
+
+def _parts(
+    micro_batch: MicroBatch, rows: Int64, shards: BlockShards | DocumentShards, *, separated: bool
+) -> Iterator[Part]:
+    """The parts of a micro-batch of some rows, in order; of blocks, what follows a document may be its separator."""
+    num_rows, width = micro_batch["input_ids"].shape
+    names = ("input_ids", "labels", "position_ids")
+    columns = [micro_batch[name].numpy().reshape(-1) for name in names]
+    is_padded = "attention_mask" in micro_batch
+    numbers = np.arange(num_rows)[:, None] if is_padded else documents_of(micro_batch).numpy()
+    sequences = np.broadcast_to(numbers, (num_rows, width)).reshape(-1)
+    if isinstance(shards, BlockShards):
+        owners, doc_ids, piece_starts = _pieces_of_blocks(rows, shards)
+    else:
+        real = rows != PADDING_ROW
+        owners = np.where(real, np.cumsum(real) - 1, -1)[sequences]
+        if is_padded:
+            owners[micro_batch["attention_mask"].numpy().reshape(-1) == 0] = -1
+        doc_ids = np.concatenate([np.zeros(0, np.int64), *shards.locate(rows[real]).doc_ids()])
+        piece_starts, separated = np.zeros(len(doc_ids), np.int32), False
+    changes = (np.diff(owners) != 0) | (np.diff(sequences) != 0)
+    changes[width - 1 :: width] = True
+    for start, stop in pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), len(owners)]):
+        ids, labels, positions = (column[start:stop] for column in columns)
+        owner, goes_on = int(owners[start]), start > 0 and sequences[start - 1] == sequences[start]
+        document: dict[str, Any] = {"kind": "separator" if separated and goes_on else "padding"}
+        if owner >= 0:
+            document = {"kind": "document", "doc_id": int(doc_ids[owner]), "piece_start": int(piece_starts[owner])}
+        yield Part(
+            row=start // width,
+            start=start % width,
+            sequence=int(sequences[start]),
+            positions=(int(positions[0]), int(positions[-1])),
+            **document,
+            input_ids=ids.astype(np.int32),
+            labels=labels.astype(np.int32),
+        )
+
+
+def _pieces_of_blocks(rows: Int64, shards: BlockShards) -> tuple[Int64, Int64, Int32]:
+    """Which piece lies in each slot of some blocks, -1 for none; of each piece its doc_id and where it begins there."""
+    real = np.flatnonzero(rows != PADDING_ROW)
+    batch = shards.read(rows[real])
+    firsts = np.repeat(real, np.diff(batch.doc_offsets)) * shards.block_len + batch.doc_places
+    owners = np.full(len(rows) * shards.block_len, -1, np.int64)
+    owners[concatenated_ranges(firsts, batch.doc_lengths)] = np.repeat(np.arange(len(firsts)), batch.doc_lengths)
+    return owners, batch.doc_ids, batch.doc_starts

@@ -1,0 +1,376 @@
+"""The batch contract, checked on what a model is about to get: of this reader, or of any other collator.
+
+Nothing fails when a line of it is broken; the loss still falls. A batch is what a causal language model takes by name.
+Where sequences begin is read from the first of these that it has: ``cu_seq_lens_q``, ``document_ids``, ``seq_idx``, a
+2-D ``attention_mask``, or where ``position_ids`` do not go up by one, as transformers reads them.
+
+Tensors are looked at as numpy arrays. So batches of numpy arrays pass, too, and nothing here needs torch.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Bool, Int64
+from packer.layout import MASKED
+
+_BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k")
+_DTYPES = {
+    "input_ids": ("int64", "int32"),
+    "labels": ("int64",),
+    "shift_labels": ("int64",),
+    "position_ids": ("int64", "int32"),
+    "attention_mask": ("int64", "int32", "bool"),
+    "document_ids": ("int32", "int64"),
+    "seq_idx": ("int32",),
+    "loss_weights": ("float32",),
+    "shift_loss_weights": ("float32",),
+    "cu_seq_lens_q": ("int32",),
+    "cu_seq_lens_k": ("int32",),
+    "max_length_q": ("int",),
+    "max_length_k": ("int",),
+}
+"""What is looked at, and what losses (int64 labels) and kernels (int32 boundaries, plain ints) take of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractLine:
+    """A line of the contract, and what was found."""
+
+    code: str
+    level: Literal["ok", "failure", "skipped"]
+    """``skipped``: the batch has nothing that this line is about."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCheck:
+    """The lines of the contract; printed, each with its tick."""
+
+    lines: tuple[ContractLine, ...]
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Codes of the lines that failed."""
+        return tuple(line.code for line in self.lines if line.level == "failure")
+
+    @property
+    def ok(self) -> bool:
+        """Whether none failed."""
+        return not self.failed
+
+    def __str__(self) -> str:
+        marks = {"ok": "✓", "failure": "✗", "skipped": "–"}
+        return "\n".join(f"{marks[line.level]} {line.code:15}  {line.message}" for line in self.lines)
+
+
+def check_batch(
+    batch: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+    *,
+    num_items_in_batch: float | None = None,
+    pad_id: int | None = None,
+) -> BatchCheck:
+    """Check what a model is about to be trained on, line by line.
+
+    | line | holds where |
+    | --- | --- |
+    | dtypes | each column has a dtype that losses and kernels take |
+    | shapes | token columns have one shape, and boundaries go up from 0 to its end |
+    | labels | each label is -100 or the id at its place |
+    | shift | labels are shifted once: by the model (``labels``), or beforehand (``shift_labels``) |
+    | first_targets | no sequence begins with a target, which would be predicted from another one |
+    | positions | positions count from 0 in each sequence |
+    | mask | a mask is 1 on one run of each row, 0 on padding, and never beside several sequences in one row |
+    | padding_targets | no target is padding |
+    | num_items | targets, or their weights, add up to what the loss is divided by |
+
+    A label on a row's first token is no target: shifting drops it. So counts transformers, too.
+
+    Args:
+        batch: columns by name, as a model takes them; or all micro-batches of a step, such as a
+            :class:`packer.load.Step` of one rank.
+        num_items_in_batch: what the summed loss of all of them is divided by; None leaves that line out.
+        pad_id: id of padding. Without a mask, sequences of nothing else are padding.
+
+    Raises:
+        ValueError: no micro-batch, or one without ``input_ids``.
+
+    Example:
+        >>> ids, positions = np.array([[5, 6, 7, 8]]), np.array([[0, 1, 0, 1]])
+        >>> check_batch({"input_ids": ids, "labels": ids, "position_ids": positions}).failed
+        ('first_targets',)
+
+    """
+    batches = [batch] if isinstance(batch, Mapping) else list(batch)
+    if not batches or not all("input_ids" in columns for columns in batches):
+        raise ValueError("expected a batch of columns by name, input_ids among them, or several")
+    read = [_Columns(columns, pad_id) for columns in batches]
+    lines: list[ContractLine] = []
+    for code, (check, holds) in _LINES.items():
+        if code in ("shapes", "labels") and lines[-1].level == "failure":
+            break  # nothing more can be read from columns of these dtypes or shapes
+        lines.append(_line(code, check, holds, read))
+    else:
+        lines.append(_num_items(read, num_items_in_batch))
+    return BatchCheck(lines=tuple(lines))
+
+
+class _Broken(Exception):  # noqa: N818 - a finding
+    """Why a line does not hold, and where."""
+
+
+class _Absent(Exception):  # noqa: N818 - a finding
+    """What the batch lacks that a line is about."""
+
+
+class _Columns:
+    """A micro-batch as arrays, and what follows from them."""
+
+    def __init__(self, given: Mapping[str, Any], pad_id: int | None) -> None:
+        self.given = given
+        self.pad_id = pad_id
+        self.arrays = {name: _array(given[name]) for name in _DTYPES if hasattr(given.get(name), "dtype")}
+        self.ids = self.arrays.get("input_ids", np.zeros(0))
+        mask = self.arrays.get("attention_mask")
+        self.mask = None if mask is None or mask.ndim > 2 else mask
+        self.boundaries = next((name for name in ("cu_seq_lens_q", "document_ids", "seq_idx") if name in given), None)
+        self.is_shifted = "shift_labels" in given
+        self.label_column = "shift_labels" if self.is_shifted else "labels"
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.arrays[name]
+
+    @cached_property
+    def targets(self) -> Bool:
+        """Which tokens are predicted, each from the one before it, whether labels are shifted or not.  # bool[B, T]"""
+        targets = np.zeros(self.ids.shape, np.bool_)
+        targets[:, 1:] = (self["shift_labels"][:, :-1] if self.is_shifted else self["labels"][:, 1:]) != MASKED
+        return targets
+
+    @cached_property
+    def firsts(self) -> Bool:
+        """Where a sequence begins; padding that a mask hides is one, too.  # bool[B, T]"""
+        firsts = np.zeros(self.ids.shape, np.bool_)
+        firsts[:, 0] = True
+        if self.boundaries == "cu_seq_lens_q":
+            firsts[0, self["cu_seq_lens_q"][:-1]] = True
+        elif self.boundaries is not None:
+            firsts[:, 1:] = np.diff(self[self.boundaries]) != 0
+        elif self.mask is not None:
+            firsts[:, 1:] = self.mask[:, 1:] != self.mask[:, :-1]
+            if "position_ids" in self.arrays:
+                firsts[:, 1:] |= (self["position_ids"][:, 1:] == 0) & (self.mask[:, 1:] != 0)
+        elif "position_ids" in self.arrays:
+            firsts[:, 1:] = np.diff(self["position_ids"]) != 1
+        return firsts
+
+    @cached_property
+    def places(self) -> Int64:
+        """Distance of each token from where its sequence begins.  # int64[B, T]"""
+        slots = np.arange(self.ids.shape[1])
+        places: Int64 = slots - np.maximum.accumulate(np.where(self.firsts, slots, 0), axis=1)
+        return places
+
+    @cached_property
+    def padding(self) -> Bool:
+        """Where the mask is 0; without a mask, sequences of nothing but the pad id.  # bool[B, T]"""
+        if self.mask is not None:
+            hidden: Bool = self.mask == 0
+            return hidden
+        starts = np.flatnonzero(self.firsts)
+        is_padding: Bool = np.logical_and.reduceat(self.ids.reshape(-1) == self.pad_id, starts)
+        return np.repeat(is_padding, np.diff(starts, append=self.ids.size)).reshape(self.ids.shape)
+
+    def unlike(self, shift: int) -> Bool:
+        """Labels that are neither -100 nor the id so many places on.  # bool[B, T]"""
+        labels = self[self.label_column]
+        ids = np.full(labels.shape, MASKED, np.int64)
+        ids[:, : max(labels.shape[1] - shift, 0)] = self.ids[:, shift:]
+        wrong: Bool = (labels != MASKED) & (labels != ids)
+        return wrong
+
+    @cached_property
+    def shift(self) -> int | None:
+        """By how many places labels precede their ids, the one their name says first; None: they are other numbers."""
+        shifts = (int(self.is_shifted), 0, 1, 2)
+        return next((shift for shift in shifts if not self.unlike(shift).any()), None)
+
+
+def _array(value: Any) -> npt.NDArray[Any]:
+    """A tensor of any device as an array; bfloat16, which numpy lacks, as float32."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+    return np.asarray(value)
+
+
+def _dtypes(batch: _Columns) -> str:
+    names = [name for name in _DTYPES if name in batch.given]
+    for name in names:
+        value = batch.given[name]
+        found = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
+        if found not in _DTYPES[name] and not (name == "attention_mask" and batch.mask is None):
+            raise _Broken(f"{name} is {found}; expected {' or '.join(_DTYPES[name])}")
+    return f"{len(names)} columns, as losses and kernels take them"
+
+
+def _shapes(batch: _Columns) -> str:
+    shape = batch.ids.shape
+    if len(shape) != 2 or not batch.ids.size:
+        raise _Broken(f"input_ids is {list(shape)}; expected rows of tokens, [B, T]")
+    if batch.label_column not in batch.arrays:
+        raise _Broken("there are neither labels nor shift_labels")
+    for name, array in batch.arrays.items():
+        if name in _BOUNDS:
+            _check_bounds(batch, name)
+        elif array.shape != shape and not (name == "attention_mask" and batch.mask is None):
+            raise _Broken(f"{name} is {list(array.shape)}, and input_ids {list(shape)}")
+    return f"each token column is {list(shape)}"
+
+
+def _check_bounds(batch: _Columns, name: str) -> None:
+    bounds, (num_rows, length) = batch[name], batch.ids.shape
+    if num_rows != 1:
+        raise _Broken(f"{name} beside {num_rows} rows; a flattened batch has one")
+    if bounds.ndim != 1 or len(bounds) < 2 or (bounds[0], bounds[-1]) != (0, length) or (np.diff(bounds) < 1).any():
+        raise _Broken(f"{name} is {_some(bounds)}; expected it to go up from 0 to {length}")
+    if not np.array_equal(bounds, batch.arrays.get("cu_seq_lens_q", bounds)):
+        raise _Broken("cu_seq_lens_q and cu_seq_lens_k differ")
+    longest, found = int(np.diff(bounds).max()), batch.given.get(f"max_length_{name[-1]}")
+    if found not in (None, longest):
+        raise _Broken(f"max_length_{name[-1]} is {found}; the longest sequence has {longest} tokens")
+
+
+def _labels(batch: _Columns) -> int:
+    labels = batch[batch.label_column]
+    if batch.shift is None:
+        wrong = batch.unlike(int(batch.is_shifted))
+        raise _Broken(f"{batch.label_column} at {_first(wrong)} is {labels[wrong][0]}, neither its id nor -100")
+    return int((labels != MASKED).sum())
+
+
+def _shift(batch: _Columns) -> str:
+    if {"labels", "shift_labels"} <= batch.given.keys():
+        raise _Broken("there are labels and shift_labels: a model shifts one of them again")
+    if batch.shift is None:
+        raise _Absent("labels that are no ids say nothing of it")
+    if batch.shift != batch.is_shifted:
+        raise _Broken(
+            f"{batch.label_column} at t has the id at t + {batch.shift}; expected t + {int(batch.is_shifted)}"
+        )
+    return "shifted beforehand: the loss does not" if batch.is_shifted else "unshifted: the model shifts them"
+
+
+def _first_targets(batch: _Columns) -> int:
+    if (wrong := batch.targets & batch.firsts & ~batch.padding).any():
+        raise _Broken(f"the first token at {_first(wrong)} is a target, predicted from what is before its sequence")
+    return _num_sequences(batch)
+
+
+def _positions(batch: _Columns) -> int:
+    if "position_ids" not in batch.arrays:
+        raise _Absent("no position_ids")
+    if (wrong := (batch["position_ids"] != batch.places) & ~batch.padding).any():
+        found, expected = batch["position_ids"][wrong][0], batch.places[wrong][0]
+        raise _Broken(f"the position at {_first(wrong)} is {found}; expected {expected}")
+    return _num_sequences(batch)
+
+
+def _mask(batch: _Columns) -> int | str:
+    if batch.mask is None and batch.boundaries is not None:
+        return f"none, as attention goes by {batch.boundaries}"
+    if batch.mask is None:
+        raise _Absent("no 2-D attention_mask")
+    if not np.isin(batch.mask, (0, 1)).all():
+        raise _Broken(f"attention_mask has {_some(np.setdiff1d(batch.mask, (0, 1)))}; expected 0 and 1")
+    if batch.boundaries is not None:
+        raise _Broken(f"attention_mask beside {batch.boundaries}: transformers then overlooks the boundaries")
+    begins, real = batch.firsts & ~batch.padding, ~batch.padding
+    seen = np.pad(begins[:, 1:] & real[:, :-1], ((0, 0), (1, 0)))
+    if seen.any():
+        raise _Broken(f"a sequence begins at {_first(seen)}, and the mask shows it what is before")
+    if (begins.sum(axis=1) != 1).any():
+        row = int(np.flatnonzero(begins.sum(axis=1) != 1)[0])
+        raise _Broken(f"row {row} of attention_mask has {begins[row].sum()} runs of 1; expected one")
+    pads = np.unique(batch.ids[batch.padding])
+    if len(pads) > 1 or (batch.pad_id is not None and (pads != batch.pad_id).any()):
+        raise _Broken(
+            f"attention_mask is 0 on ids {_some(pads)}; expected {'one' if batch.pad_id is None else batch.pad_id}"
+        )
+    return int(batch.padding.sum())
+
+
+def _padding_targets(batch: _Columns) -> int:
+    if (wrong := batch.targets & batch.padding).any():
+        raise _Broken(f"the target at {_first(wrong)} is padding")
+    return int(batch.padding.sum())
+
+
+def _num_items(batches: Sequence[_Columns], expected: float | None) -> ContractLine:
+    """The sum over all micro-batches, against what their loss is divided by."""
+    found: float = sum(_weight(batch) for batch in batches)
+    if expected is None:
+        return ContractLine(code="num_items", level="skipped", message=f"{found:,} targets; no number to compare with")
+    is_sum = found > 0 and bool(np.isclose(found, expected, rtol=1e-6, atol=0))
+    message = f"{found:,} targets, num_items_in_batch is {expected:,}"
+    return ContractLine(code="num_items", level="ok" if is_sum else "failure", message=message)
+
+
+def _weight(batch: _Columns) -> float:
+    """How many targets there are, or what they weigh together."""
+    name = "shift_loss_weights" if batch.is_shifted else "loss_weights"
+    if name not in batch.arrays:
+        return int(batch.targets.sum())
+    weights = batch[name][:, :-1] if batch.is_shifted else batch[name][:, 1:]
+    return float(weights.sum(dtype=np.float64, where=batch.targets[:, 1:]))
+
+
+_LINES: dict[str, tuple[Callable[[_Columns], int | str], str]] = {
+    "dtypes": (_dtypes, ""),
+    "shapes": (_shapes, ""),
+    "labels": (_labels, "{:,} labels are the ids at their places, others -100"),
+    "shift": (_shift, ""),
+    "first_targets": (_first_targets, "none of {:,} sequences begins with a target"),
+    "positions": (_positions, "they count from 0 in each of {:,} sequences"),
+    "mask": (_mask, "1 on tokens, 0 on {:,} slots of padding"),
+    "padding_targets": (_padding_targets, "no target on {:,} slots of padding"),
+}
+"""How each line is checked in a micro-batch, and what is said of the counts of all of them where it holds."""
+
+
+def _line(code: str, check: Callable[[_Columns], int | str], holds: str, batches: Sequence[_Columns]) -> ContractLine:
+    """A line over all micro-batches: the first that breaks it, or what holds in all."""
+    found: list[int | str] = []
+    for number, batch in enumerate(batches):
+        try:
+            found.append(check(batch))
+        except _Absent as absent:
+            return ContractLine(code=code, level="skipped", message=str(absent))
+        except _Broken as broken:
+            where = f"micro-batch {number}: " if len(batches) > 1 else ""
+            return ContractLine(code=code, level="failure", message=f"{where}{broken}")
+    counts = [value for value in found if isinstance(value, int)]
+    message = holds.format(sum(counts)) if counts else str(found[0])
+    return ContractLine(code=code, level="ok", message=message)
+
+
+def _num_sequences(batch: _Columns) -> int:
+    """Sequences, padding not among them."""
+    return int((batch.firsts & ~batch.padding).sum())
+
+
+def _first(wrong: Bool) -> str:
+    """Where the first one is, and how many more there are."""
+    rows, slots = np.nonzero(wrong)
+    more = f" (and {len(rows) - 1:,} more)" if len(rows) > 1 else ""
+    return f"row {rows[0]}, slot {slots[0]}{more}"
+
+
+def _some(values: npt.NDArray[Any]) -> str:
+    shown = ", ".join(map(str, values.reshape(-1)[:4].tolist()))
+    return f"{shown}, …" if values.size > 4 else shown

@@ -1,0 +1,172 @@
+"""The numbers of a report that `packer stats` does not have: histograms, padding by layout, tokens of each input."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.audit.stats import Stats, count_lengths
+from packer.batches import Int32, Int64
+from packer.store.cache import Cache
+
+T = TypeVar("T", bound=np.generic)
+
+BATCH = 8
+"""Documents of a batch, where padding is compared with that of trainers that do not pack."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """How many documents, or blocks, lie in each of some ranges."""
+
+    title: str
+    caption: str
+    unit: str
+    """What the edges are."""
+
+    of: str
+    """What is counted."""
+
+    edges: tuple[str, ...]
+    """Where the ranges begin, and where the last one ends: one more than there are counts."""
+
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Padding:
+    """Slots without a token, for one way to lay documents out."""
+
+    layout: str
+    slots: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """What an input brings."""
+
+    path: str
+    split: str
+    schema: str
+    rows: int
+    documents: int
+    tokens: int
+    trained: int
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documents:
+    """Columns of the documents of all splits, in the order of splits and files. D documents."""
+
+    split: tuple[str, ...]
+    split_of: Int32  # [D] index into `split`
+    doc_id: Int64  # [D]
+    length: Int32  # [D] tokens
+    trained: Int32  # [D] tokens
+    source: Int64  # [D] index into the manifest's inputs
+
+    @classmethod
+    def of(cls, cache: Cache) -> "Documents":
+        """The documents of a cache; reads no tokens."""
+        names = cache.splits("documents")
+        shards = [cache.documents(name) for name in names]
+        return cls(
+            split=names,
+            split_of=np.repeat(np.arange(len(shards), dtype=np.int32), [len(each) for each in shards]),
+            doc_id=_joined([each.doc_ids() for each in shards], np.int64),
+            length=_joined([each.lengths() for each in shards], np.int32),
+            trained=_joined([each.num_trained() for each in shards], np.int32),
+            source=_joined([each.origins()[0] for each in shards], np.int64),
+        )
+
+
+def source_facts(cache: Cache, documents: Documents) -> list[SourceFacts]:
+    """Rows, documents and tokens of each input; the most tokens first."""
+    inputs = cache.manifest.inputs
+    counts, tokens, trained = (
+        np.bincount(documents.source, weights=weights, minlength=len(inputs)).astype(np.int64).tolist()
+        for weights in (None, documents.length, documents.trained)
+    )
+    found = [
+        SourceFacts(
+            path=entry.path,
+            split=entry.split,
+            schema=entry.schema,
+            rows=entry.num_rows,
+            documents=counts[number],
+            tokens=tokens[number],
+            trained=trained[number],
+            num_bytes=entry.num_bytes,
+            sha256=entry.sha256,
+        )
+        for number, entry in enumerate(inputs)
+    ]
+    return sorted(found, key=lambda source: -source.tokens)
+
+
+def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogram]:
+    """Lengths and trained shares of documents, and how full blocks are."""
+    plots = []
+    lengths = count_lengths(documents.length)
+    if lengths is not None:
+        starts = [first for first, _, _ in lengths.bins]
+        plots.append(
+            Histogram(
+                title="Length of documents",
+                caption=f"half have up to {lengths.p50:,} tokens, 99 % up to {lengths.p99:,}; most: {lengths.max:,}",
+                unit="tokens",
+                of="documents",
+                edges=tuple(f"{edge:,}" for edge in [*starts, lengths.bins[-1][1] + 1]),
+                counts=tuple(count for _, _, count in lengths.bins),
+            )
+        )
+        shares = documents.trained / np.maximum(documents.length, 1)
+        q10, q50, q90 = np.quantile(shares, (0.1, 0.5, 0.9)).tolist()
+        caption = f"half have up to {q50:.0%} trained, a tenth up to {q10:.0%}, a tenth {q90:.0%} or more"
+        plots.append(_shares("Trained share of documents", caption, "documents", shares))
+    if found.blocks:
+        filled = np.concatenate([cache.blocks(name).column("length", np.int32) for name in cache.splits("blocks")])
+        under = int((filled < 0.9 * found.block_len).sum())
+        caption = f"{under:,} of {found.blocks:,} blocks {'is' if under == 1 else 'are'} less than 90% full"
+        plots.append(_shares("Fill of blocks", caption, "blocks", filled / found.block_len))
+    return plots
+
+
+def padding(found: Stats, lengths: Int32) -> list[Padding]:
+    """Padding of these blocks, and of the same documents without packing.
+
+    A document longer than a block counts as one that was cut to it, so that the layouts hold what blocks could hold.
+    """
+    rows = [] if not found.blocks else [Padding(layout="packed, as here", slots=found.slots, share=1 - found.fill)]
+    if not len(lengths):
+        return rows
+    own = np.minimum(lengths, found.block_len).astype(np.int64)
+    total = int(own.sum())
+    others = [
+        (f"{BATCH} documents a batch, of similar length", _batched(np.sort(own))),
+        (f"{BATCH} documents a batch, in the order of the files", _batched(own)),
+        (f"each document padded to {found.block_len:,}", len(own) * found.block_len),
+    ]
+    return rows + [Padding(layout=layout, slots=slots, share=1 - total / slots) for layout, slots in others]
+
+
+def _batched(lengths: Int64) -> int:
+    """Slots where every batch is as wide as its longest document: 3, 5 and 2 by twos take 2 · 5 + 2."""
+    starts = np.arange(0, len(lengths), BATCH)
+    return int((np.maximum.reduceat(lengths, starts) * np.diff(np.append(starts, len(lengths)))).sum())
+
+
+def _shares(title: str, caption: str, of: str, shares: npt.NDArray[np.float64]) -> Histogram:
+    counts = np.histogram(shares, bins=20, range=(0.0, 1.0))[0].tolist()
+    edges = tuple(f"{5 * edge}\N{NO-BREAK SPACE}%" for edge in range(21))
+    caption = caption.replace("%", "\N{NO-BREAK SPACE}%")
+    return Histogram(title=title, caption=caption, unit="share", of=of, edges=edges, counts=tuple(counts))
+
+
+def _joined(parts: Sequence[npt.NDArray[T]], dtype: type[T]) -> npt.NDArray[T]:
+    return np.concatenate([np.zeros(0, dtype), *parts])

@@ -1,0 +1,130 @@
+"""`packer view`: the page on 127.0.0.1, which asks for a block, a row or a document when it is looked at.
+
+Nothing is written and nothing leaves the machine. Whoever asks must know the secret in the path, and must ask for this
+machine by name: pages of others, which a browser lets speak to 127.0.0.1, know neither, nor does a name that was made
+to lead here (DNS rebinding).
+"""
+
+import json
+import secrets
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from packer.errors import PackerError, UsageError
+from packer.limits import storage_errors
+from packer.report.items import parse_key, read_item, sample
+from packer.report.page import PageFacts, content_security_policy, render
+from packer.report.tokens import TokenTable, pack_tokens
+from packer.store.cache import Cache
+
+_ADDRESS = "127.0.0.1"
+_NOTE = "Listed is a sample; every block, row and document opens by its name."
+
+
+class PageServer:
+    """Serves the page of one cache. Use it as a context, and call :meth:`serve` in it.
+
+    Args:
+        folder: the cache.
+        port: 0 takes a free one.
+
+    Raises:
+        InputError, CheckError, StorageError: as :meth:`packer.Cache.open`; or the port is taken.
+
+    """
+
+    def __init__(self, folder: Path | str, *, port: int = 0) -> None:
+        self._cache = Cache.open(folder)
+        facts = PageFacts.of(self._cache)
+        names = sample(self._cache, facts.documents)
+        items = [read_item(self._cache, name).item for name in names]
+        self._page = render(facts, items, note=_NOTE, live=True)
+        self._reading = threading.Lock()  # a reader and its tokenizer are one; requests come in threads
+        self._secret = secrets.token_urlsafe(16)
+        with storage_errors("listen on port", Path(str(port))):
+            self._server = ThreadingHTTPServer((_ADDRESS, port), self._handler())
+        self.port: int = self._server.server_address[1]
+        self.url = f"http://{_ADDRESS}:{self.port}/{self._secret}/"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.server_close()
+        self._cache.close()
+
+    def serve(self) -> None:
+        """Answer requests until :meth:`stop`, or until the process is interrupted."""
+        self._server.serve_forever()
+
+    def stop(self) -> None:
+        """End :meth:`serve`, from another thread."""
+        self._server.shutdown()
+
+    def answer(self, host: str | None, target: str) -> tuple[HTTPStatus, str, bytes]:
+        """Status, type and body for a request.
+
+        Args:
+            host: the header `Host`.
+            target: path and query.
+
+        """
+        if host not in (f"{_ADDRESS}:{self.port}", f"localhost:{self.port}"):
+            return _text(HTTPStatus.MISDIRECTED_REQUEST, "not this host")
+        parts = urlsplit(target)
+        _, secret, name = (*parts.path.split("/", 2), "", "")[:3]
+        if not secrets.compare_digest(secret.encode(), self._secret.encode()):
+            return _text(HTTPStatus.NOT_FOUND, "not found")
+        if name == "":
+            return HTTPStatus.OK, "text/html", self._page
+        if name != "item":
+            return _text(HTTPStatus.NOT_FOUND, "not found")
+        try:
+            with self._reading:
+                tokens = read_item(self._cache, parse_key(parts.query))
+                packed = pack_tokens(TokenTable.of(self._cache), [tokens], 0)
+        except UsageError as error:
+            return _text(HTTPStatus.NOT_FOUND, error.message)
+        except PackerError as error:
+            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, error.message)
+        content = {"table": packed.table, "stream": packed.streams[0][1]}
+        return HTTPStatus.OK, "application/json", json.dumps(content).encode()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        page_server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                status, kind, body = page_server.answer(self.headers.get("Host"), self.path)
+                self.send_response(status)
+                for name, value in _HEADERS.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Type", f"{kind}; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Requests are not listed: their path holds the secret."""
+
+        return Handler
+
+
+_HEADERS = {
+    "Content-Security-Policy": f"{content_security_policy(live=True)}; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def _text(status: HTTPStatus, message: str) -> tuple[HTTPStatus, str, bytes]:
+    return status, "text/plain", f"{message}\n".encode("utf-8", "backslashreplace")

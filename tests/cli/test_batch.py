@@ -1,0 +1,222 @@
+"""`packer inspect --step`, `--head` and the pager, as a person sees them."""
+
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import click
+import pytest
+from command_line import assert_refused, fields, run
+from rich.cells import cell_len
+
+from packer_cli.output import paged, stdout
+
+STEP = ("--step", 3, "--micro-batch-size", 2)
+
+
+@pytest.fixture(scope="module")
+def cache(starter_cache):
+    pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+    return starter_cache
+
+
+def on_terminal(*arguments, lines=24, **environment):
+    """Run `packer` on a terminal of 80 columns that nobody types on; what was written there."""
+    controller, terminal = pty.openpty()
+    settings = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": str(lines), **environment}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "packer", *map(str, arguments)],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if name not in {"LESS", "NO_COLOR"}} | settings,
+    )
+    os.close(terminal)
+    written = b""
+    while True:
+        try:
+            read = os.read(controller, 65536)
+        except OSError:  # Linux: the other end is closed
+            break
+        if not read:
+            break
+        written += read
+    os.close(controller)
+    assert process.wait() == 0, process.stderr.read()
+    process.stderr.close()
+    return written.decode().replace("\r\n", "\n")
+
+
+def test_a_batch_is_shown_with_its_contract_its_columns_and_its_documents(cache):
+    page = run("inspect", cache, *STEP).stdout
+    assert page.startswith("── step 3, epoch 0 (train) · rank 0 of 1 · micro-batch 0 of 1\n")
+    assert page.count("  ✓ ") == 9 and "✗" not in page
+    assert re.search(r"input_ids +int64 +\[1, 1024\] ", page)
+    found = fields("inspect", cache, *STEP)
+    assert found["ok"] and [line["level"] for line in found["batch"]["contract"]] == ["ok"] * 9
+    documents = [part for part in found["batch"]["parts"] if part["kind"] == "document"]
+    assert len(documents) > 2
+    for number, part in enumerate(documents, 1):
+        document = part["document"]
+        assert part["doc_id"] == document["doc_id"] and part["length"] == document["length"]
+        assert f"── {number}/{len(documents)} {document['source']} row {document['row']} · " in page
+        trained = [each["text"] for each in document["runs"] if each["kind"] == "trained"]
+        assert trained
+        assert all(f"▌ {line}" in page for text in trained for line in text.split("\n"))
+    bounds = found["batch"]["columns"]["cu_seq_lens_q"]["values"]
+    assert bounds[0] == 0 and bounds[-1] == 1024
+    assert "values" not in found["batch"]["columns"]["input_ids"]
+    with_ids = fields("inspect", cache, *STEP, "--ids")["batch"]["columns"]
+    assert len(with_ids["input_ids"]["values"][0]) == 1024
+
+
+@pytest.mark.parametrize("batching", ["packed", "padded", "padding_free", "token_budget"])
+def test_the_page_of_a_batch_fits_80_columns_but_for_its_texts(cache, batching):
+    options = (*STEP[:3], 600) if batching == "token_budget" else STEP
+    page = run("inspect", cache, *options, "--batching", batching, "--head", 0).stdout
+    assert page.count("\n") > 15
+    assert all(cell_len(line) <= 80 for line in page.splitlines())
+    plain = run("inspect", cache, *options, "--batching", batching, env={"PYTHONIOENCODING": "ascii"}).stdout
+    assert "\x1b" not in plain
+
+
+def test_head_shows_the_first_documents_and_says_how_many_more_there_are(cache):
+    page = run("inspect", cache, *STEP, "--head", 1).stdout
+    documents = [part for part in fields("inspect", cache, *STEP)["batch"]["parts"] if part["kind"] == "document"]
+    assert f"── 1/{len(documents)} " in page and f"── 2/{len(documents)} " not in page
+    assert f"{len(documents) - 1} documents more" in page
+    block = run("inspect", cache, "--head", 1).stdout
+    assert block.count("\n── 1/") == 1 and "\n── 2/" not in block and "more\n" in block
+    rows = run("stats", cache, "--rows", "train").stdout.splitlines()
+    assert run("stats", cache, "--rows", "train", "--head", 5).stdout.splitlines() == rows[:5]
+
+
+def test_a_state_shows_the_step_that_the_run_takes_next(cache, tmp_path):
+    from packer.load import PackedLoader
+
+    loader = PackedLoader(cache, micro_batch_size=2, seed=7, rank=0, world_size=1)
+    steps = iter(loader)
+    next(steps)
+    (tmp_path / "reader.json").write_text(json.dumps(loader.state_dict()))
+    next(steps)
+    expected = next(steps)[0]["input_ids"].tolist()
+    loader.close()
+    options = ("--state", tmp_path / "reader.json", "--micro-batch-size", 2, "--step", 1)
+    assert fields("inspect", cache, *options, "--ids")["batch"]["columns"]["input_ids"]["values"] == expected
+    assert run("inspect", cache, *options, "--head", 0).stdout.startswith("── step 2, epoch 0 (train) · ")
+
+
+def test_a_batch_that_breaks_the_contract_is_exit_code_1_and_named(cache, monkeypatch):
+    from packer.store.cache import FoundBlocks
+
+    copy = FoundBlocks.copy
+    monkeypatch.setattr(
+        FoundBlocks,
+        "copy",
+        lambda self, name, into, first=0: copy(self, name.replace("labels", "input_ids"), into, first),
+    )
+    found = run("inspect", cache, *STEP, exit_code=1)
+    assert "  ✗ first targets  " in found.stdout and "  ✓ positions " in found.stdout
+    assert "error: " in found.stderr and "breaks the batch contract: first_targets, " in found.stderr
+    broken = fields("inspect", cache, *STEP, exit_code=1)
+    assert not broken["ok"] and broken["error"]["code"] == "check_failed"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--rank", 1), "--rank goes with --step or --state"),
+        (("--step", 0, "--block", 1), "cannot go together"),
+        (("--step", 0, "--rank", 3, "--world-size", 2), "no rank 3 of 2"),
+        (("--step", 1000), "no step 1000 in epoch 0"),
+        (("--step", 0, "--micro-batch-size", 2, "--global-batch-size", 3), "not a positive multiple"),
+        (("--step", 0, "--order", "length_bucketed"), "is for documents"),
+        (("--step", 0, "--split", "none"), "no blocks of split 'none'"),
+        (("--state", "none.json", "--epoch", 1), "cannot go together"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_with_a_hint(cache, options, words):
+    assert_refused(words, "inspect", cache, *options, exit_code=2)
+
+
+def test_a_state_that_cannot_be_read_is_an_error_of_input(cache, tmp_path):
+    assert_refused("none.json cannot be read", "inspect", cache, "--state", tmp_path / "none.json", exit_code=3)
+
+
+def test_without_torch_a_block_is_shown_and_a_batch_says_what_to_install(starter_cache):
+    program = "import sys; sys.modules['torch'] = None; from packer_cli.main import main; main()"
+    command = [sys.executable, "-c", program, "inspect", str(starter_cache)]
+    assert subprocess.run(command, capture_output=True, check=True).stdout
+    found = subprocess.run([*command, "--step", "0"], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "which needs torch" in found.stderr
+    assert '\n\nhint: pip install "token-packer[torch]"' in found.stderr
+
+
+def test_stats_shows_how_full_blocks_are(cache):
+    page = run("stats", cache).stdout
+    splits = fields("stats", cache)["splits"]
+    assert len(splits) == 2
+    for split in splits:
+        assert f"\nfill of blocks in {split['split']}\n" in page
+        assert sum(count for _, _, count in split["fills"]) == split["blocks"]
+    assert all(cell_len(line) <= 80 for line in page.splitlines())
+
+
+# The pager
+
+PAGER = f"{sys.executable} -c \"import sys; print('PAGED', len(sys.stdin.readlines()))\""
+
+
+def test_what_is_longer_than_the_terminal_goes_through_the_pager(starter_cache):
+    assert on_terminal("stats", starter_cache, PAGER=PAGER).startswith("PAGED ")
+    assert "PAGED" not in on_terminal("stats", starter_cache, lines=500, PAGER=PAGER)
+    colored = on_terminal("inspect", starter_cache, PAGER="no-such-pager")
+    assert colored.startswith("\x1b[1m── block 0 ")
+
+
+@pytest.mark.parametrize("options", [("--no-pager",), ("--json",)])
+def test_the_pager_can_be_switched_off(options, starter_cache):
+    assert "PAGED" not in on_terminal("stats", starter_cache, *options, PAGER=PAGER)
+
+
+def test_a_pipe_never_has_a_pager(starter_cache):
+    found = subprocess.run(
+        [sys.executable, "-m", "packer", "stats", str(starter_cache)],
+        env={**os.environ, "PAGER": PAGER, "LINES": "5"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.startswith("  rows ") and "PAGED" not in found.stdout
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def print_long_page(error):
+    with paged():
+        for number in range(500):
+            stdout().line(str(number))
+        raise error
+
+
+def test_what_was_printed_before_an_interrupt_is_shown_without_the_pager(monkeypatch):
+    shown, pages = Terminal(), []
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(click, "echo_via_pager", pages.append)
+    monkeypatch.setenv("PAGER", "cat")
+    monkeypatch.setenv("TERM", "xterm")
+    with pytest.raises(KeyboardInterrupt):
+        print_long_page(KeyboardInterrupt())
+    assert (shown.getvalue().count("\n"), pages) == (500, [])
+    with pytest.raises(click.exceptions.Exit):
+        print_long_page(click.exceptions.Exit(1))
+    assert (shown.getvalue().count("\n"), [page.count("\n") for page in pages]) == (500, [500])

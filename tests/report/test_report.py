@@ -1,0 +1,208 @@
+"""A report: it says what the cache says, holds exactly its tokens, and whatever it is about is text."""
+
+import json
+import re
+from importlib import resources
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from command_line import assert_refused, fields, run
+from hostile_rows import FILE_NAME, HOSTILE
+from report_page import Page
+
+from packer.audit import stats, view_row
+from packer.errors import UsageError
+from packer.layout import MASKED
+from packer.pipeline import repack
+from packer.report import Chosen, report
+from packer.report.facts import BATCH, Documents, histograms, padding
+from packer.store.cache import Cache
+from packer.store.rejected import read_rejected
+
+
+def page_of(cache, path, **chosen):
+    report(cache, path, chosen=Chosen(**chosen))
+    return Page(path.read_bytes())
+
+
+def labels_of(item, tokens):
+    """Labels as the page tells them: of each span, ids where it is trained."""
+    kinds = [kind for document in item["documents"] for kind, length, *_ in document["spans"] for _ in range(length)]
+    return [token if kind == "t" else MASKED for kind, (token, _) in zip(kinds, tokens, strict=True)]
+
+
+@pytest.mark.parametrize("mode", ["isolated", "eos", "stream"])
+def test_a_page_holds_the_ids_and_labels_of_its_blocks(mode, starter_cache, tmp_path):
+    pack = {"mode": mode, "block_len": 192} | ({} if mode == "stream" else {"overlong": "split"})
+    repack(starter_cache, tmp_path / "cache", pack, jobs=1)
+    page = page_of(tmp_path / "cache", tmp_path / "page.html", blocks=tuple(("train", n) for n in range(4)))
+    with Cache.open(tmp_path / "cache") as cache:
+        blocks = cache.blocks("train").read(np.arange(4))
+    found = page.items()
+    assert len(found) == 4
+    for number, (key, item, tokens) in enumerate(found):
+        assert key == item["key"] == urlencode({"block": f"train:{number}"})
+        ids = [token for token, _ in tokens]
+        assert len(ids) + item["num_padding"] == 192
+        assert ids == blocks.input_ids[number][: len(ids)].tolist()
+        assert labels_of(item, tokens) == blocks.labels[number][: len(ids)].tolist()
+        assert (blocks.labels[number][len(ids) :] == MASKED).all()
+
+
+def test_texts_message_numbers_and_places_are_those_of_inspect(starter_cache, tmp_path):
+    with Cache.open(starter_cache) as cache:
+        source = cache.manifest.inputs[0].path
+        view = view_row(cache, source, 0)
+        ((_, item, tokens),) = page_of(starter_cache, tmp_path / "page.html", rows=((source, 0),)).items()
+    assert "".join(text for _, text in tokens) == "".join(run.text for each in view.documents for run in each.runs)
+    for shown, each in zip(item["documents"], view.documents, strict=True):
+        assert (shown["source"], shown["row"], shown["doc_id"]) == (each.source, each.row, str(each.doc_id))
+        assert [(length, message) for _, length, message, _ in shown["spans"]] == [
+            (run.num_tokens, run.message) for run in each.runs
+        ]
+
+
+def test_hostile_rows_names_and_reasons_are_text(hostile_cache, tmp_path):
+    with Cache.open(hostile_cache) as cache:
+        codes = {line.code for line in read_rejected(cache.folder, cache.manifest)}
+        source = cache.manifest.inputs[0].path
+    assert {"duplicate", "not_json", "not_utf8", "unknown_role"} <= codes
+    rows = tuple((source, row) for row in range(4 * len(HOSTILE)))
+    content = (report(hostile_cache, tmp_path / "page.html", chosen=Chosen(rows=rows)).path).read_bytes()
+    page = Page(content)
+    held = page.items()
+    assert len(page.of("script")) == len(held) + 2 and len(page.of("style")) == 1 and len(held) == len(rows)
+    assert not {"img", "iframe", "object", "embed", "base", "link"} & {tag for tag, _ in page.elements}
+    for _, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcdoc", "src")]
+        assert (attributes.get("href") or "#").startswith("#")
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", content.decode())
+    assert "cache <b>" in page.text() and "\\u202e&amp;.jsonl" in page.text()
+    texts = [text for _, _, tokens in held for text in ["".join(text for _, text in tokens)] if text]
+    for text in HOSTILE:
+        assert any(text in each for each in texts)
+    assert any(HOSTILE[0] in text for text in (page.text(),))
+
+
+def test_the_policy_names_exactly_the_script_and_style_of_the_page(hostile_cache, tmp_path):
+    page = page_of(hostile_cache, tmp_path / "page.html")
+    policy = page.policy()
+    assert [policy["script-src"], policy["style-src"]] == page.hashes()
+    assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    assert "connect-src" not in policy and policy["require-trusted-types-for"] == "'script'"
+
+
+def test_text_has_a_contrast_of_four_and_a_half_in_light_and_dark():
+    style = (resources.files("packer.report") / "page.css").read_text("utf-8")
+    colours = dict(re.findall(r"--(\w+): light-dark\(([^)]*)\)", style))
+    pairs = [(text, back) for text in ("ink", "soft") for back in ("paper", "faint", "trained", "hit")]
+    pairs += [("link", "paper"), ("warn", "paper")]
+    for text, back in pairs:
+        for light in (0, 1):
+            bright = sorted(_luminance(colours[name].split(", ")[light]) for name in (text, back))
+            assert (bright[1] + 0.05) / (bright[0] + 0.05) >= 4.5, (text, back, light)
+
+
+def _luminance(colour):
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_a_page_stays_within_its_bytes_and_says_what_it_left_out(starter_cache, tmp_path, monkeypatch):
+    with Cache.open(starter_cache) as cache:
+        blocks = len(cache.blocks("train"))
+    chosen = Chosen(blocks=tuple(("train", n) for n in range(blocks)))
+    whole = report(starter_cache, tmp_path / "whole.html", chosen=chosen)
+    assert whole.items == whole.chosen == blocks > 1
+    monkeypatch.setattr("packer.report.one_file.MAX_BYTES", whole.num_bytes - 1000)
+    found = report(starter_cache, tmp_path / "cut.html", chosen=chosen)
+    assert 0 < found.items < found.chosen == blocks
+    assert found.num_bytes == (tmp_path / "cut.html").stat().st_size < whole.num_bytes - 1000
+    page = Page((tmp_path / "cut.html").read_bytes())
+    assert len(page.items()) == found.items
+    assert f"The first {found.items} of {found.chosen}" in page.text()
+
+
+def test_the_same_cache_gives_the_same_bytes(starter_cache, tmp_path):
+    pages = [report(starter_cache, tmp_path / name).path.read_bytes() for name in ("a.html", "b.html")]
+    assert pages[0] == pages[1]
+
+
+def test_what_is_not_there_is_refused_and_nothing_is_written(starter_cache, tmp_path):
+    for chosen in (
+        Chosen(blocks=((None, 10**6),)),
+        Chosen(blocks=(("nowhere", 0),)),
+        Chosen(rows=(("nowhere.jsonl", 0),)),
+        Chosen(documents=(1,)),
+    ):
+        with pytest.raises(UsageError):
+            report(starter_cache, tmp_path / "page.html", chosen=chosen)
+    repack(starter_cache, tmp_path / "cache", {"mode": "none"}, jobs=1)
+    with pytest.raises(UsageError, match="no blocks"):
+        report(tmp_path / "cache", tmp_path / "page.html", chosen=Chosen(blocks=((None, 0),)))
+    assert not (tmp_path / "page.html").exists()
+    assert page_of(tmp_path / "cache", tmp_path / "page.html").items()
+
+
+def test_plots_count_every_document_and_block(starter_cache):
+    with Cache.open(starter_cache) as cache:
+        found, documents = stats(starter_cache), Documents.of(cache)
+        plots = histograms(cache, found, documents)
+        layouts = {row.layout.split(",")[0]: row for row in padding(found, documents.length)}
+    assert [sum(plot.counts) for plot in plots] == [found.documents, found.documents, found.blocks]
+    assert all(len(plot.edges) == len(plot.counts) + 1 for plot in plots)
+    lengths = [min(length, found.block_len) for length in documents.length.tolist()]
+    slots = sum(max(lengths[i : i + BATCH]) * len(lengths[i : i + BATCH]) for i in range(0, len(lengths), BATCH))
+    ordered = [row for row in padding(found, documents.length) if "order" in row.layout]
+    assert [row.slots for row in ordered] == [slots] and ordered[0].share == 1 - sum(lengths) / slots
+    assert layouts["packed"].slots == found.slots
+
+
+def test_reasons_are_counted_and_shown_with_rows_as_their_file_has_them(hostile_cache, tmp_path):
+    page = page_of(hostile_cache, tmp_path / "page.html")
+    text = page.text()
+    with Cache.open(hostile_cache) as cache:
+        reasons = [line.code for line in read_rejected(cache.folder, cache.manifest)]
+    for code in set(reasons):
+        assert re.search(rf"{code}\s*{reasons.count(code)} rows", text), code
+    assert '{"broken ' in text and '"\\xff\\xfe"' in text
+    assert "It lost to" in text
+    assert FILE_NAME.replace("\u202e", "\\u202e") in text
+
+
+def test_rows_of_an_input_that_changed_are_not_shown(hostile_cache, tmp_path):
+    path = hostile_cache.parent / FILE_NAME
+    content = path.read_bytes()
+    path.write_bytes(content + b"\n")
+    try:
+        text = page_of(hostile_cache, tmp_path / "page.html").text()
+    finally:
+        path.write_bytes(content)
+    assert "Its text is not shown" in text and '{"broken ' not in text
+
+
+def test_the_command_writes_what_is_asked_for(starter_cache, tmp_path):
+    with Cache.open(starter_cache) as cache:
+        source, doc_id = cache.manifest.inputs[0].path, int(cache.documents("train").doc_ids()[0])
+    path = tmp_path / "page.html"
+    asked = ("--block", "0-1", "--block", "eval:0", "--rows", f"{source}:0-2", "--doc", doc_id)
+    found = fields("report", starter_cache, "-o", path, *asked)
+    assert (found["items"], found["chosen"], found["num_bytes"]) == (7, 7, path.stat().st_size)
+    keys = [key for key, _, _ in Page(path.read_bytes()).items()]
+    assert keys == [
+        urlencode({kind: value})
+        for kind, value in (
+            *(("block", name) for name in ("train:0", "train:1", "eval:0")),
+            *(("row", f"{source}:{row}") for row in range(3)),
+            ("doc", doc_id),
+        )
+    ]
+    assert str(path) in run("report", starter_cache, "-o", path).stdout
+    assert run("report", starter_cache, "-o", path, "-q").stdout == ""
+    for wrong in (("--block", "x"), ("--rows", "7"), ("--rows", "a:1-x"), ("--doc", "a")):
+        run("report", starter_cache, "-o", path, *wrong, exit_code=2)
+    assert_refused("no block", "report", starter_cache, "-o", path, "--block", "99999", exit_code=2)
+    assert json.loads(run("report", starter_cache, "-o", path, "--json").stdout)["command"] == "report"

@@ -1,0 +1,84 @@
+"""The text of a token: what the tokenizer makes of all ids together, cut where each id's part of it ends."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twins import TWINS
+
+from packer.audit.text_runs import decode_runs
+from packer.backend import load_backend
+from packer.model import TOKENIZER_FILE, load_model
+from packer.report.tokens import TokenTable
+
+SCRIPTS = "aé ü世▁👍🏽\u200d♂️\n\u202e<"
+LOADED = {}
+
+
+def loaded(folder):
+    if folder not in LOADED:
+        model = load_model(folder)
+        LOADED[folder] = model, load_backend(model.files[TOKENIZER_FILE])
+    return LOADED[folder]
+
+
+def texts_of(table, ids):
+    return [table.tokens[number][1] for number in table.numbers(ids).tolist()]
+
+
+def check(folder, text):
+    """Compare with the tokenizer's own decoding of every beginning of the ids; returns how many tokens were."""
+    model, backend = loaded(folder)
+    ids = np.array(backend.encode(text, add_special_tokens=False).ids, np.int32)
+    whole = backend.decode(ids.tolist(), skip_special_tokens=False)
+    if "\ufffd" in whole:  # decoders that do not know letters added to the vocabulary; what is spelled is right
+        assert "".join(texts_of(TokenTable(model, ()), ids)) == text
+        return 0
+    found = texts_of(TokenTable(model, ()), ids)
+    joined = "".join(found)
+    assert joined in (whole, f" {whole}")  # SentencePiece: the space that decoding takes from the first token
+    expected = decode_runs(backend, ids, list(range(len(ids) + 1)))
+    shift = len(joined) - len(whole)
+    ends = np.cumsum([len(each) for each in found]) - shift
+    # A character that a border cuts is the later token's in both.
+    assert np.maximum(ends, 0).tolist() == np.cumsum([len(each) for each in expected]).tolist()
+    return len(ids)
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.__name__)
+@given(text=st.text(alphabet=SCRIPTS, max_size=20))
+def test_texts_of_tokens_are_the_decoded_text_cut_at_every_token(twin, text, tmp_path_factory):
+    key = f"folder of {twin.__name__}"
+    if key not in LOADED:
+        LOADED[key] = twin(tmp_path_factory.mktemp("twin"))
+    check(LOADED[key], text)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["llama-3", "llama-2", "phi-3", "deepseek-coder"])
+def test_texts_of_tokens_of_real_tokenizers(name, real):
+    compared = 0
+    for line in (real / "corpora" / "multilingual_chat_a.jsonl").read_text("utf-8").splitlines()[::61]:
+        compared += check(real / "tokenizers" / name, "\n".join(m["content"] for m in json.loads(line)["messages"]))
+    assert compared > 1000
+
+
+def test_a_character_belongs_to_the_token_that_completes_it_and_broken_ones_are_told(tmp_path):
+    model, backend = loaded(TWINS[0](tmp_path))
+    ids = np.array(backend.encode("a龍b", add_special_tokens=False).ids, np.int32)
+    found = texts_of(TokenTable(model, ()), ids)
+    assert len(found) > 3 and "".join(found) == "a龍b" and found.count("") == len(ids) - 3
+    begins_within = texts_of(TokenTable(model, ()), ids[2:])
+    assert set("".join(begins_within)) == {"\ufffd", "b"}
+
+
+def test_a_token_has_one_number_and_the_same_id_cut_otherwise_another(tmp_path):
+    model, backend = loaded(TWINS[0](tmp_path))
+    table = TokenTable(model, ())
+    ids = np.array(backend.encode("龍 龍", add_special_tokens=False).ids, np.int32)
+    first = table.numbers(ids).tolist()
+    assert table.numbers(ids).tolist() == first
+    assert len(set(table.tokens)) == len(table.tokens)
+    assert [table.tokens[number][0] for number in first] == ids.tolist()
