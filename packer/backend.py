@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 def load_backend(model_json: bytes) -> Tokenizer:
     """The `tokenizers` object of a `tokenizer.json`, shared: loading a large one takes half a second.
 
-    Truncation and padding are off, whatever the file says: packer never truncates silently. `Model.neutralised` names
-    what was on.
+    Truncation and padding are off, whatever the file says: packer never truncates silently.
     """
     backend = Tokenizer.from_str(model_json.decode())
     backend.no_truncation()
