@@ -230,9 +230,12 @@ def paged() -> Iterator[None]:
     if not (stdout().has_cursor and sys.stdin is not None and sys.stdin.isatty()):
         yield
         return
+    # Below the guard: what others print is shown before it is collected.
     before, ended = sys.stdout, True
-    collected = _Collected(before)
-    sys.stdout = cast("TextIO", collected)
+    guard = before if isinstance(before, _Guarded) else _Guarded(before)
+    terminal = guard.stream
+    collected = _Collected(terminal)
+    sys.stdout, guard.stream = cast("TextIO", guard), cast("TextIO", collected)
     try:
         yield
     except click.exceptions.Exit:
@@ -241,13 +244,13 @@ def paged() -> Iterator[None]:
         ended = False
         raise
     finally:
-        sys.stdout = before
+        sys.stdout, guard.stream = before, terminal
         text = collected.text.getvalue()
         if ended and text.count("\n") >= shutil.get_terminal_size().lines and _has_pager():
             click.echo_via_pager(text)
         else:
-            stdout().stream.write(text)
-            stdout().stream.flush()
+            terminal.write(text)
+            terminal.flush()
 
 
 def _has_pager() -> bool:
