@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import pickle
 from pathlib import Path
 
@@ -92,7 +91,7 @@ def open_files(folder: Path) -> list[str]:
     found = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # that of the listing itself is gone
-            found.append(Path(os.readlink(descriptor)))
+            found.append(descriptor.readlink())
     return [path.name for path in found if path.is_relative_to(folder)]
 
 
