@@ -33,7 +33,7 @@ class Counted:
 
     num_questions: int
     num_short: int
-    """Of fewer than n words: compared whole."""
+    """Questions of fewer than n words, which are compared as a whole."""
 
     num_untestable: int
     """Without words, or with none but n-grams that other questions have too: never found."""
@@ -74,7 +74,7 @@ class Questions:
             )
             for own in (benchmark == number for number in range(len(benchmarks)))
         )
-        """Of each benchmark."""
+        """One entry for each benchmark."""
 
     def find(self, words: Words, rows: Int64) -> Hits:
         """Look for the questions in rows.

@@ -44,7 +44,7 @@ class Exported:
     """Notes for whoever trains with it."""
 
     fingerprint: str
-    """Of the cache."""
+    """The fingerprint of the cache."""
 
 
 def export(

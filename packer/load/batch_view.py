@@ -56,7 +56,7 @@ class BatchView:
     """A micro-batch and its parts, and whether its step keeps the batch contract."""
 
     state: ReaderState
-    """Of a loader that is about to return this step."""
+    """The state of a loader that is about to return this step."""
 
     step: Step
     """As the rank has it."""
@@ -64,7 +64,7 @@ class BatchView:
     micro_batch: MicroBatch
     parts: tuple[Part, ...]
     check: BatchCheck
-    """Of the whole step: every micro-batch of every rank."""
+    """Checks the whole step: every micro-batch of every rank."""
 
 
 def view_batch(

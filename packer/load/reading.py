@@ -27,11 +27,11 @@ _MOST_TOKENS = 1 << 18
 
 
 class EpochSummary(NamedTuple):
-    """What some steps hold."""
+    """Totals over some steps."""
 
     steps: int
     micro_batches: int
-    """Of one rank; all have as many."""
+    """Micro-batches of one rank; every rank has the same number."""
 
     num_items: int | float
     """What the steps have as `num_items_in_batch`, summed."""

@@ -115,7 +115,7 @@ class Tried:
     """Answers that are learned."""
 
     num_bytes: int
-    """Of the texts they are learned in."""
+    """Bytes of the texts they are learned in."""
 
 
 def choices_hint(model: Model, recipe: Recipe) -> str:

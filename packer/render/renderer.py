@@ -35,8 +35,8 @@ from packer.render.rewritten_history import Document, EncodedText, HistoryRewrit
 from packer.watchdog import ROW, place
 
 COMPARED = 128
-"""Of so many rows one is rendered a second time, the first of a batch among them: as others are where it was filled in,
-else by reference."""
+"""One row in so many, including the first of each batch, is rendered a second time and compared: incrementally if it was
+filled in, else by the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Renderer:
             self._filling = Filling(self._template, self._define, stops=model.stops, control=model.control)
 
     def by_reference(self) -> "Renderer":
-        """The same, where each rendering is made by the template as it is, from the first message."""
+        """A copy that renders everything with the template as it is, from the first message."""
         other = copy.copy(self)
         other._is_reference = True  # noqa: SLF001 - a copy of this one
         return other
@@ -129,7 +129,7 @@ class Renderer:
         return turns
 
     def _render(self, rows: RowBatch, compared: Container[int] | None) -> TurnBatch | None:
-        """The same, without rendering again what cannot have changed; None where this makes a difference.
+        """Render without repeating what cannot have changed; None if a comparison shows that this makes a difference.
 
         Args:
             rows: the samples.

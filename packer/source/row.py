@@ -33,7 +33,7 @@ class FileRow(NamedTuple):
 
     num_bytes: int
     fields: dict[str, Any] | None = None
-    """Of tables, the columns that were asked for beside those of the schema; of others they are in the row."""
+    """Columns of a table that were asked for beside those of the schema; rows of other formats hold them already."""
 
     def value(self) -> Any:
         """The row, decoded.
