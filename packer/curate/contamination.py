@@ -31,7 +31,6 @@ class Hits:
 class Counted:
     """How the questions of one benchmark can be looked for."""
 
-    num_questions: int
     num_short: int
     """Questions of fewer than n words, which are compared as a whole."""
 
@@ -68,7 +67,6 @@ class Questions:
         self._short = _Postings(grams[is_short[question]], question[is_short[question]])
         self.counted = tuple(
             Counted(
-                num_questions=int(own.sum()),
                 num_short=int((own & is_short).sum()),
                 num_untestable=int((own & ~is_short & (self._size == 0)).sum()),
             )

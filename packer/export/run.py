@@ -41,7 +41,7 @@ class Exported:
     splits: tuple[ExportedSplit, ...]
     files: tuple[ExportedFile, ...]
     notes: tuple[str, ...]
-    """Notes for whoever trains with it."""
+    """Notes on training with it."""
 
     fingerprint: str
     """The fingerprint of the cache."""

@@ -161,7 +161,7 @@ def _states(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentShards:
-    """The rows that are read; names their split where nobody did."""
+    """The rows that are read, with the split they come from if none was named."""
     if name_of(named(arguments.get("batching", "packed"))) != "packed":
         return cache.documents(arguments.setdefault("split", cache.splits("documents")[0]))
     if not cache.splits("blocks"):

@@ -49,7 +49,7 @@ def find_control(value: Any, pattern: re.Pattern[str]) -> str | None:
 
 
 def typed_fields(message: Mapping[str, Any]) -> dict[str, Any]:
-    """What a person typed of a message: all of it but its role, which is one of a few words."""
+    """The fields of a message that may hold typed text: all but the role."""
     return {key: item for key, item in message.items() if key != "role"}
 
 

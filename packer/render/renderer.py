@@ -35,8 +35,8 @@ from packer.render.rewritten_history import Document, EncodedText, HistoryRewrit
 from packer.watchdog import ROW, place
 
 COMPARED = 128
-"""One row in so many, including the first of each batch, is rendered a second time and compared: incrementally if it was
-filled in, else by the reference."""
+"""One row in so many, including the first of each batch, is rendered a second time and compared: incrementally if it
+was filled in, else by the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

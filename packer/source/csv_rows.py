@@ -151,7 +151,7 @@ class _Lines:
         self._stream = stream
         self._number = 0
         self.blank = BLANK
-        """What is nothing where a line has nothing else."""
+        """Characters that count as nothing: a line of these alone is skipped."""
 
         self.first = 0
         """The line at which the record begins."""

@@ -26,7 +26,7 @@ class FileRow(NamedTuple):
     """A row as its file holds it."""
 
     content: bytes | dict[str, Any] | Refused
-    """JSON that is not decoded yet; of CSV and tables the value; or why there is none."""
+    """JSON that is not decoded yet; for CSV and tables, the value; or the reason why there is none."""
 
     line: int | None
     """From 1 in the partition, or in the file, where rows are lines."""
