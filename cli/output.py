@@ -45,7 +45,7 @@ def lines_of(text: str, newline: str) -> Iterator[str]:
 
 
 def drawable(text: str) -> str:
-    """The same, and what stdout cannot write as escapes too, so that its width is known."""
+    """Visible text; what stdout cannot write is escaped too, so that its width is known."""
     shown = visible(text)
     return shown if can_draw() else shown.encode("ascii", "backslashreplace").decode()
 
@@ -164,7 +164,7 @@ class Output:
             self.line(" " * (indent + hanging), (part, style))
 
     def sentence(self, text: str, *, label: tuple[str, str] = ("", ""), indent: int = 0, hanging: int = 0) -> None:
-        """The same for a terminal; a pipe gets it in one line, so that it can be searched for."""
+        """Wrap a sentence on a terminal; a pipe gets it in one line, so that it can be searched for."""
         if self.edge is not None:
             self.words(text, label=label, indent=indent, hanging=hanging, width=self.edge)
         else:
@@ -230,9 +230,12 @@ def paged() -> Iterator[None]:
     if not (stdout().has_cursor and sys.stdin is not None and sys.stdin.isatty()):
         yield
         return
+    # Below the guard: what others print is shown before it is collected.
     before, ended = sys.stdout, True
-    collected = _Collected(before)
-    sys.stdout = cast("TextIO", collected)
+    guard = before if isinstance(before, _Guarded) else _Guarded(before)
+    terminal = guard.stream
+    collected = _Collected(terminal)
+    sys.stdout, guard.stream = cast("TextIO", guard), cast("TextIO", collected)
     try:
         yield
     except click.exceptions.Exit:
@@ -241,13 +244,13 @@ def paged() -> Iterator[None]:
         ended = False
         raise
     finally:
-        sys.stdout = before
+        sys.stdout, guard.stream = before, terminal
         text = collected.text.getvalue()
         if ended and text.count("\n") >= shutil.get_terminal_size().lines and _has_pager():
             click.echo_via_pager(text)
         else:
-            stdout().stream.write(text)
-            stdout().stream.flush()
+            terminal.write(text)
+            terminal.flush()
 
 
 def _has_pager() -> bool:

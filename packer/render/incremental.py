@@ -178,7 +178,7 @@ class _Rendering(_Opening):
         """Identities of those that iterations were about."""
 
         self._before: list[tuple[int, list[Attributes]]] = []
-        """Of each iteration, how long the text was before it and what namespaces held."""
+        """For each iteration, the length of the text before it and what namespaces held."""
 
         self._after: list[Attributes] = []
         self._is_last_asked = False
@@ -311,7 +311,7 @@ class _Items:
         return self._items
 
     def with_loop(self) -> Iterator[tuple[Any, Loop]]:
-        """The same, each with the variable `loop`."""
+        """Iterate, giving each item with the variable `loop`."""
         return ((item, self._loop) for item in self._items)
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 from jinja2 import nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 IS_END, ENDINGS, ITEMS, LENGTH = " is end ", " endings ", " items ", " length "
 """Filters by names that no template can write."""
@@ -77,7 +78,7 @@ class Stoppable:
         return environment.from_string(parsed)
 
 
-def stoppable(environment: jinja2.Environment, source: str, variables: Sequence[str]) -> Stoppable | None:
+def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables: Sequence[str]) -> Stoppable | None:
     """Rewrite a template.
 
     Args:

@@ -157,9 +157,6 @@ def test_repeated_history_is_shown_once(tokenizer, tmp_path):
     exact = run(*command, "supervision.history_rewrite=exact").stdout
     assert "history is rewritten" in exact
     assert "asks" not in exact
-    old = run(*command, "supervision.rewritten=exact")
-    assert old.stdout == exact
-    assert "warning: supervision.rewritten is called supervision.history_rewrite now" in old.stderr
 
 
 def test_many_messages_are_counted_and_weights_are_reported(tokenizer, tmp_path):
