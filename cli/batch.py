@@ -158,7 +158,7 @@ def _print(view: "BatchView", documents: "list[DocumentView]", asked: dict[str, 
 
 
 def _column_row(name: str, view: "BatchView") -> tuple[str, str, str, str]:
-    """Of a column its dtype, its shape and its first values; of boundaries all, once."""
+    """A column's name, dtype, shape and first values; boundaries are listed once, in full."""
     value = view.micro_batch[name]
     if not hasattr(value, "dtype"):
         return name, _dtype(value), "", str(value)
@@ -212,7 +212,7 @@ def _dtype(value: Any) -> str:
 
 
 def _fields(view: "BatchView", documents: "list[DocumentView]", *, with_ids: bool) -> dict[str, Any]:
-    """The same in JSON; values of one a token only where ids are asked for."""
+    """The view as JSON; columns with a value for each token only if ids are asked for."""
     columns: dict[str, Any] = {}
     for name, value in view.micro_batch.items():
         is_tensor = hasattr(value, "dtype")

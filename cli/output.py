@@ -45,7 +45,7 @@ def lines_of(text: str, newline: str) -> Iterator[str]:
 
 
 def drawable(text: str) -> str:
-    """The same, and what stdout cannot write as escapes too, so that its width is known."""
+    """Visible text; what stdout cannot write is escaped too, so that its width is known."""
     shown = visible(text)
     return shown if can_draw() else shown.encode("ascii", "backslashreplace").decode()
 
@@ -164,7 +164,7 @@ class Output:
             self.line(" " * (indent + hanging), (part, style))
 
     def sentence(self, text: str, *, label: tuple[str, str] = ("", ""), indent: int = 0, hanging: int = 0) -> None:
-        """The same for a terminal; a pipe gets it in one line, so that it can be searched for."""
+        """Wrap a sentence on a terminal; a pipe gets it in one line, so that it can be searched for."""
         if self.edge is not None:
             self.words(text, label=label, indent=indent, hanging=hanging, width=self.edge)
         else:

@@ -11,6 +11,8 @@ from packer_cli.output import fields_of, print_json, stdout
 
 Places: TypeAlias = tuple[tuple[str, int], ...]
 
+_MOST_PLACES = 100_000
+
 
 def _ranges(_context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> Places:
     """`NAME:N` or `NAME:N-M` as a name and each number; blocks may be without a name."""
@@ -20,7 +22,10 @@ def _ranges(_context: click.Context, parameter: click.Parameter, texts: tuple[st
         first, dash, last = numbers.partition("-")
         if not first.isdecimal() or not (last.isdecimal() or not dash) or not (name or parameter.name == "blocks"):
             raise click.BadParameter(f"{text}: expected {parameter.metavar}")
-        found += [(name, place) for place in range(int(first), int(last or first) + 1)]
+        places = range(int(first[:18]), int((last or first)[:18]) + 1)
+        if not 0 < len(places) <= _MOST_PLACES:
+            raise click.BadParameter(f"{text}: expected N not above M, and at most {_MOST_PLACES:,} of them")
+        found += [(name, place) for place in places]
     return tuple(found)
 
 

@@ -63,7 +63,7 @@ def print_profile(profile: "Profile") -> None:
 
 
 def profile_fields(profile: "Profile") -> dict[str, Any]:
-    """The same in JSON."""
+    """The profile as JSON."""
     rounded = {name: {part: round(seconds, 4) for part, seconds in getattr(profile, name).items()} for name in _TIMES}
     return {"profile": {**rounded, "processes": profile.processes}}
 
@@ -72,7 +72,7 @@ _TIMES = ("parts", "stages")
 
 
 def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
-    """The same in JSON."""
+    """The result as JSON."""
     from dataclasses import asdict  # noqa: PLC0415 - beside its only use
 
     from packer.recipe import to_json  # noqa: PLC0415 - not for --help

@@ -1,4 +1,4 @@
-"""What encodes by a `tokenizer.json`, and the file as JSON: loaded once in a process, whoever asks.
+"""The encoder of a `tokenizer.json`, and the file as JSON: loaded once in a process and shared.
 
 It imports next to nothing, so that a process can begin to load before it has imported the rest.
 """
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 def load_backend(model_json: bytes) -> Tokenizer:
     """The `tokenizers` object of a `tokenizer.json`, shared: loading a large one takes half a second.
 
-    Truncation and padding are off, whatever the file says: packer never truncates silently. `Model.neutralised` names
-    what was on.
+    Truncation and padding are off, whatever the file says: packer never truncates silently.
     """
     backend = Tokenizer.from_str(model_json.decode())
     backend.no_truncation()
@@ -57,7 +56,7 @@ def _load_fast(model_json: bytes) -> "fastokens.Tokenizer":
 
 
 def load_fast_meanwhile(model_json: bytes) -> threading.Thread:
-    """Begin to load the `fastokens` object in a thread; what it raises is raised again to whoever asks for it."""
+    """Begin to load the `fastokens` object in a thread; what it raises is raised again by the call that needs it."""
     loading = threading.Thread(target=_try_fast, args=[model_json])
     loading.start()
     return loading
@@ -91,7 +90,7 @@ def _try_fast(model_json: bytes) -> None:
 
 @functools.lru_cache(maxsize=2)
 def definition_of(model_json: bytes) -> dict[str, Any]:
-    """A `tokenizer.json` as JSON, shared: whoever changes something in it makes a copy first."""
+    """A `tokenizer.json` as JSON, shared: make a copy before changing anything in it."""
     definition: dict[str, Any] = json.loads(model_json)
     return definition
 

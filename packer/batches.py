@@ -104,7 +104,7 @@ class RowBatch:
     """Line of the file, from 1, at which each of these rows begins; None where rows are no lines."""
 
     fields: tuple[tuple[Any, ...], ...] = ()
-    """Of each field that was asked for, its value in each of these rows as the file has it; None where it is absent."""
+    """For each field that was asked for, its value in each row as in the file; None if it is absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

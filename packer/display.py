@@ -20,7 +20,7 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same with newlines as escapes: a name or a message cannot add a line to a report."""
+    """Visible text with newlines as escapes too, so that a name or a message cannot add a line to a report."""
     return visible(text).replace("\n", "\\n")
 
 

@@ -78,7 +78,7 @@ def storage_errors(action: str, path: Path | str) -> Iterator[None]:
 
 @contextmanager
 def path_errors() -> Iterator[None]:
-    """The same around much work, for calls that look whether a path is there or what a folder holds: they name it.
+    """Turn an OSError that names its path into a StorageError; for work that touches many paths.
 
     Raises:
         StorageError: the body raised an OSError that names a path.

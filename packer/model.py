@@ -35,7 +35,6 @@ FOLDER_FILES = (
 )
 """All that is read of a tokenizer's folder; the first must be there."""
 
-_RUNTIME_SETTINGS = ("truncation", "padding")
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -78,9 +77,6 @@ class Model:
 
     control: Mapping[str, int]
     """Text of each control token → its id."""
-
-    neutralised: tuple[str, ...] = ()
-    """Settings of `tokenizer.json` that would change ids and are not followed: of `truncation` and `padding`."""
 
     def content(self, token_id: int) -> str:
         """Text of an added token, or of an entry of the vocabulary, as the tokenizer writes it."""
@@ -166,7 +162,6 @@ def model_of(
         pad_id=pad,
         stop_ids=stop_ids,
         control=dict(sorted(control.items())),
-        neutralised=tuple(name for name in _RUNTIME_SETTINGS if definition.get(name) is not None),
     )
 
 

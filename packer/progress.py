@@ -1,4 +1,4 @@
-"""What work reports while it is done: how far it is, and what a person may want to know."""
+"""Progress: how far work is, and notes for people, on stderr or to any listener."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ class Progress(Protocol):
     """Listens to a build, or to another long work."""
 
     def stage(self, name: str, total: int, unit: str) -> None:
-        """A stage begins that will do `total` units of work (`bytes`, `rows`, `blocks`); 0 where nobody knows."""
+        """A stage begins that will do `total` units of work (`bytes`, `rows`, `blocks`); 0 if that is not known."""
         ...
 
     def advance(self, amount: int, tokens: int = 0) -> None:

@@ -49,7 +49,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """None is ``train``, and of a saved DatasetDict the splits it has."""
 
     format: Literal["auto", "jsonl", "json", "csv", "tsv", "parquet", "arrow"] = "auto"
-    """Of the rows; how a file is compressed is seen by its first bytes."""
+    """The format of the rows; compression is recognized by the first bytes of a file."""
 
     schema: str = "auto"
     """``auto``, or a name of :data:`packer.row_schemas.ROW_SCHEMAS`."""

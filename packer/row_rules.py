@@ -183,10 +183,10 @@ class Split(Rule, frozen=True, kw_only=True):
     """A field of the row that holds a time."""
 
     unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
-    """Of `time`: an ISO text, or a number since 1970 in UTC."""
+    """How `time` is written: as ISO text, or as a number of these units since 1970 in UTC."""
 
     zone: str | None = None
-    """Of times and cutoffs that name none: ``UTC`` or an offset such as ``+02:00``."""
+    """Zone of times and cutoffs that name none: ``UTC`` or an offset such as ``+02:00``."""
 
     cutoffs: Cutoffs = Cutoffs()
     leakage: Leakage | None = None
@@ -201,10 +201,10 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deduplicate: Deduplicate | None = None
     split: Split | None = None
     where: tuple[dict[str, Condition], ...] = ()
-    """Of each source: field → condition, in the order of their names, as a manifest has them."""
+    """For each source, field → condition, sorted by name as in a manifest."""
 
     take: tuple[Take | None, ...] = ()
-    """Of each source."""
+    """One entry for each source."""
 
     @property
     def asks(self) -> bool:

@@ -93,6 +93,14 @@ def test_the_map_names_every_folder_of_the_library() -> None:
         assert f"{folder}/" in text, f"docs/architecture.md does not speak of packer/{folder}"
 
 
+def test_the_map_names_no_module_that_is_gone() -> None:
+    text = (REPOSITORY / "docs" / "architecture.md").read_text("utf-8")
+    names = re.findall(r"`(?:packer/)?([\w/]+(?:\.html)?\.(?:py|j2|yaml|css|js))`", text)
+    assert len(names) > 80
+    places = [REPOSITORY / "packer", REPOSITORY / "packer" / "report", REPOSITORY]
+    assert [name for name in names if not any((place / name).is_file() for place in places)] == []
+
+
 def test_every_package_is_installed() -> None:
     text = (REPOSITORY / "pyproject.toml").read_text("utf-8")
     for path in sorted((REPOSITORY / "packer").rglob("__init__.py")):

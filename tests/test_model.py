@@ -144,12 +144,11 @@ def test_a_bare_tokenizer_file_is_a_model_without_stops_or_template(tmp_path: Pa
     assert (model.template, model.stop_ids, model.eos_id, model.pad_id) == (None, (), None, 0)
 
 
-def test_truncation_and_padding_of_the_file_are_named_as_not_followed(tmp_path: Path) -> None:
+def test_truncation_and_padding_of_the_file_are_not_followed(tmp_path: Path) -> None:
     cases = {"plain": {}, "truncation": {"truncation": CUT}, "padding": {"padding": PADDED}}
     cases["truncation padding"] = cases["padding"] | cases["truncation"]
-    for expected, settings in cases.items():
-        folder = change(twins.byte_level(tmp_path / expected), "tokenizer.json", **settings)
-        assert " ".join(load_model(folder).neutralised or ["plain"]) == expected
+    for name, settings in cases.items():
+        folder = change(twins.byte_level(tmp_path / name), "tokenizer.json", **settings)
         backend = load_backend((folder / "tokenizer.json").read_bytes())
         assert len(backend.encode("The quick brown fox").ids) > 2
         assert backend.encode("").ids == []

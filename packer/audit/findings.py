@@ -26,7 +26,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedFinding:
-    """One thing that whoever trains with a template, or on rows, should know."""
+    """One thing to know before training with a template, or on rows."""
 
     code: str
     """One of the codes of the report's folder, which say its level and what it means."""

@@ -165,7 +165,7 @@ class _Audit:
         self._model: list[Finding] = []
         self._identity: list[Finding] = []
         self._documents: Mapping[str, DocumentShards] = {}
-        """Of each split; none where a shard or the selection is damaged, or at level `quick`."""
+        """The documents of each split; empty if a shard or the selection is damaged, or at level `quick`."""
 
         self._parts: dict[int, tuple[InputPart, ...]] = {}
         """Partitions of the inputs that are what was built from."""

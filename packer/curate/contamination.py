@@ -31,9 +31,8 @@ class Hits:
 class Counted:
     """How the questions of one benchmark can be looked for."""
 
-    num_questions: int
     num_short: int
-    """Of fewer than n words: compared whole."""
+    """Questions of fewer than n words, which are compared as a whole."""
 
     num_untestable: int
     """Without words, or with none but n-grams that other questions have too: never found."""
@@ -68,13 +67,12 @@ class Questions:
         self._short = _Postings(grams[is_short[question]], question[is_short[question]])
         self.counted = tuple(
             Counted(
-                num_questions=int(own.sum()),
                 num_short=int((own & is_short).sum()),
                 num_untestable=int((own & ~is_short & (self._size == 0)).sum()),
             )
             for own in (benchmark == number for number in range(len(benchmarks)))
         )
-        """Of each benchmark."""
+        """One entry for each benchmark."""
 
     def find(self, words: Words, rows: Int64) -> Hits:
         """Look for the questions in rows.

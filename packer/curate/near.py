@@ -30,7 +30,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearCopies:
-    """Of each of M rows, in the order they were given, the row it is a near copy of."""
+    """For each of M rows, in the order given, the row it is a near copy of."""
 
     of: Int64  # [M] number of the row in the signatures; -1 where it is a near copy of none
     jaccard: npt.NDArray[np.float64]  # [M] 0 where it is a near copy of none

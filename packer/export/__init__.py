@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from packer.export.formats import FORMATS, Unit
+from packer.export.formats import FORMATS
 
 if TYPE_CHECKING:
     from packer.export.run import Exported, export
 
-__all__ = ["FORMATS", "Exported", "Unit", "export"]
+__all__ = ["FORMATS", "Exported", "export"]
 
 
 def __getattr__(name: str) -> Any:

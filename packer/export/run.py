@@ -41,10 +41,10 @@ class Exported:
     splits: tuple[ExportedSplit, ...]
     files: tuple[ExportedFile, ...]
     notes: tuple[str, ...]
-    """Notes for whoever trains with it."""
+    """Notes on training with it."""
 
     fingerprint: str
-    """Of the cache."""
+    """The fingerprint of the cache."""
 
 
 def export(

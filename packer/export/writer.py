@@ -217,5 +217,5 @@ class Writer:
         raise NotImplementedError
 
     def notes(self) -> Iterator[str]:
-        """Notes for whoever trains with it; called after `finish`."""
+        """Notes on training with it; called after `finish`."""
         yield from ()

@@ -5,14 +5,12 @@ same bytes, and asks for no network once they are in the cache. `huggingface_hub
 the Hub, and nowhere else.
 """
 
-from packer.hub.fetch import HubFile, Pinned, fetch_data, fetch_tokenizer, pin
+from packer.hub.fetch import fetch_data, fetch_tokenizer, pin
 from packer.hub.names import SCHEME, HubName, data_name, may_be_repository, tokenizer_name
 
 __all__ = [
     "SCHEME",
-    "HubFile",
     "HubName",
-    "Pinned",
     "data_name",
     "fetch_data",
     "fetch_tokenizer",

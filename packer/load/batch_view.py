@@ -56,7 +56,7 @@ class BatchView:
     """A micro-batch and its parts, and whether its step keeps the batch contract."""
 
     state: ReaderState
-    """Of a loader that is about to return this step."""
+    """The state of a loader that is about to return this step."""
 
     step: Step
     """As the rank has it."""
@@ -64,7 +64,7 @@ class BatchView:
     micro_batch: MicroBatch
     parts: tuple[Part, ...]
     check: BatchCheck
-    """Of the whole step: every micro-batch of every rank."""
+    """Checks the whole step: every micro-batch of every rank."""
 
 
 def view_batch(
@@ -161,7 +161,7 @@ def _states(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentShards:
-    """The rows that are read; names their split where nobody did."""
+    """The rows that are read, with the split they come from if none was named."""
     if name_of(named(arguments.get("batching", "packed"))) != "packed":
         return cache.documents(arguments.setdefault("split", cache.splits("documents")[0]))
     if not cache.splits("blocks"):

@@ -107,7 +107,7 @@ def check_batch(
 
     """
     batches = [batch] if isinstance(batch, Mapping) else list(batch)
-    if not batches or not all("input_ids" in columns for columns in batches):
+    if not batches or not all(isinstance(each, Mapping) and "input_ids" in each for each in batches):
         raise ValueError("expected a batch of columns by name, input_ids among them, or several")
     read = [_Columns(columns, pad_id) for columns in batches]
     lines: list[ContractLine] = []
@@ -132,7 +132,7 @@ class _Columns:
     """A micro-batch as arrays, and what follows from them."""
 
     def __init__(self, given: Mapping[str, Any], pad_id: int | None) -> None:
-        self.given = given
+        self.given = given = {name: value for name, value in given.items() if value is not None}
         self.pad_id = pad_id
         self.arrays = {name: _array(given[name]) for name in _DTYPES if hasattr(given.get(name), "dtype")}
         self.ids = self.arrays.get("input_ids", np.zeros(0))
@@ -230,7 +230,19 @@ def _shapes(batch: _Columns) -> str:
             _check_bounds(batch, name)
         elif array.shape != shape and not (name == "attention_mask" and batch.mask is None):
             raise _Broken(f"{name} is {list(array.shape)}, and input_ids {list(shape)}")
+    _check_ids_of_sequences(batch)
     return f"each token column is {list(shape)}"
+
+
+def _check_ids_of_sequences(batch: _Columns) -> None:
+    for name in sorted({"document_ids", "seq_idx"} & batch.arrays.keys()):
+        if (wrong := (np.diff(batch[name]) != 0) != batch.firsts[:, 1:]).any():
+            raise _Broken(f"{name} and {batch.boundaries} differ on what begins behind {_first(wrong)}")
+    if "document_ids" in batch.arrays:
+        begins = batch.firsts & ~batch.padding & (batch["document_ids"] >= 0)
+        for row, (ids, own) in enumerate(zip(batch["document_ids"], begins, strict=True)):
+            if len(np.unique(ids[own])) < own.sum():
+                raise _Broken(f"sequences of row {row} share a number in document_ids, and see each other by it")
 
 
 def _check_bounds(batch: _Columns, name: str) -> None:
@@ -346,14 +358,17 @@ _LINES: dict[str, tuple[Callable[[_Columns], int | str], str]] = {
 def _line(code: str, check: Callable[[_Columns], int | str], holds: str, batches: Sequence[_Columns]) -> ContractLine:
     """A line over all micro-batches: the first that breaks it, or what holds in all."""
     found: list[int | str] = []
+    absent = ""
     for number, batch in enumerate(batches):
         try:
             found.append(check(batch))
-        except _Absent as absent:
-            return ContractLine(code=code, level="skipped", message=str(absent))
+        except _Absent as lack:
+            absent = absent or str(lack)
         except _Broken as broken:
             where = f"micro-batch {number}: " if len(batches) > 1 else ""
             return ContractLine(code=code, level="failure", message=f"{where}{broken}")
+    if absent:
+        return ContractLine(code=code, level="skipped", message=absent)
     counts = [value for value in found if isinstance(value, int)]
     message = holds.format(sum(counts)) if counts else str(found[0])
     return ContractLine(code=code, level="ok", message=message)

@@ -271,7 +271,7 @@ _SMALLEST_BYTES = 1 << 17
 """Below it the allocator of the system does as well."""
 
 _MOST_IDLE = 64
-"""Arrays that are kept while nobody uses them: those of sixteen micro-batches."""
+"""How many unused arrays are kept: those of sixteen micro-batches."""
 
 
 class ReusedMemory:

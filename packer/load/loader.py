@@ -243,7 +243,7 @@ class PackedLoader:
         return self._steps(through_epochs=True)
 
     def __getitem__(self, index: Any) -> NoReturn:
-        """Say what to do to whoever takes a loader for a dataset, as a DataLoader does."""
+        """Refuse to be a dataset, as a DataLoader would have it, and say what to do instead."""
         raise TypeError(
             "a PackedLoader has no items, it gives steps: iterate over it without a DataLoader. A framework that wants "
             "a dataset takes packer.load.StepDataset(loader), one with a sampler packer.PackedDataset(cache)"

@@ -58,7 +58,7 @@ class Order(ABC):
         return rows[offset : offset + stop - start]
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:  # noqa: ARG002 - of a mixture alone
-        """Of a mixture: rows of each cache before a place, over all epochs."""
+        """For a mixture, the rows of each cache before a place, over all epochs."""
         return None
 
     @abstractmethod

@@ -27,11 +27,11 @@ _MOST_TOKENS = 1 << 18
 
 
 class EpochSummary(NamedTuple):
-    """What some steps hold."""
+    """Totals over some steps."""
 
     steps: int
     micro_batches: int
-    """Of one rank; all have as many."""
+    """Micro-batches of one rank; every rank has the same number."""
 
     num_items: int | float
     """What the steps have as `num_items_in_batch`, summed."""
@@ -146,7 +146,7 @@ class StepReader:
 
 
 def read_together(plans: Iterator[StepPlan], *, most_rows: int) -> Iterator[list[StepPlan]]:
-    """The same steps, several at a time: one first, so that nobody waits for more; twice as many each time after.
+    """Group steps to be read together: first one, so that training need not wait, then twice as many each time.
 
     Steps of 16,000 tokens are read two to three times as fast as one by one. A step with padding rows is the last of
     its group; so is the last of an epoch, which may get some, and one that brings it to `most_rows`.

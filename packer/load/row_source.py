@@ -147,7 +147,7 @@ class RowSource:
         return self._order_at(state).slice(epoch=state.epoch, start=state.cursor, stop=self.num_items).copy()
 
     def taken_before(self, epoch: int, state: ReaderState) -> tuple[int, ...] | None:
-        """Of a mixture: rows of each cache before an epoch, counted from a state."""
+        """For a mixture, the rows of each cache before an epoch, counted from a state."""
         return self._order_at(state).taken(epoch=epoch, cursor=0)
 
     def check_size(self, size: int) -> None:

@@ -72,10 +72,10 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The size the loader was opened with, which `set_global_batch_size` and a schedule do not change."""
 
     shares: tuple[str, ...] | None
-    """Of a mixture: the proportion of each cache, as a fraction of whole numbers."""
+    """For a mixture, the proportion of each cache, as a fraction of whole numbers."""
 
     taken: tuple[Count, ...] | None
-    """Of a mixture: rows that were returned of each cache, over all epochs."""
+    """For a mixture, the rows returned so far from each cache, over all epochs."""
 
     counters: Counters
 

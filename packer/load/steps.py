@@ -53,7 +53,7 @@ class StepPlan:
     """Rows or tokens that were asked for."""
 
     taken: tuple[int, ...] | None = None
-    """Of a mixture: rows of each cache up to the end of this step."""
+    """For a mixture, the rows of each cache up to the end of this step."""
 
     @property
     def real_rows(self) -> Int64:

@@ -8,11 +8,8 @@ what is not in it; `suggestions` says what to do about a rejection.
 """
 
 from packer.pipeline.build_result import BuildResult
-from packer.pipeline.losses import LeftOut, left_out
 from packer.pipeline.repacking import repack
-from packer.pipeline.row_report import RowReport, row_report
 from packer.pipeline.run import build
 from packer.pipeline.timing import Profile
-from packer.progress import Progress
 
-__all__ = ["BuildResult", "LeftOut", "Profile", "Progress", "RowReport", "build", "left_out", "repack", "row_report"]
+__all__ = ["BuildResult", "Profile", "build", "repack"]

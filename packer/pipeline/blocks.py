@@ -20,7 +20,6 @@ from packer.pack import (
     DropCount,
     DroppedTokens,
     EndsOpen,
-    Selection,
     arrange,
     gather,
     select,
@@ -127,7 +126,7 @@ def pack_split(
         CheckError: a document that something is left out of is damaged.
 
     """
-    selected = select_documents(documents, pack)
+    selected = select(documents.lengths(), pack)
     planned, left_out = arrange(selected, pack, _trained_in(documents), _ends_open(documents, stop_ids))
     # Documents in blocks are checked where they are gathered.
     documents.verify(np.unique(left_out.document))
@@ -154,14 +153,6 @@ def pack_split(
         num_separators=separators,
         num_padding=planned.num_blocks * pack.block_len - int(planned.length.sum(dtype=np.int64)) - separators,
     )
-
-
-def select_documents(documents: DocumentShards, pack: Pack) -> Selection:
-    """The documents of a split that are packed, out of all there are: what is dropped as a whole is dropped here.
-
-    The shards hold every document; what is selected decides the blocks alone.
-    """
-    return select(documents.lengths(), pack)
 
 
 def _trained_in(documents: DocumentShards) -> CountTrained:

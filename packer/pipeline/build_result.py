@@ -93,5 +93,5 @@ class BuildResult:
             yield f"next: packer inspect {shlex.quote(str(self.folder))}"
 
     def __repr__(self) -> str:
-        """The same as one text, for notebooks."""
+        """The lines as one text, for notebooks."""
         return "\n".join(map(one_line, self.lines(sum(self.profile.parts.values()))))

@@ -49,7 +49,7 @@ class Changes:
         return self.keeps_none or bool(self.rules)
 
     def sentences(self) -> list[str]:
-        """The same for a person."""
+        """The changes as sentences."""
         sentences = []
         if self.leaving:
             sentences.append(f"inputs that leave it ({len(self.leaving)} of {self.num_inputs}): {named(self.leaving)}")

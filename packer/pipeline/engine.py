@@ -33,11 +33,11 @@ _TRIALS_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """What encodes a build's texts."""
+    """The encoder of a build."""
 
     name: EngineName
     version: str
-    """Of everything that decides its ids and texts."""
+    """Versions of everything that decides its ids and texts."""
 
     refused: str | None = None
     """Why the fast engine is not used, where it is installed."""

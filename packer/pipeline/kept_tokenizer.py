@@ -1,4 +1,4 @@
-"""The tokenizer that a cache keeps: what it was built with, whatever has become of the folder it came from."""
+"""The tokenizer that a cache was built with, kept in the cache in case its folder changes or goes away."""
 
 import hashlib
 from collections.abc import Mapping

@@ -33,7 +33,7 @@ class LeftOut:
 
     tokens: int
     share: float
-    """Of all tokens of the documents."""
+    """Share of all tokens of the documents."""
 
     fits_all: int | None
     """The block length that fits the longest document: a multiple of 64, and of `pack.align`. None where no block

@@ -145,7 +145,7 @@ def _refuse_unreadable(folder: Path, manifest: Manifest) -> None:
 
 
 def finish(folder: Path, manifest: Manifest) -> None:
-    """What is left to do once the manifest is there: nothing where it was done. Call it under the lock.
+    """Do what is left once the manifest is there, if anything is. Call it under the lock.
 
     rejected.jsonl is published last, so that it shows whether the build before came to its end.
 
@@ -159,7 +159,7 @@ def finish(folder: Path, manifest: Manifest) -> None:
 
 
 def finish_if_free(folder: Path, manifest: Manifest) -> None:
-    """The same from outside the lock; a folder that is busy, or cannot be written, holds a whole cache all the same."""
+    """Finish the commit if the lock is free. A folder that is busy or read-only holds a whole cache all the same."""
     if not is_pending(folder, manifest):
         return
     with suppress(BusyError, StorageError, CheckError, InputError), lock(folder):

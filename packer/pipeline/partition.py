@@ -70,7 +70,7 @@ class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
     code: str
     reason: str
     line: int | None = None
-    """Of the file, from 1, where its rows are lines."""
+    """The line in the file, from 1, if its rows are lines."""
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +95,7 @@ class Made:
 
     traits: StoredTable | None
     seconds: dict[str, float]
-    """Of each stage."""
+    """Seconds that each stage took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +103,10 @@ class Documents:
     """The documents of a cache."""
 
     results: list[PartitionResult]
-    """Of every partition, in order."""
+    """One for every partition, in order."""
 
     traits: list[StoredTable]
-    """Of every partition, where there are rules about rows; else none."""
+    """One for every partition if there are rules about rows; else empty."""
 
     num_built: int
     """Document shards that are new."""
@@ -174,7 +174,7 @@ class PartitionWork:
     def _with_traits(
         self, batches: Iterable[RowBatch], maker: TraitMaker, into: list[pa.RecordBatch]
     ) -> Iterator[RowBatch]:
-        """The same batches; their traits are put into a list on the way."""
+        """Pass the batches on, and collect their traits in a list."""
         first = 0
         for rows in batches:
             with self._clock.of("traits"):

@@ -24,10 +24,10 @@ class RejectedInput:
 
     num_rows: int
     code: str
-    """Of most rejected rows."""
+    """The code of most rejected rows."""
 
     reason: str
-    """Of the first of these."""
+    """The reason of the first row with that code."""
 
     way_out: str
     """What to do about them."""

@@ -182,7 +182,7 @@ def _refuse_other_documents(old: Recipe, new: Recipe) -> None:
 
 
 def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Recipe) -> None:
-    """Refuse rules that ask of rows what nobody asked when they were read.
+    """Refuse rules about rows that need traits which were not recorded when the rows were read.
 
     Raises:
         RecipeError: names what is missing.

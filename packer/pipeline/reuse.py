@@ -112,7 +112,7 @@ def _is_whole(folder: Path, shard: Shard | StoredTable, *, every_byte: bool) -> 
 
 
 def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:
-    """The same shard under the number and the place it has in this build; its lines have moved with it."""
+    """The shard of an earlier build under its number and place in this one; its rejected rows move with it."""
     partition, moved = task.partition, task.partition.first_line - result.shard.first_line
     shard = msgspec.structs.replace(result.shard, split=task.file.split)
     shard = msgspec.structs.replace(

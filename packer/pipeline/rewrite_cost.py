@@ -44,7 +44,7 @@ Choice = Literal["exact", "as_rendered", "last"]
 
 
 class RewrittenError(UsageError):
-    """Exact supervision of rewritten history costs more than twice the tokens, and nobody asked for it."""
+    """Exact supervision of rewritten history costs more than twice the tokens, and the recipe does not ask for it."""
 
     code = "rewritten"
 
@@ -115,7 +115,7 @@ class Tried:
     """Answers that are learned."""
 
     num_bytes: int
-    """Of the texts they are learned in."""
+    """Bytes of the texts they are learned in."""
 
 
 def choices_hint(model: Model, recipe: Recipe) -> str:

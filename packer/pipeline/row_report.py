@@ -25,7 +25,7 @@ class SplitRows:
     split: str
     rows: int
     share: float
-    """Of the rows of all splits."""
+    """Share of the rows of all splits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class RuleRows:
 
     rows: int
     share: float
-    """Of the rows that have documents."""
+    """Share of the rows that have documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ class Selected:
     """Which documents of a cache are in which split, and which in none."""
 
     documents: Mapping[str, DocumentShards]
-    """Of each split."""
+    """The documents of each split."""
 
     record: RowSelection | None
     """What the manifest says of it; None where the recipe has no rules about rows."""

@@ -1,4 +1,4 @@
-"""What a build did, in words: lines for a terminal, and for whoever builds from Python.
+"""What a build did, in words: lines for a terminal, and for callers from Python.
 
 Lines that begin with two blanks belong to the line before them, and what begins with `warning:` is one.
 """

@@ -7,7 +7,6 @@ llamafactory      the same, with dataset_info.json
 convert           reads a configuration, writes a recipe
 """
 
-from packer.recipe_from.config_keys import Kind, Note
 from packer.recipe_from.convert import Converted, read_config, write_recipe
 
-__all__ = ["Converted", "Kind", "Note", "read_config", "write_recipe"]
+__all__ = ["Converted", "read_config", "write_recipe"]

@@ -8,9 +8,16 @@ bytes it ends up in are *guarded*: the encoder treats them as ordinary text.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from packer.literals import longest_of
+from packer.render.conversation import Conversation
+from packer.render.environment import RenderError
+from packer.render.readback import strings
+from packer.render.rewritten_history import Document, EncodedText, encoded
+
+ControlTokens: TypeAlias = Literal["text", "reject", "allow"]
+"""`supervision.control_tokens` of a recipe."""
 
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _RESERVED = re.compile("[\ue0f0-\ue0f4]")
@@ -42,7 +49,7 @@ def find_control(value: Any, pattern: re.Pattern[str]) -> str | None:
 
 
 def typed_fields(message: Mapping[str, Any]) -> dict[str, Any]:
-    """What a person typed of a message: all of it but its role, which is one of a few words."""
+    """The fields of a message that may hold typed text: all but the role."""
     return {key: item for key, item in message.items() if key != "role"}
 
 
@@ -102,6 +109,112 @@ def holds_stand_in(value: Any) -> bool:
     if isinstance(value, dict):
         return any(holds_stand_in(item) for pair in value.items() for item in pair)
     return isinstance(value, list | tuple) and any(holds_stand_in(item) for item in value)
+
+
+class TypedControl:
+    """What becomes of control tokens that a row holds as text, by the recipe's `control_tokens`."""
+
+    def __init__(self, contents: Mapping[str, int], wanted: ControlTokens) -> None:
+        self._pattern = control_pattern(contents)
+        self._wanted = wanted
+
+    def refuse(self, value: Any, where: str, message: int | None = None) -> None:
+        """Refuse a value that would be learned, where it holds a control token.
+
+        Raises:
+            RenderError: `control_token`.
+
+        """
+        if self._pattern is None or self._wanted == "allow":
+            return
+        found = find_control(value, self._pattern)
+        if found is not None:
+            learned = ", which would be learned as text" if self._wanted == "text" else ""
+            raise RenderError(
+                f"{where} holds the text of the control token '{found}'{learned}",
+                code="control_token",
+                message=message,
+            )
+
+    def guarded(self, text: str, *, is_text: bool) -> list[tuple[int, int]]:
+        """Character ranges of the control tokens in a row without messages.
+
+        Args:
+            text: the whole row.
+            is_text: it is trained throughout. Where it begins with a control token, it is a chat that was rendered
+                already: its prompts would be trained, and its markers as letters.
+
+        Raises:
+            RenderError: the row cannot be learned with them.
+
+        """
+        ranges = [match.span() for match in self._pattern.finditer(text)] if self._pattern else []
+        if not ranges:
+            return []
+        token = text[slice(*ranges[0])]
+        if self._wanted == "reject":
+            raise RenderError(f"the row holds the control token '{token}'", code="control_token")
+        if self._wanted == "text" and is_text and not text[: ranges[0][0]].strip():
+            raise RenderError(f"the text begins with the control token '{token}'", code="control_token")
+        if holds_stand_in(text):
+            raise RenderError("control tokens typed beside private-use characters", code="control_render")
+        return ranges
+
+    def hide(self, conversation: Conversation, row_kwargs: Mapping[str, Any]) -> tuple[StandIns | None, Conversation]:
+        """The conversation with stand-ins for the control tokens in it; None and itself where there are none.
+
+        Args:
+            conversation: as its row has it.
+            row_kwargs: the template variables of the row; those of the recipe are the user's own and stay.
+
+        Raises:
+            RenderError: a control token would be learned, or the recipe refuses them all.
+
+        """
+        pattern = self._pattern
+        if pattern is None:
+            return None, conversation
+        tools, own = conversation.tools, dict(row_kwargs)
+        if pattern.search("\0".join(strings([conversation.messages, tools, own]))) is None:
+            return None, conversation
+        fields = [typed_fields(message) for message in conversation.messages]
+        if all(find_control(value, pattern) is None for value in (fields, tools, own)):
+            return None, conversation
+        refused = self._wanted == "reject"
+        for k, message in enumerate(conversation.messages):
+            if message["role"] == "assistant" or refused:
+                self.refuse(fields[k], f"messages[{k}]", k)
+        if refused:
+            self.refuse(tools, "tools")
+            self.refuse(own, "chat_template_kwargs")
+        if any(holds_stand_in(value) for value in (fields, tools, conversation.kwargs)):
+            raise RenderError("control tokens typed beside private-use characters", code="control_render")
+        stand_ins = StandIns(pattern, [])
+        hidden = Conversation(
+            conversation.template,
+            stand_ins.hide_messages(conversation.messages),
+            tools=stand_ins.hide(tools),
+            kwargs={**conversation.kwargs, **{name: stand_ins.hide(value) for name, value in own.items()}},
+        )
+        return stand_ins, hidden
+
+
+def revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> EncodedText:
+    """The text of a document with the typed control tokens put back, and guarded.
+
+    Raises:
+        RenderError: the template renders the original conversation differently.
+
+    """
+    upto = document.num_messages
+    whole, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], document.mode))
+    if whole != original.render(original.messages[:upto], document.mode):
+        raise RenderError(
+            "a control token typed in a message changes how the template renders the row", code="control_render"
+        )
+    text, guarded, moved = stand_ins.reveal(document.text)
+    turns = [(message, moved(a), moved(b), weight) for message, a, b, weight in document.turns]
+    return encoded(text, turns, guarded=guarded)
 
 
 def _map_strings(value: Any, change: Callable[[str], str]) -> Any:

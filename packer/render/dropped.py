@@ -71,7 +71,7 @@ class _Item:
         return all(any(shows(spelling, text) for spelling in each) for each in self.texts)
 
     def shows_but_for_space(self, text: str) -> bool:
-        """The same where the template may have changed white space."""
+        """Whether a rendering shows the item, white space aside."""
         shows = stands_in if self.loss.kind in _MAY_BE_JSON else _contains
         text = "".join(text.split())
         return all(any(shows("".join(spelling.split()), text) for spelling in each) for each in self.texts)

@@ -333,7 +333,7 @@ def _compiled_stoppable(environment: Environment, source: str, switches: tuple[s
 
 
 _MAX_REASON = 2000
-"""Characters of a reason; Jinja puts into it what it did not find, whatever that is."""
+"""Most characters of a reason, since Jinja puts what it did not find into it."""
 
 
 def _explain(error: Exception) -> str:

@@ -36,7 +36,7 @@ _MAX_KEPT = 4
 _FEW_BEGUN = 8
 
 _SCALARS = frozenset({str, int, bool, type(None)})
-_DATA = _SCALARS | {float, list, tuple, dict, jinja2.Undefined}
+_DATA = _SCALARS | {float, jinja2.Undefined}
 
 Attributes = dict[str, Any]
 """What a namespace holds."""
@@ -174,8 +174,11 @@ class _Rendering(_Opening):
 
         self._spaces: list[Attributes] = []
         self._text = ""
+        self._messages: set[int] = set()
+        """Identities of those that iterations were about."""
+
         self._before: list[tuple[int, list[Attributes]]] = []
-        """Of each iteration, how long the text was before it and what namespaces held."""
+        """For each iteration, the length of the text before it and what namespaces held."""
 
         self._after: list[Attributes] = []
         self._is_last_asked = False
@@ -253,6 +256,7 @@ class _Rendering(_Opening):
                 self._before.append((len(self._text), self._held()))
                 loop.begin(number, is_last=is_last)
                 root.watch(messages.start + number + (1 if is_last else 2))
+                self._messages.add(id(messages.known[number]))
                 yield messages.known[number]
                 self._is_last_asked = is_last and root.is_asked
                 self._is_spent |= not is_last and root.is_asked
@@ -277,9 +281,18 @@ class _Rendering(_Opening):
             NotIncrementalError: it may have a state of its own, and be in another when it is looked at again.
 
         """
-        if not all(type(value) in _DATA for space in self._spaces for value in space.values()):
+        if not all(self._is_data(value) for space in self._spaces for value in space.values()):
             raise NotIncrementalError
         return [dict(space) for space in self._spaces]
+
+    def _is_data(self, value: Any) -> bool:
+        """Whether a value has no state of its own, nor anything in it; messages of the conversation have none."""
+        kind = type(value)
+        if kind in (list, tuple):
+            return all(map(self._is_data, value))
+        if kind is dict:
+            return id(value) in self._messages or all(map(self._is_data, value.values()))
+        return kind in _DATA
 
     def _hold(self, held: Sequence[Attributes]) -> None:
         for space, attributes in zip(self._spaces, held, strict=True):
@@ -298,7 +311,7 @@ class _Items:
         return self._items
 
     def with_loop(self) -> Iterator[tuple[Any, Loop]]:
-        """The same, each with the variable `loop`."""
+        """Iterate, giving each item with the variable `loop`."""
         return ((item, self._loop) for item in self._items)
 
 

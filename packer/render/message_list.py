@@ -72,11 +72,18 @@ def _asks(name: str) -> Callable[..., Any]:
     return method
 
 
+def _behind(self: MessageList, other: list[Any]) -> list[Any]:
+    """`other + messages`, which list's own would read without asking."""
+    self.root.is_asked = True
+    return other + self.known
+
+
 for _name in (
     *("__len__", "__iter__", "__reversed__", "__contains__", "__repr__", "__add__", "__mul__", "__rmul__", "copy"),
     *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "index", "count"),
 ):
     setattr(MessageList, _name, _asks(_name))
+MessageList.__radd__ = _behind  # type: ignore[attr-defined]
 
 
 class Loop:

@@ -22,10 +22,6 @@ ESCAPE = re.compile(r"&(?:amp|lt|gt|quot|apos|#0*3[49]|#x0*2[27]);|\ufffd", re.I
 _QUOTE = re.compile(r"\\\"")
 """A quotation mark within a JSON string."""
 
-ESCAPE_OR_QUOTE = re.compile(f"{ESCAPE.pattern}|{_QUOTE.pattern}", re.IGNORECASE)
-"""Where a garbled rendering shows it."""
-
-
 _TEXTS = ("content", *REASONING_FIELDS)
 
 

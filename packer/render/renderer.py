@@ -4,7 +4,7 @@ import copy
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from packer.literals import longest_of
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.render.call_ids import with_short_ids
-from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
+from packer.render.control import ControlTokens, TypedControl, revealed
 from packer.render.conversation import (
     Conversation,
     PromptMismatch,
@@ -29,15 +29,14 @@ from packer.render.environment import ChatTemplate, IncrementalTemplate, RenderE
 from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
-from packer.render.readback import strings
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.watchdog import ROW, place
 
 COMPARED = 128
-"""Of so many rows one is rendered a second time, the first of a batch among them: as others are where it was filled in,
-else by reference."""
+"""One row in so many, including the first of each batch, is rendered a second time and compared: incrementally if it
+was filled in, else by the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ class RenderRules:
 
     append_terminator: bool
     allow_dropped: frozenset[str]
-    control_tokens: Literal["text", "reject", "allow"]
+    control_tokens: ControlTokens
     template_kwargs: Mapping[str, Any]
     date: str
     append_eos: bool
@@ -99,7 +98,7 @@ class Renderer:
         self._template = self._compile(model, model.template)
         self._tool_template = self._compile(model, model.tool_template)
         self._marks = f"{model.template}{model.tool_template}"
-        self._control = control_pattern(model.control)
+        self._control = TypedControl(model.control, rules.control_tokens)
         stops = re.compile(longest_of(model.stops)) if model.stops else None
         eos = model.content(model.eos_id) if model.eos_id is not None else None
         self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
@@ -111,7 +110,7 @@ class Renderer:
             self._filling = Filling(self._template, self._define, stops=model.stops, control=model.control)
 
     def by_reference(self) -> "Renderer":
-        """The same, where each rendering is made by the template as it is, from the first message."""
+        """A copy that renders everything with the template as it is, from the first message."""
         other = copy.copy(self)
         other._is_reference = True  # noqa: SLF001 - a copy of this one
         return other
@@ -130,7 +129,7 @@ class Renderer:
         return turns
 
     def _render(self, rows: RowBatch, compared: Container[int] | None) -> TurnBatch | None:
-        """The same, without rendering again what cannot have changed; None where this makes a difference.
+        """Render without repeating what cannot have changed; None if a comparison shows that this makes a difference.
 
         Args:
             rows: the samples.
@@ -234,32 +233,12 @@ class Renderer:
         if completion and not close:
             raise RenderError("the tokenizer has no EOS to close a completion with", code="no_terminator")
         if completion:
-            self._refuse_control(sample.text, "completion")
+            self._control.refuse(sample.text, "completion")
         whole = sample.prompt + sample.text
-        guarded = [match.span() for match in self._control.finditer(whole)] if self._control else []
-        if guarded and self._rules.control_tokens == "reject":
-            raise RenderError(f"the row holds the control token '{whole[slice(*guarded[0])]}'", code="control_token")
-        if guarded and self._rules.control_tokens == "text" and not (completion or whole[: guarded[0][0]].strip()):
-            # A chat that was rendered already: its prompts would be trained, and its markers as letters.
-            token = whole[slice(*guarded[0])]
-            raise RenderError(f"the text begins with the control token '{token}'", code="control_token")
-        if guarded and holds_stand_in(whole):
-            raise RenderError("control tokens typed beside private-use characters", code="control_render")
+        guarded = self._control.guarded(whole, is_text=not completion)
         prompt_end = len(sample.prompt)
         turn = (0, prompt_end, len(whole) + len(close), 1.0)
         return encoded(whole + close, (turn,), raw=True, guarded=guarded)
-
-    def _refuse_control(self, value: Any, where: str, message: int | None = None) -> None:
-        if self._control is None or self._rules.control_tokens == "allow":
-            return
-        found = find_control(value, self._control)
-        if found is not None:
-            learned = ", which would be learned as text" if self._rules.control_tokens == "text" else ""
-            raise RenderError(
-                f"{where} holds the text of the control token '{found}'{learned}",
-                code="control_token",
-                message=message,
-            )
 
     def _render_chat(
         self,
@@ -282,7 +261,7 @@ class Renderer:
                 raise RenderError(reason, code="wrong_type", message=k)
         original = self.conversation(sample, template)
         last = max(weights)
-        stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
+        stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         conversation = renderable(conversation, last)
         documents, num_learned = self._assigned(
             conversation, weights, losses.of(conversation) if losses else None, history_rewrite
@@ -293,8 +272,8 @@ class Renderer:
         if stand_ins is None:
             return RenderedRow(tuple([encoded(document.text, document.turns) for document in documents]), num_skipped)
         same_form = renderable(original, last)
-        revealed = [_revealed(document, stand_ins, conversation, same_form) for document in documents]
-        return RenderedRow(tuple(revealed), num_skipped)
+        texts = [revealed(document, stand_ins, conversation, same_form) for document in documents]
+        return RenderedRow(tuple(texts), num_skipped)
 
     def _assigned(
         self,
@@ -337,49 +316,6 @@ class Renderer:
         stop = stops.search(turn.text, turn.prompt_end) if stops else None
         written = turn.text[turn.prompt_end : stop.start() if stop else len(turn.text)]
         return not ANY_TAG.sub("", written).strip()
-
-    def _hide_control(
-        self, conversation: Conversation, row_kwargs: Mapping[str, Any]
-    ) -> tuple[StandIns | None, Conversation]:
-        """`row_kwargs`: the template variables of the row; those of the recipe are the user's own and stay."""
-        pattern = self._control
-        if pattern is None:
-            return None, conversation
-        tools, own = conversation.tools, dict(row_kwargs)
-        if pattern.search("\0".join(strings([conversation.messages, tools, own]))) is None:
-            return None, conversation
-        fields = [typed_fields(message) for message in conversation.messages]
-        if all(find_control(value, pattern) is None for value in (fields, tools, own)):
-            return None, conversation
-        refused = self._rules.control_tokens == "reject"
-        for k, message in enumerate(conversation.messages):
-            if message["role"] == "assistant" or refused:
-                self._refuse_control(fields[k], f"messages[{k}]", k)
-        if refused:
-            self._refuse_control(tools, "tools")
-            self._refuse_control(own, "chat_template_kwargs")
-        if any(holds_stand_in(value) for value in (fields, tools, conversation.kwargs)):
-            raise RenderError("control tokens typed beside private-use characters", code="control_render")
-        stand_ins = StandIns(pattern, [])
-        hidden = Conversation(
-            conversation.template,
-            stand_ins.hide_messages(conversation.messages),
-            tools=stand_ins.hide(tools),
-            kwargs={**conversation.kwargs, **{name: stand_ins.hide(value) for name, value in own.items()}},
-        )
-        return stand_ins, hidden
-
-
-def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> EncodedText:
-    upto = document.num_messages
-    whole, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], document.mode))
-    if whole != original.render(original.messages[:upto], document.mode):
-        raise RenderError(
-            "a control token typed in a message changes how the template renders the row", code="control_render"
-        )
-    text, guarded, moved = stand_ins.reveal(document.text)
-    turns = [(message, moved(a), moved(b), weight) for message, a, b, weight in document.turns]
-    return encoded(text, turns, guarded=guarded)
 
 
 def _turn_batch(

@@ -98,6 +98,8 @@ def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables
     assert isinstance(loop, nodes.For)
     early, late = _names([*opening, loop]), _names(ending)
     own = _names([loop.target, *loop.body], "store", "param") | {"loop"}
+    if _tells_copies_apart(parsed) or "loop" in _names(loop.body, "store", "param"):
+        return None
     if not isinstance(loop.target, nodes.Name) or loop.else_ or loop.test or loop.recursive:
         return None
     if own & late or _names(ending, "store", "param") & early or (early | late) & {"self", RENDERING, STOP, _ENDING}:
@@ -115,6 +117,20 @@ def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables
     parsed.body[place:] = [loop.set_lineno(loop.lineno)]
     parsed.set_environment(environment)
     return Stoppable(template=environment.from_string(parsed), late=changing, bounds=bounds, source=source, place=place)
+
+
+def _tells_copies_apart(template: nodes.Template) -> bool:
+    """Whether it may tell an object from one that is equal to it, or the list of messages from another list."""
+    for node in _all_of([template], nodes.Test | nodes.Filter | nodes.Const):
+        name = node.value if isinstance(node, nodes.Const) else node.name
+        if name == "pprint" or (name == "sameas" and not _is_of_constant(node)):
+            return True
+    return False
+
+
+def _is_of_constant(test: nodes.Node) -> bool:
+    """`x is sameas true`: there is one of it."""
+    return isinstance(test, nodes.Test) and all(isinstance(value, nodes.Const) for value in test.args)
 
 
 def _filtered(value: Any, name: str, *arguments: nodes.Expr) -> nodes.Filter:

@@ -24,7 +24,7 @@ class Histogram:
     title: str
     caption: str
     unit: str
-    """What the edges are."""
+    """The unit of the edges."""
 
     of: str
     """What is counted."""
@@ -46,7 +46,7 @@ class Padding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """What an input brings."""
+    """What an input contributes to the cache."""
 
     path: str
     split: str

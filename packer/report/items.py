@@ -46,7 +46,7 @@ class ItemDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     length: int
     doc_id: str
-    """A text: JavaScript's numbers do not hold it."""
+    """As text, since JavaScript's numbers cannot hold it."""
 
     split: str
     source: str
@@ -56,7 +56,7 @@ class ItemDocument(msgspec.Struct, frozen=True, kw_only=True):
     document_length: int
     num_trained: int
     spans: tuple[Span, ...]
-    """Of its tokens and, in a block, of the slots up to the next document."""
+    """Its tokens and, in a block, the slots up to the next document."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from packer.errors import UsageError
 from packer.report.items import Chosen, ItemTokens, Name, names_of, read_item, sample
 from packer.report.page import PageFacts, render
 from packer.report.tokens import TokenTable, pack_tokens
@@ -41,10 +42,12 @@ def report(folder: Path | str, output: Path | str, *, chosen: Chosen | None = No
         chosen: whose tokens it holds; by default a sample.
 
     Raises:
-        UsageError: something chosen is not in the cache.
+        UsageError: something chosen is not in the cache, or the file is.
         InputError, CheckError, StorageError: as :meth:`packer.Cache.open`; or the disk refuses.
 
     """
+    if Path(output).resolve().is_relative_to(Path(folder).resolve()):
+        raise UsageError(f"{output} is in the cache", hint="write the page beside it")
     with Cache.open(folder) as cache:
         facts = PageFacts.of(cache)
         names = names_of(chosen, cache) if chosen else sample(cache, facts.documents)

@@ -7,11 +7,12 @@ to lead here (DNS rebinding).
 
 import json
 import secrets
+import sys
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from packer.errors import PackerError, UsageError
@@ -23,6 +24,14 @@ from packer.store.cache import Cache
 
 _ADDRESS = "127.0.0.1"
 _NOTE = "Listed is a sample; every block, row and document opens by its name."
+
+
+class _Server(ThreadingHTTPServer):
+    """Says nothing of a browser that goes away."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class PageServer:
@@ -46,7 +55,7 @@ class PageServer:
         self._reading = threading.Lock()  # a reader and its tokenizer are one; requests come in threads
         self._secret = secrets.token_urlsafe(16)
         with storage_errors("listen on port", Path(str(port))):
-            self._server = ThreadingHTTPServer((_ADDRESS, port), self._handler())
+            self._server = _Server((_ADDRESS, port), self._handler())
         self.port: int = self._server.server_address[1]
         self.url = f"http://{_ADDRESS}:{self.port}/{self._secret}/"
 
@@ -75,7 +84,10 @@ class PageServer:
         """
         if host not in (f"{_ADDRESS}:{self.port}", f"localhost:{self.port}"):
             return _text(HTTPStatus.MISDIRECTED_REQUEST, "not this host")
-        parts = urlsplit(target)
+        try:
+            parts = urlsplit(target)
+        except ValueError:  # such as `http://[`
+            return _text(HTTPStatus.NOT_FOUND, "not found")
         _, secret, name = (*parts.path.split("/", 2), "", "")[:3]
         if not secrets.compare_digest(secret.encode(), self._secret.encode()):
             return _text(HTTPStatus.NOT_FOUND, "not found")

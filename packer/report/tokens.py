@@ -103,11 +103,11 @@ class TokenTable:
 
 
 class PackedTokens(NamedTuple):
-    """What a page holds of some items."""
+    """The tokens of some items, as a page holds them."""
 
     table: str
     streams: list[tuple[Item, str]]
-    """Of the first items, as many as there was room for."""
+    """The first items, as many as there was room for, each with its tokens."""
 
 
 def pack_tokens(table: TokenTable, items: Sequence[ItemTokens], room: int) -> PackedTokens:

@@ -13,7 +13,7 @@ from packer.source.detect import detect_format, detect_schema, field_names, hint
 from packer.source.file_bytes import NoRowsError, shown
 from packer.source.file_cuts import partition_file, smallest_partition
 from packer.source.files import STANDARD_INPUT, data_set_files, data_set_splits, expand, is_data_set, place_of
-from packer.source.partition import FilePartitions, Partition
+from packer.source.partition import Partition
 from packer.source.rows import InputFile, RawRow, read_rows, refuse_empty
 from packer.source.schema import SCHEMAS, fields_read
 from packer.source.schema_errors import listed, refuse_absent_columns, refuse_unread_columns
@@ -22,7 +22,6 @@ __all__ = [
     "SCHEMAS",
     "STANDARD_INPUT",
     "TEXT_FIELDS",
-    "FilePartitions",
     "InputFile",
     "NoRowsError",
     "Partition",

@@ -19,7 +19,7 @@ class AlpacaRow(RowFields, frozen=True, kw_only=True):
     output: str | None = None
     response: str | None = None
     reasoning: str | None = None
-    """Of the last answer."""
+    """The reasoning of the last answer."""
 
     history: list[tuple[str, str]] | None = None
 

@@ -29,7 +29,7 @@ csv.field_size_limit(2**31 - 1)  # Of the process: it can only be set for all. `
 
 class Record(NamedTuple):
     line: int
-    """Of the file, from 1: where it begins."""
+    """The line of the file it begins at, from 1."""
 
     num_bytes: int
     cells: list[str] | Refused
@@ -151,14 +151,14 @@ class _Lines:
         self._stream = stream
         self._number = 0
         self.blank = BLANK
-        """What is nothing where a line has nothing else."""
+        """Characters that count as nothing: a line of these alone is skipped."""
 
         self.first = 0
         """The line at which the record begins."""
 
         self.num_bytes = 0
         self.bad_byte: int | None = None
-        """Of the record, where it is not UTF-8."""
+        """Place of the first byte of the record that is not UTF-8."""
 
     def __iter__(self) -> Iterator[str]:
         return self

@@ -89,7 +89,7 @@ def _matches(pattern: str) -> list[Path]:
 
 
 def _no_data_set(folder: Path) -> InputError:
-    """The error for a folder that is no data set. Which of its files belong to which split nobody can know."""
+    """The error for a folder that is no data set. It does not say which of its files belong to which split."""
     if _is_cache(folder):
         return InputError(
             f"{folder}: is a cache of packer, and no source: its rows are packed already",

@@ -82,7 +82,7 @@ class FilePartitions:
     """A file and its partitions, in order; together they hold each of its rows once."""
 
     sha256: str
-    """Of the whole file, rows beyond a limit too."""
+    """Digest of the whole file, including rows beyond a limit."""
 
     num_bytes: int
     num_rows: int

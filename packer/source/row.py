@@ -26,14 +26,14 @@ class FileRow(NamedTuple):
     """A row as its file holds it."""
 
     content: bytes | dict[str, Any] | Refused
-    """JSON that is not decoded yet; of CSV and tables the value; or why there is none."""
+    """JSON that is not decoded yet; for CSV and tables, the value; or the reason why there is none."""
 
     line: int | None
     """From 1 in the partition, or in the file, where rows are lines."""
 
     num_bytes: int
     fields: dict[str, Any] | None = None
-    """Of tables, the columns that were asked for beside those of the schema; of others they are in the row."""
+    """Columns of a table that were asked for beside those of the schema; rows of other formats hold them already."""
 
     def value(self) -> Any:
         """The row, decoded.

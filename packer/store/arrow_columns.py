@@ -122,7 +122,7 @@ class DocumentRows:
         return digest_rows(header, [*lists, spans, texts])
 
     def digest(self, row: int) -> int:
-        """The same of one row, without the arrays that pay only for many."""
+        """The digest of one row, without the arrays that pay off only for many."""
         lists = [self.input_ids[row], self.labels[row], self.special_tokens(row).view(np.uint8)]
         if self.loss_weights is not None:
             lists.append(self.loss_weights[row])

@@ -120,7 +120,7 @@ class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     table: StoredTable
     traits: tuple[StoredTable, ...]
-    """Of each document shard, in their order."""
+    """The traits of each document shard, in order."""
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -172,7 +172,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     engine: str
     engine_version: str
     rules_version: Count
-    """Of the rules that make documents of rows; another one may give other documents."""
+    """Version of the rules that make documents of rows; another version may give other documents."""
 
     model: ModelRecord
     inputs: tuple[Input, ...]

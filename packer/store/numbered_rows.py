@@ -120,7 +120,7 @@ class NumberedRows(Generic[Rows]):
         return sum(shard.num_tokens for shard in self.shards)
 
     def own(self, values: npt.NDArray[T]) -> npt.NDArray[T]:
-        """Of values of all rows of the shards, in their order, those of these rows."""
+        """Pick the values of these rows from those of all rows of the shards."""
         return values if self._chosen is None else values[self._chosen]
 
     def column(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
@@ -248,7 +248,7 @@ class NumberedRows(Generic[Rows]):
             self._checked[numbers[positions]] = True
 
     def _verify_few(self, numbers: Int64) -> None:
-        """The same row by row: for a few rows of each chunk, arrays over them cost more than they save."""
+        """Verify row by row: for a few rows of each chunk, arrays cost more than they save."""
         chunks, rows = self._locate(numbers)
         for chunk, row in zip(chunks.tolist(), rows.tolist(), strict=True):
             opened, stored = self.chunk(chunk)

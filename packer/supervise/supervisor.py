@@ -99,7 +99,7 @@ class Supervisor:
         return proof
 
     def _spelled(self, turns: TurnBatch, tokens: TokenBatch, sequence_bytes: Int64) -> Bool:
-        """Of each sequence, whether its ids spell the beginning of its text.  # bool[S]
+        """Whether the ids of each sequence spell the beginning of its text.  # bool[S]
 
         `sequence_bytes`: where each begins among all the bytes that are spelled, int64[S + 1].
         """

@@ -86,7 +86,7 @@ class VectorizedBoundaries:
         )
 
     def _spells(self, turns: TurnBatch, candidates: Int64, ids: Int32, offsets: Int64, ends: Int64) -> Bool:
-        """Of each text, whether its ids spell it.  # bool[N]"""
+        """Whether the ids of each text spell it.  # bool[N]"""
         starts, stops = turns.text_offsets[candidates], turns.text_offsets[candidates + 1]
         same: Bool = np.diff(ends[offsets]) == stops - starts
         if not same.any():
@@ -107,7 +107,7 @@ class VectorizedBoundaries:
         return same
 
     def _known(self, turns: TurnBatch, ids: Int32, places: "_Places") -> Bool:
-        """Of each text, whether all its turns are placed rightly.  # bool[N]"""
+        """Whether all turns of each text are placed rightly.  # bool[N]"""
         known = places.exact
         anchors = self._is_anchor[ids]
         turn = places.turn
@@ -124,7 +124,7 @@ class VectorizedBoundaries:
         return known
 
     def _continued(self, ids: Int32, begin: Int64, prompt: Int64, tails: Sequence[bytes]) -> Bool:
-        """Of each prompt, whether its ids after the last anchor are those of its tail alone.  # bool[T]"""
+        """Whether the ids of each prompt after its last anchor are those of its tail alone.  # bool[T]"""
         if self._num_bytes > _REMEMBERED_BYTES:
             self._tails, self._num_bytes = {}, 0
         kinds = {tail: number for number, tail in enumerate(dict.fromkeys(tails))}

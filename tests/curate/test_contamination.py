@@ -38,12 +38,12 @@ def test_ngrams_are_common_within_a_benchmark_alone():
     alone = Questions([[text], [text], [text]], common=2)
     together = Questions([[text, text, text]], common=2)
     assert find(alone, [[text]]).question.tolist() == [0] and not len(find(together, [[text]]).row)
-    assert together.counted == (Counted(num_questions=3, num_short=0, num_untestable=3),)
+    assert together.counted == (Counted(num_short=0, num_untestable=3),)
 
 
 def test_short_and_empty_questions_are_counted():
     questions = Questions([["what is it", "?!", "one two three four five six seven eight"], []])
     assert questions.counted == (
-        Counted(num_questions=3, num_short=1, num_untestable=1),
-        Counted(num_questions=0, num_short=0, num_untestable=0),
+        Counted(num_short=1, num_untestable=1),
+        Counted(num_short=0, num_untestable=0),
     )

@@ -223,7 +223,7 @@ def test_a_label_on_the_first_token_of_a_row_is_no_target_and_is_not_counted():
     assert check_batch(whole, num_items_in_batch=5, pad_id=PAD_ID).ok
 
 
-@pytest.mark.parametrize("nothing", [{}, [], {"labels": IDS}, [FLAT, {}]])
+@pytest.mark.parametrize("nothing", [{}, [], [1], {"labels": IDS}, [FLAT, {}]])
 def test_what_is_no_batch_is_refused(nothing):
     with pytest.raises(ValueError, match="input_ids"):
         check_batch(nothing)
@@ -278,3 +278,44 @@ def test_a_wrong_first_label_is_named_with_its_place():
     assert "row 0, slot 4" in message
     assert "✗ first_targets" in str(found)
     assert np.count_nonzero([line.level == "failure" for line in found.lines]) == 1
+
+
+# Found by trying to break it
+
+
+def of(ids, **columns):
+    return {"input_ids": np.array([ids]), "labels": np.array([[-100, *ids[1:]]])} | columns
+
+
+def test_a_line_is_looked_at_in_every_micro_batch_though_the_first_has_nothing_of_it():
+    first, second = of([5, 6]), of([5, 6], position_ids=np.array([[1, 2]]))
+    assert check_batch([first, second]).failed == ("positions",)
+    assert levels_of(check_batch([of([5, 6], position_ids=np.array([[0, 1]])), first]))["positions"] == "skipped"
+
+
+def test_columns_of_none_are_absent():
+    names = ("position_ids", "attention_mask", "shift_labels", "cu_seq_lens_q", "max_length_q", "document_ids")
+    found = check_batch(of([5, 6], **dict.fromkeys(names)), num_items_in_batch=1)
+    assert found.ok, str(found)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"document_ids": [[0, 0, 0, 1]], "cu_seq_lens_q": [0, 2, 4]},
+        {"document_ids": [[0, 0, 1, 1]], "seq_idx": [[0, 0, 0, 1]]},
+        {"document_ids": [[0, 1, 1, 0]]},
+    ],
+)
+def test_numbers_of_sequences_agree_with_boundaries_and_do_not_come_back(columns):
+    batch = of([5, 6, 7, 8], **{name: np.array(value, np.int32) for name, value in columns.items()})
+    batch["labels"] = np.array([[-100, -100, -100, -100]])
+    assert check_batch(batch).failed == ("shapes",)
+
+
+@pytest.mark.parametrize("padding", [-1, 3])
+def test_numbers_of_padding_may_come_back(padding):
+    numbers = np.array([[padding, 0, 0, padding, 1, 1, padding]], np.int32)
+    batch = of([9, 5, 6, 9, 7, 8, 9], document_ids=numbers)
+    batch["labels"] = np.array([[-100, -100, 6, -100, -100, 8, -100]])
+    assert check_batch(batch, pad_id=9).ok

@@ -329,6 +329,54 @@ LOOSER: dict[str, tuple[str, tuple[tuple[int, dict[str, Any]], ...]]] = {
         ),
         tuple((number, PLAIN) for number in (1, 2, 3, 4)),
     ),
+    "messages behind another list": (
+        "{% set n = ([1] + messages) | length %}{% for m in messages %}{{ n }}{{ ([m] + messages) | length }}{% endfor %}",
+        ((1, PLAIN), (2, PLAIN), (4, PLAIN)),
+    ),
+    "what can be read once, in a list": (
+        (
+            "{% set ns = namespace(g=[]) %}{% for m in messages %}{% set ns.g = [[m.role] | map('upper')] %}{% endfor %}"
+            "{{ ns.g[0] | join }}"
+        ),
+        ((4, PLAIN), (4, PROMPT)),
+    ),
+    "a namespace in a dict": (
+        (
+            "{% set ns = namespace(d={}) %}{% for m in messages %}{% if loop.first %}{% set ns.d = {'x': namespace(c=0)} %}{% endif %}"
+            "{% set t = ns.d.x %}{% set t.c = t.c + 1 %}{{ '.' if loop.last }}{% endfor %}{{ ns.d.x.c }}"
+        ),
+        ((2, PLAIN), (3, PLAIN), (4, PLAIN)),
+    ),
+    "what counts by itself, in a list": (
+        (
+            "{% set ns = namespace(c=[]) %}{% for m in messages %}{% if loop.first %}{% set ns.c = [cycler('a', 'b', 'c')] %}"
+            "{% endif %}{{ ns.c[0].next() }}{{ '.' if loop.last }}{% endfor %}"
+        ),
+        ((2, PLAIN), (3, PLAIN), (4, PLAIN)),
+    ),
+    "another variable named loop, beside a bound": (
+        (
+            "{% set ns = namespace(a=0) %}{% for q in messages %}{% if q.role == 'user' %}{% set ns.a = loop.index0 %}{% endif %}"
+            "{% endfor %}{% for m in messages %}{% with loop = {'index0': 1} %}{{ loop.index0 > ns.a }}{% endwith %}{% endfor %}"
+        ),
+        ((2, PLAIN), (3, PLAIN), (4, PLAIN)),
+    ),
+    "a parameter named loop, beside a bound": (
+        (
+            "{% set ns = namespace(a=0) %}{% for q in messages %}{% if q.role == 'user' %}{% set ns.a = loop.index0 %}{% endif %}"
+            "{% endfor %}{% for m in messages %}{% macro f(loop) %}{{ loop.index0 > ns.a }}{% endmacro %}{{ f({'index0': 1}) }}"
+            "{% endfor %}"
+        ),
+        ((2, PLAIN), (3, PLAIN), (4, PLAIN)),
+    ),
+    "the last message itself, not one that is equal to it": (
+        "{% set last = messages[-1] %}{% for m in messages %}{{ m is sameas last }}{% endfor %}",
+        ((1, PLAIN), (5, PLAIN)),
+    ),
+    "lists of messages that are printed in lines": (
+        "{% for m in messages %}{{ messages | pprint }}{% endfor %}",
+        ((4, PLAIN),),
+    ),
     "an accumulation of messages that ends in one without data": (
         (
             "{% set ns = namespace(seen=[]) %}{% for m in messages %}{% set ns.seen = ns.seen + [m] %}"
@@ -343,7 +391,7 @@ LOOSER: dict[str, tuple[str, tuple[tuple[int, dict[str, Any]], ...]]] = {
 @pytest.mark.parametrize("name", LOOSER)
 def test_what_a_loop_cannot_know_beforehand_is_not_taken_for_known(name: str) -> None:
     source, steps = LOOSER[name]
-    chat_template, messages = template(source), [user("a"), assistant("b"), user("c"), assistant("d")]
+    chat_template, messages = template(source), [user("a"), assistant("b"), user("c"), assistant("d"), user("a")]
     renderings = chat_template.new_renderings(2**10)
     for number, rest in steps if renderings else ():
         rendering = {"messages": messages[:number], **rest}

@@ -202,7 +202,22 @@ def test_the_command_writes_what_is_asked_for(starter_cache, tmp_path):
     ]
     assert str(path) in run("report", starter_cache, "-o", path).stdout
     assert run("report", starter_cache, "-o", path, "-q").stdout == ""
-    for wrong in (("--block", "x"), ("--rows", "7"), ("--rows", "a:1-x"), ("--doc", "a")):
+    for wrong in (
+        ("--block", "x"),
+        ("--rows", "7"),
+        ("--rows", "a:1-x"),
+        ("--doc", "a"),
+        ("--block", "5-2"),
+        ("--block", "0-99999999999"),
+    ):
         run("report", starter_cache, "-o", path, *wrong, exit_code=2)
     assert_refused("no block", "report", starter_cache, "-o", path, "--block", "99999", exit_code=2)
     assert json.loads(run("report", starter_cache, "-o", path, "--json").stdout)["command"] == "report"
+
+
+def test_a_page_is_not_written_over_a_file_of_the_cache(starter_cache, tmp_path):
+    manifest = starter_cache / "manifest.json"
+    before = manifest.read_bytes()
+    with pytest.raises(UsageError, match="is in the cache"):
+        report(starter_cache, manifest)
+    assert manifest.read_bytes() == before

@@ -86,3 +86,16 @@ def test_the_command_prints_the_address_and_ends_at_ctrl_c(starter_cache, monkey
 
 def test_a_port_that_is_taken_is_named(server, starter_cache):
     assert_refused(str(server.port), "view", starter_cache, "--port", server.port, exit_code=5)
+
+
+def test_a_target_that_is_no_address_is_not_found(server):
+    assert server.answer(f"127.0.0.1:{server.port}", "http://[")[0] == 404
+
+
+def test_a_browser_that_goes_away_leaves_no_traceback(server, capsys):
+    for error in (ConnectionResetError(), BrokenPipeError()):
+        try:
+            raise error
+        except ConnectionError:
+            server._server.handle_error(None, None)
+    assert capsys.readouterr().err == ""

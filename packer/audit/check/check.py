@@ -1,4 +1,4 @@
-"""Checking which rows a cache has: what a careful person asks before training from it."""
+"""Checking which rows a cache has: what to ask before training from it."""
 
 from collections.abc import Sequence
 from dataclasses import replace

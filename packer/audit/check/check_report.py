@@ -51,7 +51,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the record of a cache says to one of the questions that whoever trains from it must be able to answer."""
+    """The answer a cache records to one question that should be settled before training from it."""
 
     question: str
     """`files`, `rows`, `tokenizer`, `packing` or `code`."""

@@ -56,19 +56,19 @@ class ForeignReport(Findings):
     """The header of an answer, as text; None where it is not known."""
 
     num_rows: int
-    """Of all parts."""
+    """Rows of all parts."""
 
     rows_looked_at: int
     tokens_looked_at: int
     trained: int
-    """Of the tokens checked."""
+    """How many of the checked tokens are trained."""
 
     padding: int
     num_sequences: int
     """Sequences in the rows checked, as far as the columns say."""
 
     lengths: Lengths | None
-    """Of the rows checked."""
+    """Lengths of the checked rows."""
 
     findings: tuple[ForeignFinding, ...]
     not_looked_at: tuple[Unchecked, ...]

@@ -189,12 +189,12 @@ class Subject:
 
     @functools.cached_property
     def plain(self) -> LearnedTurn:
-        """A plain answer to a question; whoever asks for it knows that it can be built."""
+        """A plain answer to a question. Only for callers that know it can be built."""
         return self.ask(PLAIN).turns[-1]
 
     @functools.cached_property
     def template(self) -> ChatTemplate:
-        """The template of rows without tools; whoever asks for it knows that there is one."""
+        """The template of rows without tools. Only for callers that know there is one."""
         assert self.model.template is not None
         return compile_template(self.model.template, self.model, self.recipe)
 

@@ -223,7 +223,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         return self._reader.counters.steps - self._beginning["steps"]
 
     def _num_steps(self) -> int:
-        """Of the whole training, those already taken among them."""
+        """Steps of the whole training, including those already taken."""
         if self.args.max_steps > 0:
             return int(self.args.max_steps)
         whole, part = divmod(self._end, 1)
