@@ -1,7 +1,7 @@
 """The inputs of a recipe, opened: what each file is and how its rows are read."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from pathlib import Path
 
@@ -127,14 +127,14 @@ def _refuse_hollow(path: Path) -> None:
         )
 
 
-def note_unread(entry: InputFile, note: Callable[[str], None]) -> None:
-    """Say which fields the first rows of a file have that its schema does not read."""
+def note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: Set[str]) -> None:
+    """Say which fields the first rows of a file have that neither its schema reads nor a rule about rows asks about."""
     taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
     try:
         names = field_names(entry.path, format=entry.format, most=_FEW_ROWS)
     except InputError:
         return  # whoever reads all of it says what is wrong
-    unread = sorted(names - taken - fields_read(entry.schema))
+    unread = sorted(names - taken - fields_read(entry.schema) - asked_about)
     if unread:
         note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
 

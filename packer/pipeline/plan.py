@@ -21,6 +21,7 @@ from packer.pipeline.stages import with_role_markers
 from packer.pipeline.suggestions import templates_hint
 from packer.progress import Progress
 from packer.recipe import Recipe
+from packer.row_rules import fields_of
 from packer.source import (
     SCHEMAS,
     InputFile,
@@ -79,7 +80,8 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     for each, file in open_inputs(paths, recipe, progress.note):
         source = each.source
         if source is not noted:
-            note_unread(file, progress.note)
+            asked_about = fields_of(recipe.filters, recipe.split, source.where)
+            note_unread(file, progress.note, asked_about={field.partition(".")[0] for field in asked_about})
         noted = source
         refuse_untemplated(file, model, recipe)
         part = recipe.sources.index(source) if asked.any else None

@@ -450,3 +450,16 @@ def test_rows_that_are_appended_move_no_row_and_tokenize_no_finished_partition_a
     assert set(places.values()) == {"train", "validation", "test"}
     build(make_recipe(values), tmp_path / "whole", jobs=1)
     assert digests(tmp_path / "cache") == digests(tmp_path / "whole")
+
+
+def test_fields_that_rules_ask_about_are_not_called_unread(asked, tmp_path):
+    notes = []
+
+    class Noting(Silent):
+        def note(self, text):
+            notes.append(text)
+
+    build(make_recipe(asked), tmp_path / "cache", jobs=1, progress=Noting())
+    assert not any("not read" in note for note in notes), notes
+    build(make_recipe(without_rules(asked)), tmp_path / "plain", jobs=1, progress=Noting())
+    assert any("fields of rows that are not read: `meta`, `score`" in note for note in notes), notes
