@@ -1,7 +1,7 @@
 """The inputs of a recipe, opened: what each file is and how its rows are read."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -127,7 +127,7 @@ def _refuse_hollow(path: Path) -> None:
         )
 
 
-def note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: Set[str]) -> None:
+def note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: frozenset[str]) -> None:
     """Say which fields the first rows of a file have that neither its schema reads nor a rule about rows asks about."""
     taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
     try:

@@ -81,7 +81,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         source = each.source
         if source is not noted:
             asked_about = fields_of(recipe.filters, recipe.split, source.where)
-            note_unread(file, progress.note, asked_about={field.partition(".")[0] for field in asked_about})
+            note_unread(file, progress.note, asked_about=frozenset(field.partition(".")[0] for field in asked_about))
         noted = source
         refuse_untemplated(file, model, recipe)
         part = recipe.sources.index(source) if asked.any else None

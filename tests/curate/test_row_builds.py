@@ -18,6 +18,7 @@ from packer.audit import diff, rows_of_split, stats, verify, view_row
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export import export
 from packer.pipeline import build, partition, repack, run, selecting
+from packer.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.store.cache import Cache
 from packer.store.manifest import encode_manifest, read_manifest, write_manifest
