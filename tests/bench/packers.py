@@ -4,18 +4,21 @@ They do not all do the same: packer says where each document lies, TRL packs the
 item by item only counts the blocks, which is the least that such an algorithm can do.
 """
 
+import sys
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
 from packer.batches import Int32
-from packer.pack import Pieces, plan
-from packer.recipe import Pack
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from whole_documents import plan_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +46,7 @@ def packers() -> list[Packer]:
 
 
 def _plan(lengths: Int32, block_len: int, *, strategy: str) -> int:
-    return plan(Pieces.whole(lengths, block_len), Pack(block_len=block_len, strategy=strategy)).num_blocks
+    return plan_whole(lengths, block_len, strategy=strategy).num_blocks
 
 
 def best_fit_by_item(lengths: Int32, block_len: int) -> int:

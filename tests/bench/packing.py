@@ -5,10 +5,9 @@ from lengths import log_normal, real
 from packers import Packer, packers
 from rich.table import Table
 from timing import ROUNDS, Measured, measured
+from whole_documents import mixing_of, plan_whole
 
 from packer.batches import Int32
-from packer.pack import Pieces, mixing, plan
-from packer.recipe import Pack
 
 BLOCK_LENS = (2048, 4096, 8192, 131072)
 FEW_DOCUMENTS = 2_000_000  # below it rounds are short, and there are more of them
@@ -76,10 +75,8 @@ def mixing_table() -> Table:
     lengths = np.minimum(log_normal(1_000_000), 4096)
     eighth = np.arange(len(lengths)) * 8 // len(lengths)
     for strategy in ("best_fit", "first_fit", "sequential"):
-        packed = plan(Pieces.whole(lengths, 4096), Pack(block_len=4096, strategy=strategy))
-        block = np.repeat(np.arange(packed.num_blocks), np.diff(packed.block_offsets))
-        source = eighth[packed.document]
-        table.add_row(strategy, *(f"{mixing(block // blocks, source).index:.4f}" for blocks in (1, 64)))
+        packed = plan_whole(lengths, 4096, strategy=strategy)
+        table.add_row(strategy, *(f"{mixing_of(packed, eighth, blocks=blocks).index:.4f}" for blocks in (1, 64)))
     return table
 
 
