@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+Int8: TypeAlias = npt.NDArray[np.int8]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
 UInt64: TypeAlias = npt.NDArray[np.uint64]
@@ -59,8 +60,7 @@ SIDES: tuple[Side, ...] = get_args(Side)
 Documents hold the index into this tuple; of a pair, the chosen one stands right before the rejected one.
 """
 
-NO_SIDE = -1
-"""The side of a document that is an example to imitate."""
+CHOSEN, REJECTED, DESIRABLE, UNDESIRABLE = range(4)
 
 
 class Preference(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +191,8 @@ class DocumentBatch:
     run_end: Int32  # [U]
     run_message: Int32  # [U]
     run_weight: Float32  # [U] in (0, 1]
+    side: Int8 | None = None  # [D] index into SIDES; None where the rows are no preference data
+    margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
 
     @property
     def num_documents(self) -> int:
@@ -214,6 +216,8 @@ class DocumentColumns:
     start: Int64  # [N] place of its first token in the chunk's flat columns
     length: Int32  # [N] tokens
     doc_id: Int64  # [N]
+    paired: bool = False
+    """Documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +271,7 @@ class BlockBatch:
     doc_offsets: Int64  # [B + 1] entries of the doc_ columns of each block
     length: Int32  # [B] tokens of the pieces
     num_trained: Int32  # [B]
+    pairs: Int64 | None = None  # [P / 2] pair that pieces 2i and 2i + 1 are; None where documents are in no pairs
 
     @property
     def num_blocks(self) -> int:
