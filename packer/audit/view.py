@@ -106,9 +106,9 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
     missing = _padding(cache, batch)
     filled = shards.block_len - missing
     views = []
-    numbers = (
-        repeat(None) if batch.pairs is None else concatenated_ranges(2 * batch.pairs, np.full(len(batch.pairs), 2))
-    )
+    numbers: list[int | None] = [None] * len(batch.doc_ids)
+    if batch.pairs is not None:
+        numbers = [2 * pair + side for pair in batch.pairs.tolist() for side in (CHOSEN, REJECTED)]
     for number, doc_id, start, length, place, end in zip(
         numbers,
         batch.doc_ids.tolist(),
