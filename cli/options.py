@@ -4,6 +4,7 @@ One code for every command that takes them, so that what `lint` and `preview` lo
 """
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
@@ -84,6 +85,21 @@ def head_option(what: str) -> Callable[[Function], Function]:
 
 
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
+
+
+class ShareOption(click.ParamType):
+    """Share I of N as `I/N`, I from 0."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from packer.pipeline import Share  # noqa: PLC0415 - not for --help
+
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
+        if match is None or not int(match[1]) < int(match[2]):
+            self.fail(f"'{value}' is no share: expected I/N with I from 0 to N - 1, such as 0/16", param, ctx)
+        return Share(index=int(match[1]), count=int(match[2]))
+
 
 jobs_option = click.option(
     "-j",
