@@ -10,11 +10,11 @@ from packer.display import number, plural
 from packer_cli.options import (
     HELP_OPTIONS,
     RecipeOptions,
-    ShareOption,
     fail_above_option,
     jobs_option,
     output_options,
     recipe_options,
+    share_of,
 )
 from packer_cli.output import print_json
 from packer_cli.progress import listener
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--share",
     metavar="I/N",
-    type=ShareOption(),
+    callback=share_of,
     help="Make only share I of N, from 0, of the documents: a task of a SLURM array. A build without --share finishes.",
 )
 @click.option("--profile", is_flag=True, help="Show where the time went.")

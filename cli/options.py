@@ -19,6 +19,7 @@ from packer.row_schemas import ROW_SCHEMAS
 from packer_cli.output import paged
 
 if TYPE_CHECKING:
+    from packer.pipeline import Share
     from packer.recipe import Recipe
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -87,18 +88,16 @@ def head_option(what: str) -> Callable[[Function], Function]:
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
 
 
-class ShareOption(click.ParamType):
-    """Share I of N as `I/N`, I from 0."""
+def share_of(_: click.Context, parameter: click.Parameter, value: str | None) -> "Share | None":
+    """Share I of N from `I/N`, I from 0."""
+    if value is None:
+        return None
+    from packer.pipeline import Share  # noqa: PLC0415 - not for --help
 
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from packer.pipeline import Share  # noqa: PLC0415 - not for --help
-
-        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
-        if match is None or not int(match[1]) < int(match[2]):
-            self.fail(f"'{value}' is no share: expected I/N with I from 0 to N - 1, such as 0/16", param, ctx)
-        return Share(index=int(match[1]), count=int(match[2]))
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
+    if match is None or not int(match[1]) < int(match[2]):
+        raise click.BadParameter(f"'{value}': expected I/N with I from 0 to N - 1, such as 0/16", param=parameter)
+    return Share(index=int(match[1]), count=int(match[2]))
 
 
 jobs_option = click.option(

@@ -12,12 +12,12 @@ from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.store.folder import lock
 from packer.store.manifest import manifest_fingerprint
 
-RULES = {"split": {"by": "hash", "shares": {"validation": 0.2}}, "deduplicate": {"exact": "bytes"}}
+RULES = {"split": {"shares": {"validation": 0.2}}, "deduplicate": {"exact": "bytes"}}
 
 
 def recipe_of(starter: Path, **others: object) -> Recipe:
     """Of some partitions."""
-    return make_recipe({**to_json(load_recipe(starter / "recipe.yaml")), "partition_bytes": 2**12, **others})
+    return make_recipe({**to_json(load_recipe(starter / "recipe.yaml")), "partition_bytes": 2**15, **others})
 
 
 @pytest.mark.parametrize("rules", [{}, RULES], ids=["all rows", "rules about rows"])
@@ -68,10 +68,10 @@ def test_a_build_waits_for_no_share_and_no_share_for_a_build(starter: Path, tmp_
 def test_the_command_makes_a_share_and_says_what_finishes(starter: Path, tmp_path: Path) -> None:
     command = ("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "-q")
     told = command_line.run(*command[:-1], "--share", "0/2").stdout
-    assert told.startswith("share 0 of 2: 1 partition made, 0 there\n")
+    assert told.startswith("share 0 of 2: 3 partitions made, 0 there\n")
     assert "without --share" in told
     found = command_line.fields(*command, "--share", "1/2")
-    assert (found["partitions_built"], found["partitions_reused"]) == (1, 0)
+    assert (found["partitions_built"], found["partitions_reused"]) == (2, 0)
     command_line.run(*command)
     for wrong in ("2/2", "1", "-1/2", "1/0"):
         command_line.run(*command, "--share", wrong, exit_code=2)
