@@ -213,6 +213,12 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return any(map(bool, rules))
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What `SelectedRows.detail` names: the filters, then the conditions of each source."""
+        where = (f"sources[{i}].{WHERE}.{field}" for i, own in enumerate(self.where) for field in own)
+        return (*(each.name for each in self.filters), *where)
+
+    @property
     def without_places(self) -> "RowRules":
         """The same rules, whatever the files are called that they name."""
         asked = self.decontaminate

@@ -15,15 +15,10 @@ from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64
 from packer.curate.duplicates import Lost, exact_duplicates, lost_to_held_out, lost_to_near
 from packer.curate.signatures import signatures_in
 from packer.curate.splits import NAMES, TRAIN, split_by_hash, split_by_time, straddling
-from packer.curate.traits import NO_TIME, TraitRules
+from packer.curate.trait_rules import TraitRules
+from packer.curate.traits import NO_TIME
 from packer.rejections import ROW_REASONS
-from packer.row_rules import WHERE, Deduplicate, Leakage, RowRules, Split
-
-
-def rule_names(rules: RowRules) -> tuple[str, ...]:
-    """What `SelectedRows.detail` names: the filters, then the conditions of each source."""
-    filters = tuple(each.name for each in rules.filters)
-    return (*filters, *(f"sources[{i}].{WHERE}.{field}" for i, where in enumerate(rules.where) for field in where))
+from packer.row_rules import Deduplicate, Leakage, RowRules, Split
 
 
 def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedRows:

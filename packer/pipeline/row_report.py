@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from packer.batches import Int32, SelectedRows
-from packer.curate import rule_names
 from packer.recipe import make_recipe
 from packer.rejections import ROW_REASONS
 from packer.row_rules import RowRules, Shares
@@ -75,7 +74,7 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
             SplitRows(split=name, rows=count, share=count / used)
             for name, count in zip(rows.splits, counts.tolist(), strict=True)
         ),
-        left_out=tuple(_left_out(rows, rule_names(rules))),
+        left_out=tuple(_left_out(rows, rules.names)),
         warnings=(*_of_filters(rows, rules, source), *_of_splits(rows, rules)),
     )
 
@@ -95,7 +94,7 @@ def _left_out(rows: SelectedRows, names: Sequence[str]) -> list[RuleRows]:
 
 def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]:
     """Rules that leave out nothing, or much of a source: a wrong field or pattern looks like this."""
-    names, known = rule_names(rules), (rows.split >= 0) | (rows.reason > 0)
+    names, known = rules.names, (rows.split >= 0) | (rows.reason > 0)
     of_source = np.bincount(source[known], minlength=len(rules.where))
     warnings = []
     for number, name in enumerate(names):

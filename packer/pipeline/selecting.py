@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from packer.batches import InputRows, Int64, SelectedRows
-from packer.curate import rule_names, select_rows
 from packer.errors import NothingKeptError
 from packer.pipeline.identity import Provenance
 from packer.pipeline.row_report import named_rule
@@ -59,7 +58,7 @@ class LeftOutRows:
 
     def reasons(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> Iterator[tuple[str, str]]:
         """The code of each document, and a sentence: by which rule, for the sake of which row."""
-        places, names, rows = RowPlaces(inputs, shards), rule_names(self.rules), self.rows
+        places, names, rows = RowPlaces(inputs, shards), self.rules.names, self.rows
         columns = (rows.reason, rows.detail, rows.kept, rows.similarity)
         for number, rule, kept, similarity in zip(*(column[self.row].tolist() for column in columns), strict=True):
             code = ROW_REASONS[number - 1]
@@ -154,6 +153,8 @@ def decide(
         CheckError: a file is damaged.
 
     """
+    from packer.curate.select import select_rows  # noqa: PLC0415 - builds without rules do without it
+
     return select_rows(_input_rows(folder, inputs, shards), traits, rules)
 
 

@@ -181,7 +181,7 @@ def test_another_rule_tokenizes_nothing_and_another_tokenizer_makes_no_traits(as
     def no_traits(*_):
         raise AssertionError("traits are made again")
 
-    monkeypatch.setattr("packer.curate.TraitMaker.make", no_traits)
+    monkeypatch.setattr("packer.curate.traits.TraitMaker.make", no_traits)
     third = build(
         make_recipe(other | {"tokenizer": str(tmp_path / "tokenizer")}), tmp_path / "cache", jobs=1, force=True
     )

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from row_oracle import select
 
 from packer.batches import InputRows
-from packer.curate import TraitMaker, TraitRules, rule_names, select_rows
+from packer.curate.select import select_rows
+from packer.curate.trait_rules import TraitRules
+from packer.curate.traits import TraitMaker
 from packer.recipe import make_recipe
 from packer.rejections import ROW_REASONS
 from packer.source.row import FileRow
@@ -132,7 +134,7 @@ def selected(rows, rules, *, sources, tokens):
         pa.Table.from_batches(tables),
         asked,
     )
-    names = rule_names(asked)
+    names = asked.names
     return [
         (
             found.splits[split] if split >= 0 else None,

@@ -15,9 +15,11 @@ from xxhash import xxh3_64_intdigest
 
 from packer.audit.input_parts import InputPart
 from packer.batches import Bool, Int64, RowBatch, Sample, UInt64
-from packer.curate import Questions, TraitMaker, TraitRules
+from packer.curate.contamination import Questions
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
+from packer.curate.trait_rules import TraitRules
+from packer.curate.traits import TraitMaker
 from packer.pipeline.executor import jobs_for, run_tasks
 from packer.progress import Progress
 from packer.store.cache import Cache
