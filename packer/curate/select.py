@@ -61,6 +61,7 @@ class Verdicts:
         self._kept = np.full(number, -1, np.int64)
         self._similarity = np.zeros(number, np.float32)
         self._detail = np.full(number, -1, np.int32)
+        self._num_capped = 0
 
     @property
     def in_train(self) -> Bool:
@@ -84,6 +85,7 @@ class Verdicts:
         """Leave out rows that lost to others; all of them are left until now."""
         self._kept[lost.row] = lost.kept
         self._similarity[lost.row] = lost.similarity
+        self._num_capped += lost.num_capped
         self.drop(code, lost.row)
 
     def selected(self) -> SelectedRows:
@@ -99,6 +101,7 @@ class Verdicts:
             kept=self._kept,
             similarity=self._similarity,
             detail=self._detail,
+            num_capped=self._num_capped,
         )
 
 

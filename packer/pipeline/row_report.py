@@ -50,6 +50,11 @@ class RowReport:
 
     warnings: tuple[str, ...]
 
+    @property
+    def num_left_out(self) -> int:
+        """Rows that rules leave out."""
+        return sum(each.rows for each in self.left_out)
+
 
 def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     """Count the rows of a cache by split and by rule; None where its recipe has no rules about rows.
@@ -75,7 +80,7 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
             for name, count in zip(rows.splits, counts.tolist(), strict=True)
         ),
         left_out=tuple(_left_out(rows, rules.names)),
-        warnings=(*_of_filters(rows, rules, source), *_of_splits(rows, rules)),
+        warnings=(*_of_filters(rows, rules, source), *_of_splits(rows, rules), *_of_near_copies(rows)),
     )
 
 
@@ -120,6 +125,18 @@ def _of_splits(rows: SelectedRows, rules: RowRules) -> list[str]:
         for name in ("validation", "test")
         if getattr(asked, name) and name not in rows.splits
     ]
+
+
+def _of_near_copies(rows: SelectedRows) -> list[str]:
+    """Rows written from a template, of which each is compared with the first ones alone."""
+    return (
+        [
+            f"near copies: {rows.num_capped:,} keys are shared by so many rows that each of these was compared with the "
+            "first 64 alone: rows written from a template, of which some that are alike may have stayed"
+        ]
+        if rows.num_capped
+        else []
+    )
 
 
 def named_rule(name: str) -> str:
