@@ -1,6 +1,6 @@
 """What a selection comes to: rows of each split, what each rule leaves out, and which rules look wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,9 +67,7 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     if manifest.selection is None:
         return None
     rows, rules = read_selection(folder, manifest.selection), make_recipe(manifest.recipe).row_rules
-    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
-    parts = [0 if shard.source is None else manifest.inputs[shard.source].part or 0 for shard in shards]
-    source = np.repeat(np.array(parts, np.int32), [shard.num_input_rows for shard in shards])
+    source = sources_of_rows(manifest)
     counts, used = (
         np.bincount(rows.split[rows.split >= 0], minlength=len(rows.splits)),
         max(1, int((rows.split >= 0).sum())),
@@ -82,6 +80,13 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
         left_out=tuple(_left_out(rows, rules.names)),
         warnings=(*_of_filters(rows, rules, source), *_of_splits(rows, rules), *_of_near_copies(rows)),
     )
+
+
+def sources_of_rows(manifest: Manifest) -> Int32:
+    """The recipe's source of each row, numbered as in a selection; 0 where there is none.  # int32[N]"""
+    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+    parts = [0 if shard.source is None else manifest.inputs[shard.source].part or 0 for shard in shards]
+    return np.repeat(np.array(parts, np.int32), [shard.num_input_rows for shard in shards])
 
 
 def _left_out(rows: SelectedRows, names: Sequence[str]) -> list[RuleRows]:
@@ -127,16 +132,13 @@ def _of_splits(rows: SelectedRows, rules: RowRules) -> list[str]:
     ]
 
 
-def _of_near_copies(rows: SelectedRows) -> list[str]:
-    """Rows written from a template, of which each is compared with the first ones alone."""
-    return (
-        [
-            f"near copies: {rows.num_capped:,} keys are shared by so many rows that each of these was compared with the "
-            "first 64 alone: rows written from a template, of which some that are alike may have stayed"
-        ]
-        if rows.num_capped
-        else []
-    )
+def _of_near_copies(rows: SelectedRows) -> Iterator[str]:
+    """Rows of one template, of which each is compared with the first ones alone."""
+    if rows.num_capped:
+        yield (
+            "near copies: rows that share a template with more than 64 others were compared with the first 64 of them "
+            "alone; some that are nearly the same may have stayed"
+        )
 
 
 def named_rule(name: str) -> str:
