@@ -68,7 +68,13 @@ def check(
         learned = learned_splits(cache)
         checks += [split_checks.check_sizes(cache, recipe, learned)]
         checks += [split_checks.check_lengths(cache, learned), split_checks.check_rejected(cache)]
-        asked = (split_checks.check_groups(cache, recipe), split_checks.check_rules(cache), check_code(manifest))
+        asked = (
+            split_checks.check_groups(cache, recipe),
+            split_checks.check_times(cache, recipe, learned),
+            split_checks.check_sources(cache, recipe, learned),
+            split_checks.check_rules(cache),
+            check_code(manifest),
+        )
         checks += [each for each in asked if each is not None]
         return CheckReport(
             folder=cache.folder,
