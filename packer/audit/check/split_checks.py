@@ -28,12 +28,16 @@ _SIGMAS = 4
 def check_sizes(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check:
     """Splits that are empty, of another share than was asked for, or too small to say anything."""
     kept = _rows_of_splits(cache, recipe)
+    return check_counts(kept, learned, _unlikely_shares(kept, recipe))
+
+
+def check_counts(kept: Mapping[str, int], learned: Sequence[str], off: Sequence[str] = ()) -> Check:
+    """As :func:`check_sizes`, of the rows of each split; `off` are those of another share than was asked for."""
     empty = [name for name, number in kept.items() if not number]
     small = [name for name, number in kept.items() if 0 < number < FEW_ROWS and name not in learned]
     sizes = ", ".join(f"{number:,} in {name}" for name, number in kept.items())
     if empty:
         return Check(code="splits", level="failure", message=f"no row is left of {' and '.join(empty)}: {sizes}")
-    off = _unlikely_shares(kept, recipe)
     if off:
         return Check(
             code="splits",
@@ -171,6 +175,18 @@ def check_rejected(cache: Cache) -> Check:
         message=f"{number:,} of {totals.rows:,} rows were rejected, most often {code} ({totals.rejected[code]:,})",
         count=number,
         hint=f"{cache.folder}/rejected.jsonl lists them" if share > _MUCH else None,
+    )
+
+
+def check_read(num_rows: int, num_refused: int) -> Check:
+    """Whether much of some files cannot be read."""
+    is_much = num_refused > _MUCH * num_rows
+    return Check(
+        code="rejected",
+        level="warning" if is_much else "ok",
+        message=f"{num_refused:,} of {num_rows:,} rows cannot be read" if num_refused else "every row can be read",
+        count=num_refused,
+        hint="packer preview FILE shows why" if is_much else None,
     )
 
 
