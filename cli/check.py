@@ -60,8 +60,8 @@ def command(
 ) -> None:
     """Check which rows a cache has: copies and leaks between splits, benchmark questions, splits, the record.
 
-    Rows are compared by their inputs, which are read again. With --foreign, rows before a build, or of another tool. Exit code 1 where a check fails. With -v, all examples
-    are shown, with their whole texts.
+    Rows are compared by their inputs, which are read again; or by --foreign, rows before a build or of another tool.
+    Exit code 1 where a check fails. With -v, all examples are shown, with their whole texts.
     """
     from packer.audit import check, check_files  # noqa: PLC0415 - not for --help
     from packer.pipeline.benchmarks import read_benchmark  # noqa: PLC0415 - as above
@@ -81,8 +81,7 @@ def command(
         {
             "command": "check",
             "ok": report.ok,
-            "cache": None if cache is None else str(cache),
-            "foreign": list(foreign),
+            **({"foreign": foreign} if cache is None else {"cache": str(cache)}),
             "fingerprint": report.fingerprint,
             "checks": [asdict(each) for each in report.checks],
             "answers": {each.question: each.lines for each in report.answers},
