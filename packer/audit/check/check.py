@@ -215,10 +215,7 @@ def _with_texts(
 ) -> list[Check]:
     """The checks, with the texts of the rows that show what they found."""
     rows = {row for each in found for pair in each.pairs for row in (pair[:1] if each.is_benchmark else pair[:2])}
-    places = {(int(facts.source[row]), int(facts.row[row])): row for row in rows}
-    samples: dict[int, Sample] = {
-        places[place]: sample for place, sample in read_rows_at(parts, places, max_row_bytes).items()
-    }
+    samples = read_rows_at(parts, {facts.place(row) for row in rows}, max_row_bytes)
     questions = [
         RowText(input=each.path, row=row, split=each.name, text=question)
         for each in against
@@ -226,13 +223,11 @@ def _with_texts(
     ]
 
     def shown(row: int, *, by_prompt: bool) -> RowText:
-        sample = samples[row]
-        ids = [] if sample.given is None else [("", " ".join(map(str, sample.given.input_ids.tolist())))]
-        texts = [*said(sample), *ids]
+        texts = [text for sample in samples[facts.place(row)] for text in _texts(sample)]
         prompt = [text for role, text in texts if role == "user"][:1] if by_prompt else []
         return RowText(
-            input=facts.files[int(facts.source[row])],
-            row=int(facts.row[row]),
+            input=facts.files[facts.place(row)[0]],
+            row=facts.place(row)[1],
             split=facts.splits[int(facts.split[row])],
             text="\n".join(prompt or [text for _, text in texts]),
         )
@@ -251,3 +246,10 @@ def _with_texts(
         )
         for each in found
     ]
+
+
+def _texts(sample: Sample) -> list[tuple[str, str]]:
+    """Role and text of what a row says; of a row of ids these, as numbers."""
+    if sample.given is None:
+        return list(said(sample))
+    return [("", " ".join(map(str, sample.given.input_ids.tolist())))]

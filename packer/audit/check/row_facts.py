@@ -88,6 +88,10 @@ class RowFacts:
     question: Int64  # [N] of a benchmark that the row holds; -1 for none
     cover: npt.NDArray[np.float64]  # [N] the share of it that the row has
 
+    def place(self, row: int) -> Place:
+        """Where a row stands."""
+        return int(self.source[row]), int(self.row[row])
+
     def of_split(self, name: str) -> Int64:
         """Places of the rows of a split.  # int64[M]"""
         return np.flatnonzero(self.split == self.splits.index(name))
@@ -213,17 +217,17 @@ def read_facts(
     return facts_of(rows, split, files=files, splits=splits, learned=learned_splits(cache))
 
 
-def read_rows_at(parts: Sequence[RowPart], places: Collection[Place], max_row_bytes: int) -> dict[Place, Sample]:
-    """The samples of some rows; of a row that holds several, the first."""
+def read_rows_at(parts: Sequence[RowPart], places: Collection[Place], max_row_bytes: int) -> dict[Place, list[Sample]]:
+    """The samples of some rows, several of a row that was packed."""
     texts = [part.part for part in parts if isinstance(part, TextPart)]
-    found = dict(read_samples(texts, places, max_row_bytes))
+    found = {place: [sample] for place, sample in read_samples(texts, places, max_row_bytes)}
     for part in parts:
         own = {row for source, row in places if source == part.source}
         if own and not isinstance(part, TextPart):
             for rows, numbers in part.batches(max_row_bytes):
                 for sample, number in zip(rows.samples, numbers.tolist(), strict=True):
                     if number in own:
-                        found.setdefault((part.source, number), sample)
+                        found.setdefault((part.source, number), []).append(sample)
     return found
 
 
