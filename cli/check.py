@@ -96,7 +96,7 @@ def command(
 def _name_and_path(text: str) -> tuple[str | None, str]:
     """The parts of `--against COLUMN=FILE`, or of a split; what is there is a path, whatever its name."""
     name, separator, path = text.partition("=")
-    return (None, text) if not separator or Path(text).exists() else (name, path)
+    return (name, path) if separator and path and not Path(text).exists() else (None, text)
 
 
 def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
