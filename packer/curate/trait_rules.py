@@ -10,7 +10,7 @@ import msgspec
 
 from packer.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of
 
-VERSION = 1
+VERSION = 2
 """Raised when the same rows and rules give other traits."""
 
 LANGUAGES = "py3langid"

@@ -31,7 +31,7 @@ from packer.curate.contamination import Questions
 from packer.curate.filters import Tester
 from packer.curate.row_words import RowWords, row_words
 from packer.curate.signatures import signature_columns
-from packer.curate.texts import content_key, prompt_key, value_key
+from packer.curate.texts import content_key, prompt_key, value_key, whole
 from packer.curate.trait_rules import TraitRules
 from packer.row_rules import Split, microseconds, zone_of
 
@@ -131,7 +131,7 @@ class TraitMaker:
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else msgspec.json.encode(whole(value)).decode()
 
 
 def _digests(samples: Sequence[Sample], place: Int64, number: int, *, folded: bool) -> pa.Array:

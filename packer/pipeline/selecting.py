@@ -11,7 +11,7 @@ from packer.batches import InputRows, Int64, SelectedRows
 from packer.errors import NothingKeptError
 from packer.pipeline.identity import Provenance
 from packer.pipeline.row_report import named_rule
-from packer.rejections import CODES, ROW_REASONS
+from packer.rejections import CODES, ROW_REASONS, rejection_hint
 from packer.row_rules import RowRules
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Input, RowSelection, Shard, StoredTable
@@ -120,9 +120,7 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
         return Selected(documents=split_documents(folder, shards, None), record=None, left_out=None)
     rows = decide(folder, rules, wanted.inputs, shards, read_traits(folder, traits))
     if not rows.splits:
-        counts = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:].tolist()
-        found = ", ".join(f"{count:,} × {code}" for code, count in zip(ROW_REASONS, counts, strict=True) if count)
-        raise NothingKeptError(f"nothing kept: the rules leave out every row: {found}", hint="loosen them")
+        raise _nothing_left(rows, rules)
     row = rows_of_documents(folder, shards)
     dropped = np.flatnonzero(rows.reason[row] > 0)
     return Selected(
@@ -131,6 +129,18 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
         left_out=LeftOutRows(
             documents=DocumentShards(folder, shards, chosen=dropped), row=row[dropped], rows=rows, rules=rules
         ),
+    )
+
+
+def _nothing_left(rows: SelectedRows, rules: RowRules) -> NothingKeptError:
+    counts = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:]
+    found = ", ".join(f"{count:,} × {code}" for code, count in zip(ROW_REASONS, counts.tolist(), strict=True) if count)
+    by_rule = np.bincount(rows.detail[rows.detail >= 0], minlength=len(rules.names)).tolist()
+    named = ", ".join(f"{named_rule(name)} {n:,}" for name, n in zip(rules.names, by_rule, strict=True) if n)
+    code = ROW_REASONS[int(counts.argmax())]
+    return NothingKeptError(
+        f"nothing kept: the rules leave out every row: {found}" + (f"; {named}" if named else ""),
+        hint="loosen them" if code == "filtered" else rejection_hint(code),
     )
 
 

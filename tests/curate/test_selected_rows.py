@@ -22,7 +22,7 @@ ANSWERS = st.sampled_from(["4", "four", "FOUR", "I cannot", "so it is\nand so", 
 TIMES = st.sampled_from(
     ["2026-01-01T00:00:00Z", "2026-01-01T01:59:59+02:00", "2025-12-31", "2026-03-01T00:00:00+00:00", "then", 7]
 )
-GROUPS = st.sampled_from(["a", "b", "7", 7, 1.5, True])
+GROUPS = st.sampled_from(["a", "b", "7", 7, 7.0, 1.5, True])
 
 
 @st.composite
