@@ -261,8 +261,9 @@ def test_an_id_that_means_two_rows_is_seen(caches):
 
 def test_a_source_written_from_templates_is_named(caches):
     rows = some_rows(600)
-    made = [chat(f"{prompt(rows[0])} and number {i}?", f"{prompt(rows[1])}, which is {i}") for i in range(150)]
-    paths = [caches.write("free", rows), caches.write("made", made[:120])]
+    frame = " ".join(map(prompt, rows[:3]))
+    made = [chat(f"{frame} and number {i}?", prompt(rows[3])) for i in range(120)]
+    paths = [caches.write("free", rows), caches.write("made", made)]
     report = check(caches.build(rules={"sources": [{"path": str(path)} for path in paths]}), near=True)
     (found,) = [each for each in report.checks if each.code == "near_within_splits"]
     assert found.level == "warning" and "made.jsonl 1" in found.message and " of 120" in found.message

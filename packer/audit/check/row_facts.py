@@ -17,7 +17,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from packer.audit.input_parts import InputPart, read_samples
-from packer.batches import Bool, Int64, PretokenizedTokens, RowBatch, Sample, UInt64
+from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64
 from packer.curate.contamination import Questions
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
@@ -260,15 +260,16 @@ def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> C
 def _with_own(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
     """The traits of a batch, with the facts that only checks ask for."""
     context, name = np.zeros(rows.num_rows, np.uint64), np.zeros(rows.num_rows, np.uint64)
-    prompt, ids = column(table, "prompt").copy(), [None] * rows.num_rows
+    prompt = column(table, "prompt").copy()
+    ids: list[Int32 | None] = [None] * rows.num_rows
     for sample in rows.samples:
         at = sample.row - first
         context[at] = _context_key(sample)
         if sample.sample_id is not None:
             name[at] = xxh3_64_intdigest(sample.sample_id.encode()) or 1
         if sample.given is not None:
-            ids[at] = sample.given.input_ids[: _first_trained(sample.given)]
-            prompt[at] = xxh3_64_intdigest(ids[at].tobytes())
+            asked = sample.given.input_ids[: _first_trained(sample.given)]
+            ids[at], prompt[at] = asked, xxh3_64_intdigest(asked.tobytes())
     table = table.set_column(table.column_names.index("prompt"), "prompt", pa.array(prompt))
     columns = {"context": context, "name": name, "prompt_ids": pa.array(ids, pa.list_(pa.int32()))}
     for column_name, values in columns.items():
@@ -285,8 +286,8 @@ def _context_key(sample: Sample) -> int:
     """What stands before the answer of a row with one answer, at its end; 0 for other rows."""
     if sample.given is not None:
         trained = sample.given.weight > 0
-        before = sample.given.input_ids[: _first_trained(sample.given)]
-        return xxh3_64_intdigest(before.tobytes()) or 1 if len(before) and np.diff(trained).sum() <= 2 else 0
+        asked = sample.given.input_ids[: _first_trained(sample.given)]
+        return xxh3_64_intdigest(asked.tobytes()) or 1 if len(asked) and np.diff(trained).sum() <= 2 else 0
     if sample.kind == "completion":
         return xxh3_64_intdigest(sample.prompt.encode()) or 1
     answers = [i for i, message in enumerate(sample.messages) if message.role == "assistant"]
