@@ -7,11 +7,13 @@ import shutil
 from collections import Counter
 from itertools import pairwise
 
+import compared_rows
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from compared_rows import prompt, some_rows, with_copies
 from packed_caches import table
 from xxhash import xxh3_128_hexdigest
 
@@ -117,24 +119,33 @@ def test_each_row_is_in_a_split_or_listed_with_its_rule(cache, rows):
     assert totals.kept == len(rows) - 1 and totals.packed == sum(map(len, own.values()))
 
 
-NEAR = {
-    "deduplicate": {"exact": "normalized", "near": {"jaccard": 0.7}},
-    "split": {**RULES["split"], "leakage": {"near": 0.7}},
-}
+@pytest.fixture(scope="module")
+def alike(asked, tmp_path_factory):
+    """A recipe whose rows have copies, near copies and a template in common, in several partitions."""
+    free = with_copies(some_rows(70))
+    frame = " ".join(prompt(row) for row in free[:3])
+    rows = [*free, *(compared_rows.chat(f"{frame} and number {i}?", prompt(free[i])) for i in range(9))]
+    path = tmp_path_factory.mktemp("alike") / "alike.jsonl"
+    path.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    rules = {
+        "deduplicate": {"exact": "normalized", "near": {"jaccard": 0.7, "of": "prompt"}},
+        "split": {"shares": {"validation": 0.3, "test": 0.2}, "leakage": {"near": 0.5, "of": "conversation"}},
+    }
+    return {key: value for key, value in asked.items() if key not in RULES} | rules | {"sources": [{"path": str(path)}]}
 
 
-def test_workers_and_the_order_of_partitions_change_no_byte(asked, tmp_path, monkeypatch):
+def test_workers_and_the_order_of_partitions_change_no_byte(alike, tmp_path, monkeypatch):
     def shuffled(make, arguments, tasks, *, jobs):
         numbers = random.Random(3).sample(range(len(tasks)), len(tasks))
         for place, result in executor.run_tasks(make, arguments, [tasks[number] for number in numbers], jobs=jobs):
             yield numbers[place], result
 
-    build(make_recipe(asked | NEAR), tmp_path / "one", jobs=1)
+    build(make_recipe(alike), tmp_path / "one", jobs=1)
     codes = {json.loads(line)["code"] for line in (tmp_path / "one" / "rejected.jsonl").read_text().splitlines()}
     assert {"near_duplicate", "duplicate"} <= codes and len(read_manifest(tmp_path / "one").selection.traits) > 2
-    build(make_recipe(asked | NEAR), tmp_path / "three", jobs=3)
+    build(make_recipe(alike), tmp_path / "three", jobs=3)
     monkeypatch.setattr(run, "run_tasks", shuffled)
-    build(make_recipe(asked | NEAR), tmp_path / "shuffled", jobs=1)
+    build(make_recipe(alike), tmp_path / "shuffled", jobs=1)
     assert digests(tmp_path / "one") == digests(tmp_path / "three") == digests(tmp_path / "shuffled")
 
 
@@ -422,9 +433,9 @@ def test_dead_and_greedy_filters_are_warned_about(asked, tmp_path):
     assert "where" not in warnings
 
 
-def test_near_copies_that_were_not_all_compared_are_told(asked, tmp_path, monkeypatch):
+def test_near_copies_that_were_not_all_compared_are_told(alike, tmp_path, monkeypatch):
     monkeypatch.setattr(near, "MOST_COMPARED", 2)
-    made = build(make_recipe(asked | NEAR), tmp_path / "cache", jobs=1)
+    made = build(make_recipe(alike), tmp_path / "cache", jobs=1)
     told = [warning for warning in made.rows.warnings if "share a template" in warning]
     assert len(told) == 1 and read_manifest(tmp_path / "cache").selection.num_capped > 0
     assert told[0] in stats(tmp_path / "cache").selected.warnings
