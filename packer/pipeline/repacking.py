@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from packer.curate import TraitRules
+from packer.curate.trait_rules import TraitRules
 from packer.errors import CheckError, RecipeError, StorageError, UsageError
 from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
