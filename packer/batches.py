@@ -297,4 +297,6 @@ class SelectedRows:
     reason: Int32  # [N] 1 + index into ROW_REASONS; 0 where it is in a split, or was rejected before
     kept: Int64  # [N] the row it lost to, or of `contaminated` the question; -1 where it lost to none
     similarity: Float32  # [N] to that row, 0 to 1; of `contaminated` the share of the question that it has
-    detail: Int32  # [N] the rule: index into `rule_names`; -1 where the reason has one rule
+    detail: Int32  # [N] the rule: index into `RowRules.names`; -1 where the reason has one rule
+    num_capped: int = 0
+    """Keys of near copies that so many rows share that each was compared with the first of them alone."""
