@@ -37,8 +37,8 @@ class LeftOut:
     """Share of all tokens of the documents."""
 
     fits_all: int | None
-    """The block length that fits the longest document, or pair: a multiple of 64, and of `pack.align`. None where no block
-    length helps: documents are too short, or it would be longer than a block may be."""
+    """The block length that fits the longest document, or pair: a multiple of 64, and of `pack.align`. None where no
+    block length helps: documents are too short, or it would be longer than a block may be."""
 
     fits_most: int | None
     """The smallest such length that fits documents with 99 % of the tokens; None where that is `fits_all`, or no longer
