@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+Int8: TypeAlias = npt.NDArray[np.int8]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
 UInt64: TypeAlias = npt.NDArray[np.uint64]
@@ -68,8 +69,7 @@ SIDES: tuple[Side, ...] = get_args(Side)
 Documents hold the index into this tuple; of a pair, the chosen one stands right before the rejected one.
 """
 
-NO_SIDE = -1
-"""The side of a document that is an example to imitate."""
+CHOSEN, REJECTED, DESIRABLE, UNDESIRABLE = range(4)
 
 
 class Preference(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,6 +222,8 @@ class DocumentBatch:
     run_end: Int32  # [U]
     run_message: Int32  # [U]
     run_weight: Float32  # [U] in (0, 1]
+    side: Int8 | None = None  # [D] index into SIDES; None where the rows are no preference data
+    margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
 
     @property
     def num_documents(self) -> int:
@@ -245,6 +247,8 @@ class DocumentColumns:
     start: Int64  # [N] place of its first token in the chunk's flat columns
     length: Int32  # [N] tokens
     doc_id: Int64  # [N]
+    paired: bool = False
+    """Documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +302,7 @@ class BlockBatch:
     doc_offsets: Int64  # [B + 1] entries of the doc_ columns of each block
     length: Int32  # [B] tokens of the pieces
     num_trained: Int32  # [B]
+    pairs: Int64 | None = None  # [P / 2] pair that pieces 2i and 2i + 1 are; None where documents are in no pairs
 
     @property
     def num_blocks(self) -> int:
@@ -323,4 +328,6 @@ class SelectedRows:
     reason: Int32  # [N] 1 + index into ROW_REASONS; 0 where it is in a split, or was rejected before
     kept: Int64  # [N] the row it lost to, or of `contaminated` the question; -1 where it lost to none
     similarity: Float32  # [N] to that row, 0 to 1; of `contaminated` the share of the question that it has
-    detail: Int32  # [N] the rule: index into `rule_names`; -1 where the reason has one rule
+    detail: Int32  # [N] the rule: index into `RowRules.names`; -1 where the reason has one rule
+    num_capped: int = 0
+    """Keys of near copies that so many rows share that each was compared with the first of them alone."""
