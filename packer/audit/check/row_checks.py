@@ -129,7 +129,11 @@ def near_within(facts: RowFacts) -> Found:
     large = np.where(whole >= FEW_ROWS, part / np.maximum(whole, 1), 0)
     worst, number = int(np.argmax(large)), int(part.sum())
     share = max(float(large[worst]), number / max(int(whole.sum()), 1))
-    most = f"; of {facts.files[worst]} {part[worst]:,} of {whole[worst]:,}" if large[worst] and len(whole) > 1 else ""
+    most = (
+        f"; of {facts.files[worst]} {part[worst]:,} of {whole[worst]:,}"
+        if large[worst] and (whole > 0).sum() > 1
+        else ""
+    )
     return _within(
         "near_within_splits",
         number,
