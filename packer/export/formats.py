@@ -28,6 +28,9 @@ class Format:
     separates_mask: bool = False
     """Whether the loss mask can be a file of its own."""
 
+    holds_preference: bool = False
+    """Whether it says which answer was chosen; preference data is refused otherwise."""
+
     def load(self) -> Any:
         """The class of its writers."""
         module, _, name = self.writer.partition(".")
@@ -40,6 +43,12 @@ FORMATS: dict[str, Format] = {
         help="a folder for load_from_disk (TRL, axolotl, LLaMA-Factory)",
         units=("documents", "blocks"),
         holds_weights=True,
+        holds_preference=True,
+    ),
+    "trl": Format(
+        writer="trl_columns.TrlWriter",
+        help="pairs and rated answers, in the columns of TRL's DPO and KTO trainers",
+        holds_preference=True,
     ),
     "megatron": Format(writer="megatron.MegatronWriter", help=".bin and .idx of Megatron-LM", separates_mask=True),
     "olmo": Format(
