@@ -32,16 +32,16 @@ _MEDIA = ("images", "videos", "audios")
 _FILE = "data-00000-of-00001.arrow"
 
 
-class DatasetsWriter(Writer):
+class DatasetFolder(Writer):
     """One split as a folder that ``datasets.load_from_disk`` loads; the folder around several is one, too."""
 
-    name: ClassVar[str] = "datasets"
+    name: ClassVar[str]
     """Of the format; part of the identity that datasets caches by."""
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
         self._folder = "" if rows.is_alone else f"{self.split}/"
-        self._weighted = rows.weighted
+        self.weighted = rows.weighted
         columns = self.columns()
         features = {name: _feature(kind) for name, kind in columns.items()}
         self._info = {"citation": "", "description": "", "features": features, "homepage": "", "license": ""}
@@ -59,15 +59,7 @@ class DatasetsWriter(Writer):
 
     def columns(self) -> Mapping[str, pa.DataType]:
         """Name and type of each column."""
-        names = _COLUMNS[self.unit] + (("loss_weights",) if self._weighted else ())
-        columns = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
-        if not self.rows.is_preference:
-            return columns
-        media = {name: pa.null() for name in _MEDIA}
-        if self.rows.is_paired:
-            sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
-            return sided | self.margin_column() | media
-        return columns | {"kto_tags": pa.bool_()} | media
+        raise NotImplementedError
 
     def margin_column(self) -> Mapping[str, pa.DataType]:
         """The column `margin`, where some pair has one."""
@@ -78,6 +70,59 @@ class DatasetsWriter(Writer):
     def write_index(cls, files: Files, splits: Sequence[str]) -> None:
         if len(splits) > 1:
             files.write("dataset_dict.json", json.dumps({"splits": list(splits)}).encode())
+
+    def of_rows(self, batch: FlatDocuments) -> dict[str, pa.Array]:
+        """The columns of preference data that have one value a row."""
+        if batch.sides is None or batch.margins is None:
+            return {}
+        step = 2 if self.rows.is_paired else 1
+        margins, liked = batch.margins[::step], np.isin(batch.sides[::step], (CHOSEN, DESIRABLE))
+        found = {
+            "margin": pa.array(margins, pa.float32(), from_pandas=True),
+            "kto_tags": pa.array(liked),
+            "label": pa.array(liked),
+            **{name: pa.nulls(len(liked)) for name in _MEDIA},
+        }
+        return {name: values for name, values in found.items() if name in self._schema.names}
+
+    def finish(self) -> dict[str, Any]:
+        self._stream.close()
+        identity = f"{self.rows.cache.manifest.content_fingerprint} {self.name} {self.unit} {self.split}"
+        state: dict[str, Any] = {
+            "_data_files": [{"filename": _FILE}],
+            "_fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:16],
+            "_format_columns": None,
+            "_format_kwargs": {},
+            "_format_type": None,
+            "_output_all_columns": False,
+            "_split": self.split,
+        }
+        for name, value in (("dataset_info.json", self._info), ("state.json", state)):
+            self.files.write(f"{self._folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
+        pairs = {"pairs": len(self.rows) // 2} if self.rows.is_paired else {}
+        return {"columns": list(self._schema.names), "path": self._folder.rstrip("/") or ".", **pairs}
+
+    def append(self, columns: Mapping[str, pa.Array]) -> None:
+        """Append rows, given by column."""
+        arrays = [columns[name] for name in self._schema.names]
+        self._stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+
+class DatasetsWriter(DatasetFolder):
+    """A label for each token."""
+
+    name = "datasets"
+
+    def columns(self) -> Mapping[str, pa.DataType]:
+        names = _COLUMNS[self.unit] + (("loss_weights",) if self.weighted else ())
+        columns = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
+        if not self.rows.is_preference:
+            return columns
+        media = {name: pa.null() for name in _MEDIA}
+        if self.rows.is_paired:
+            sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
+            return sided | self.margin_column() | media
+        return columns | {"kto_tags": pa.bool_()} | media
 
     def documents(self, batch: FlatDocuments) -> None:
         flat: dict[str, npt.NDArray[Any]] = {
@@ -99,20 +144,6 @@ class DatasetsWriter(Writer):
             columns = {name: _lists(values, batch.offsets) for name, values in flat.items()}
         self.append(columns | self.of_rows(batch))
 
-    def of_rows(self, batch: FlatDocuments) -> dict[str, pa.Array]:
-        """The columns of preference data that have one value a row."""
-        if batch.sides is None or batch.margins is None:
-            return {}
-        step = 2 if self.rows.is_paired else 1
-        margins, liked = batch.margins[::step], np.isin(batch.sides[::step], (CHOSEN, DESIRABLE))
-        found = {
-            "margin": pa.array(margins, pa.float32(), from_pandas=True),
-            "kto_tags": pa.array(liked),
-            "label": pa.array(liked),
-            **{name: pa.nulls(len(liked)) for name in _MEDIA},
-        }
-        return {name: values for name, values in found.items() if name in self._schema.names}
-
     def blocks(self, batch: BlockBatch) -> None:
         B, L = batch.input_ids.shape
         offsets = np.arange(B + 1, dtype=np.int64) * L
@@ -122,34 +153,12 @@ class DatasetsWriter(Writer):
             columns["loss_weights"] = _lists(batch.loss_weights.reshape(-1), offsets)
         self.append(columns)
 
-    def finish(self) -> dict[str, Any]:
-        self._stream.close()
-        identity = f"{self.rows.cache.manifest.content_fingerprint} {self.name} {self.unit} {self.split}"
-        state: dict[str, Any] = {
-            "_data_files": [{"filename": _FILE}],
-            "_fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:16],
-            "_format_columns": None,
-            "_format_kwargs": {},
-            "_format_type": None,
-            "_output_all_columns": False,
-            "_split": self.split,
-        }
-        for name, value in (("dataset_info.json", self._info), ("state.json", state)):
-            self.files.write(f"{self._folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
-        pairs = {"pairs": len(self.rows) // 2} if self.rows.is_paired else {}
-        return {"columns": list(self._schema.names), "path": self._folder.rstrip("/") or ".", **pairs}
-
     def notes(self) -> Iterator[str]:
-        if self._weighted:
+        if self.weighted:
             yield "TRL, axolotl and LLaMA-Factory do not read loss_weights: they train every label with weight 1"
         if self.unit == "blocks":
             reads = "seq_lengths or position_ids (TRL: padding_free)"
             yield f"blocks keep documents apart only where the trainer reads {reads}"
-
-    def append(self, columns: Mapping[str, pa.Array]) -> None:
-        """Append rows, given by column."""
-        arrays = [columns[name] for name in self._schema.names]
-        self._stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
 
 def pieces(values: npt.NDArray[Any], starts: Int64, lengths: Int64) -> pa.Array:

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.export.datasets_folder import DatasetsWriter, pieces
+from packer.export.datasets_folder import DatasetFolder, pieces
 from packer.export.writer import FlatDocuments, SplitRows
 
 
-class TrlWriter(DatasetsWriter):
+class TrlWriter(DatasetFolder):
     """One split of preference data."""
 
     name = "trl"
@@ -24,11 +24,6 @@ class TrlWriter(DatasetsWriter):
     @classmethod
     def refuse(cls, rows: Sequence[SplitRows]) -> None:
         super().refuse(rows)
-        if not rows[0].is_preference:
-            raise UsageError(
-                f"{rows[0].cache.folder} holds examples to imitate, and trl is for pairs and rated answers",
-                hint="--to datasets is what an SFTTrainer reads",
-            )
         for each in rows:
             documents = each.cache.documents(each.split)
             offsets, _, ends = documents.runs()

@@ -1,7 +1,5 @@
 """Rows of preference data, and caches of them."""
 
-import json
-
 
 def said(role, content):
     return {"role": role, "content": content}
@@ -33,8 +31,9 @@ def rated(number):
 def built(folder, rows, tokenizer, **options):
     """A cache of some rows, of more than one split where they are named."""
     import packer
+    from packer.progress import Silent
 
-    packer.build(rows, folder, tokenizer=str(tokenizer), jobs=1, progress=None, **options)
+    packer.build(rows, folder, tokenizer=str(tokenizer), jobs=1, progress=Silent(), **options)
     return folder
 
 
@@ -48,7 +47,3 @@ def without_newlines(tokenizer, folder):
     assert text.count("<|im_end|>\\n'") == 2
     template.write_text(text.replace("<|im_end|>\\n'", "<|im_end|>'"), "utf-8")
     return folder
-
-
-def lines_of(rows):
-    return "".join(json.dumps(row) + "\n" for row in rows)
