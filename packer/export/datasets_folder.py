@@ -57,19 +57,19 @@ class DatasetFolder(Writer):
                 hint="build it without weights",
             )
 
-    def columns(self) -> Mapping[str, pa.DataType]:
-        """Name and type of each column."""
-        raise NotImplementedError
-
-    def margin_column(self) -> Mapping[str, pa.DataType]:
-        """The column `margin`, where some pair has one."""
-        margins = self.rows.cache.documents(self.split).margins()
-        return {} if np.isnan(margins).all() else {"margin": pa.float32()}
-
     @classmethod
     def write_index(cls, files: Files, splits: Sequence[str]) -> None:
         if len(splits) > 1:
             files.write("dataset_dict.json", json.dumps({"splits": list(splits)}).encode())
+
+    def columns(self) -> dict[str, pa.DataType]:
+        """Name and type of each column."""
+        raise NotImplementedError
+
+    def margin_column(self) -> dict[str, pa.DataType]:
+        """The column `margin`, where some pair has one."""
+        margins = self.rows.cache.documents(self.split).margins()
+        return {} if np.isnan(margins).all() else {"margin": pa.float32()}
 
     def of_rows(self, batch: FlatDocuments) -> dict[str, pa.Array]:
         """The columns of preference data that have one value a row."""
@@ -113,7 +113,7 @@ class DatasetsWriter(DatasetFolder):
 
     name = "datasets"
 
-    def columns(self) -> Mapping[str, pa.DataType]:
+    def columns(self) -> dict[str, pa.DataType]:
         names = _COLUMNS[self.unit] + (("loss_weights",) if self.weighted else ())
         columns = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
         if not self.rows.is_preference:

@@ -5,7 +5,7 @@ These trainers learn every token behind the prompt. So answers of which some tok
 answer of several turns, are refused; ``--to datasets`` has a label for each token.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,7 @@ class TrlWriter(DatasetFolder):
                     hint="--to datasets has labels; packer.load.trainers.PackedDPOTrainer reads the cache's own",
                 )
 
-    def columns(self) -> Mapping[str, pa.DataType]:
+    def columns(self) -> dict[str, pa.DataType]:
         ids = pa.list_(pa.int32())
         if self.rows.is_paired:
             return {"prompt_ids": ids, "chosen_ids": ids, "rejected_ids": ids, **self.margin_column()}

@@ -96,7 +96,7 @@ class SplitRows:
                 yield shards.read(np.arange(first, min(first + step, len(shards)), dtype=np.int64))
             return
         lengths = shards.lengths().astype(np.int64)
-        preference = (shards.sides(), shards.margins()) if shards.is_preference else None
+        sides, margins = (shards.sides(), shards.margins()) if shards.is_preference else (None, None)
         for first, end in _windows(lengths, together=2 if shards.is_paired else 1):
             found = shards.locate(np.arange(first, end, dtype=np.int64))
             offsets = offsets_of(lengths[first:end])
@@ -105,8 +105,13 @@ class SplitRows:
             for name, column in (*columns.items(), ("loss_weights", weights)):
                 if column is not None:
                     found.copy(name, column, offsets[:-1].tolist(), lengths[first:end].tolist(), 0)
-            sides, margins = (None, None) if preference is None else (each[first:end] for each in preference)
-            yield FlatDocuments(**columns, loss_weights=weights, offsets=offsets, sides=sides, margins=margins)
+            yield FlatDocuments(
+                **columns,
+                loss_weights=weights,
+                offsets=offsets,
+                sides=None if sides is None else sides[first:end],
+                margins=None if margins is None else margins[first:end],
+            )
 
 
 def _windows(lengths: Int64, *, together: int) -> Iterator[tuple[int, int]]:

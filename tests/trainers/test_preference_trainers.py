@@ -1,7 +1,5 @@
 """TRL's DPOTrainer and KTOTrainer over a cache: batches, losses and gradients are those of TRL's own preparation."""
 
-import copy
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,8 +11,18 @@ trl = pytest.importorskip("trl", reason="TRL MISSING: its DPO and KTO trainers a
 datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: TRL's trainers are not tested")
 
 from preference_rows import built, long_pair, pair, rated, without_newlines  # noqa: E402
-from tiny_models import tiny_config  # noqa: E402
-from trainer_runs import arguments  # noqa: E402
+from preference_runs import (  # noqa: E402
+    LOSSES,
+    SEEING_PROMPTS,
+    batches_of,
+    logps_of,
+    loss_and_gradients,
+    per_side,
+    policy_and_reference,
+    same_batches,
+    same_losses,
+    trainer_of,
+)
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import fill_reference  # noqa: E402
@@ -23,8 +31,6 @@ from packer.load.trainers.preference import partners  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 
-SEEING_PROMPTS = ["ipo", "sigmoid_norm", "sft", "bco_pair", "apo_zero"]
-LOSSES = ["sigmoid", "hinge", *SEEING_PROMPTS]
 PAIRS = [pair(number) for number in range(8)]
 RATED = [rated(number) for number in range(8)]
 
@@ -45,68 +51,12 @@ def answers(llama_like, tmp_path_factory):
     return built(tmp_path_factory.mktemp("answers") / "cache", RATED, llama_like)
 
 
-def policy_and_reference():
-    """Two models that differ: where they are equal, every loss is the same, whatever is masked."""
-    torch.manual_seed(0)
-    reference = transformers.AutoModelForCausalLM.from_config(tiny_config(vocab_size=4096)).train()
-    policy = copy.deepcopy(reference)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
-    return policy, reference
-
-
-def trainer_of(kind, folder, train_dataset, tokenizer, *, reference=True, **options):
-    policy, model = policy_and_reference()
-    config = trl.DPOConfig if issubclass(kind, trl.DPOTrainer) else trl.KTOConfig
-    plain = {"max_length": None, "bf16": False, "gradient_checkpointing": False, "optim": "sgd", "beta": 0.5}
-    plain |= {"train_sampling_strategy": "sequential", "per_device_train_batch_size": 4}
-    return kind(
-        policy,
-        ref_model=model if reference else None,
-        args=arguments(folder, config, **(plain | options)),
-        train_dataset=train_dataset,
-        processing_class=transformers.PreTrainedTokenizerFast.from_pretrained(tokenizer),
-    )
-
-
-def batches_of(trainer):
-    return [dict(batch) for batch in trainer.get_train_dataloader()]
-
-
-def loss_and_gradients(trainer, batch):
-    trainer.model.zero_grad()
-    loss = trainer.compute_loss(trainer.model, batch)
-    loss.backward()
-    gradients = torch.cat([parameter.grad.flatten() for parameter in trainer.model.parameters()])
-    return loss.item(), gradients.clone()
-
-
-def same_batches(found, expected):
-    assert len(found) == len(expected) > 0
-    for one, other in zip(found, expected, strict=True):
-        assert one.keys() == other.keys()
-        for name, values in other.items():
-            assert torch.equal(one[name], values), name
-
-
-def per_side(trainer, batch):
-    """Summed log-probabilities of each row, under the reference."""
-    return torch.cat(trainer.compute_ref_log_probs(trainer.ref_model, batch))
-
-
 def test_batches_losses_and_gradients_are_those_of_trls_own_preparation(pairs, llama_like, tmp_path):
     ours = trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(pairs), llama_like)
     own = trainer_of(trl.DPOTrainer, tmp_path, datasets.Dataset.from_list(PAIRS), llama_like)
     found, expected = batches_of(ours), batches_of(own)
     same_batches(found, expected)
-    for loss_type in LOSSES:
-        ours.loss_types = own.loss_types = [loss_type]
-        loss, gradients = loss_and_gradients(ours, found[0])
-        expected_loss, expected_gradients = loss_and_gradients(own, expected[0])
-        assert loss == pytest.approx(expected_loss, abs=1e-5), loss_type
-        torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=2e-5)
-        assert gradients.abs().max() > 1e-3, loss_type
+    same_losses(ours, own, found[0], expected[0])
 
 
 def test_a_wrong_mask_moves_the_losses_that_see_it(pairs, llama_like, tmp_path):
@@ -204,18 +154,6 @@ def test_partners_have_another_prompt_and_are_the_nearest_before(prompts, batch_
     assert found.tolist() == [literal(row) for row in range(len(prompts))]
 
 
-def logps_of(model):
-    """The function that docs/how-to/preference.md shows."""
-
-    def logps(batch):
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
-        targets = batch["input_ids"][:, 1:, None]
-        each = torch.log_softmax(logits.float(), -1).gather(-1, targets)[..., 0]
-        return (each * batch["completion_mask"][:, 1:]).sum(-1)
-
-    return logps
-
-
 def test_a_filled_reference_takes_the_place_of_the_model(pairs, llama_like, tmp_path):
     with_model = trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(pairs), llama_like)
     _, model = policy_and_reference()
@@ -228,6 +166,22 @@ def test_a_filled_reference_takes_the_place_of_the_model(pairs, llama_like, tmp_
     expected = dict(zip_of_rows(batches_of(with_model), lambda batch: per_side(with_model, batch)))
     found = dict(zip_of_rows(batches_of(filled), lambda batch: torch.cat([batch[name] for name in COLUMNS])))
     assert len(found) == 16 and found == {ids: pytest.approx(value, abs=1e-3) for ids, value in expected.items()}
+
+
+def test_training_and_evaluation_run_with_what_trl_computes_beforehand(pairs, llama_like, tmp_path):
+    """Rows of like length together, and a reference that TRL itself computes of the first model."""
+    data, held_out = PreferenceData(pairs), PreferenceData(pairs, seed=2)
+    options = {"train_sampling_strategy": "group_by_length", "precompute_ref_log_probs": True, "num_train_epochs": 1}
+    trainer = trainer_of(
+        PackedDPOTrainer, tmp_path, data, llama_like, eval_dataset={"named": held_out}, reference=False, **options
+    )
+    before = trainer.evaluate()["eval_named_loss"]
+    assert before == pytest.approx(np.log(2), abs=1e-6) == trainer.evaluate(PreferenceData(pairs))["eval_loss"]
+    trainer.train()
+    assert trainer.state.global_step == 2
+    assert trainer.evaluate()["eval_named_loss"] < before
+    with pytest.raises(TypeError, match="PreferenceData"):
+        trainer.evaluate(datasets.Dataset.from_list(PAIRS))
 
 
 COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
