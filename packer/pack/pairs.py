@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Int64, PackPlan
+from packer.batches import Bool, Int64, PackPlan
 from packer.pack.overlong import CountTrained, DroppedTokens, Pieces
 from packer.pack.pack_plan import plan
 from packer.pack.select import OVERLONG, TOO_SHORT, Selection
@@ -34,7 +34,7 @@ def arrange_pairs(
     """
     slots = -(-lengths.astype(np.int64) // pack.align) * pack.align
     of_pair = slots.reshape(-1, _SIDES).sum(axis=1)
-    is_short = (lengths.reshape(-1, _SIDES) < pack.min_length).any(axis=1)
+    is_short: Bool = lengths.reshape(-1, _SIDES).min(axis=1) < pack.min_length
     is_long = of_pair > pack.block_len
     pair = np.flatnonzero(~is_short & ~is_long)
     pieces = Pieces(document=pair, start=np.zeros_like(pair), length=of_pair[pair].astype(np.int32))

@@ -86,7 +86,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         noted = source
         refuse_untemplated(file, model, recipe)
         part = recipe.sources.index(source) if asked.any else None
-        entry, partitions = _read_input(file, recipe.partition_bytes, part)
+        entry, partitions = read_input(file, recipe.partition_bytes, part=part)
         asked.look(file, part)
         for partition in partitions:
             index = num_shards.get(each.split, 0)
@@ -227,7 +227,20 @@ def _refuse_unnameable(path: Path) -> None:
         raise InputError(f"{path!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
-def _read_input(file: InputFile, partition_bytes: int, part: int | None) -> tuple[Input, tuple[Partition, ...]]:
+def read_input(
+    file: InputFile, partition_bytes: int, *, part: int | None = None
+) -> tuple[Input, tuple[Partition, ...]]:
+    """Cut a file into partitions, in one pass over its bytes.
+
+    Args:
+        file: how it is read.
+        partition_bytes: of a partition.
+        part: the recipe's source that names it, where rules about rows need it.
+
+    Raises:
+        InputError: it cannot be read.
+
+    """
     cut = partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
     entry = Input(
         path=file.name,

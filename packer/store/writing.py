@@ -60,7 +60,8 @@ def write_documents(
         index=index,
     )
     lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
-    is_last = np.concatenate([np.zeros(0, np.bool_), *(last_of_rows(batch.sample, batch.side) for batch in batches)])
+    sample = np.concatenate([np.zeros(0, np.int32), *(batch.sample for batch in batches)])
+    is_last = last_of_rows(sample, _joined([batch.side for batch in batches]))
     return msgspec.structs.replace(shard, num_last_tokens=int(lengths[is_last].sum()))
 
 
