@@ -173,8 +173,9 @@ def _print_lengths(split: "SplitStats") -> None:
         return
     out.line()
     out.line(f"lengths of documents in {split.split}")
-    quantiles = ("min", "p10", "p50", "p90", "p99", "max")
-    out.line("  " + "   ".join(f"{name} {number(getattr(lengths, name))}" for name in quantiles))
+    for name, own in [("", lengths), *split.sides.items()]:
+        quantiles = "   ".join(f"{of} {number(getattr(own, of))}" for of in ("min", "p10", "p50", "p90", "p99", "max"))
+        out.line(f"  {quantiles}   {name}".rstrip())
     ranges = [f"{first:,} to {last:,}" if first != last else f"{first:,}" for first, last, _ in lengths.bins]
     _print_histogram(("tokens", "documents"), ranges, [count for _, _, count in lengths.bins])
 

@@ -22,6 +22,7 @@ from packer.pipeline.suggestions import templates_hint
 from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.row_rules import fields_of
+from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source import (
     SCHEMAS,
     InputFile,
@@ -105,6 +106,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         files.append((each.path, statuses[each.path]))
         progress.advance(entry.num_bytes)
     asked.refuse_absent()
+    refuse_mixed(inputs, recipe)
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(
@@ -156,6 +158,31 @@ def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
         raise InputError(
             f"{file.name}: rows of schema '{file.schema}' need a chat template, and the tokenizer has none",
             hint=templates_hint(model, recipe),
+        )
+
+
+def refuse_mixed(inputs: Sequence[Input], recipe: Recipe) -> None:
+    """Refuse preference data beside other rows, or packed by rules that would part what is compared.
+
+    Raises:
+        RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents.
+
+    """
+    first_of: dict[str, Input] = {}
+    for entry in inputs:
+        first_of.setdefault(PREFERENCE_SCHEMAS.get(entry.schema, EXAMPLES), entry)
+    if len(first_of) > 1:
+        named = ", ".join(f"{entry.path} holds {kind}" for kind, entry in first_of.items())
+        raise RecipeError(
+            f"{named}; a cache has one kind of rows", hint="build a cache of each: trainers read one kind"
+        )
+    pack = recipe.pack
+    if EXAMPLES in first_of or pack.mode == "none":
+        return
+    if pack.mode != "isolated" or pack.overlong != "reject":
+        raise RecipeError(
+            f"pack.mode={pack.mode} with pack.overlong={pack.overlong} is not for preference data",
+            hint="answers are compared whole: --set pack.mode=isolated --set pack.overlong=reject",
         )
 
 
