@@ -21,7 +21,7 @@ from packer.audit import diff, rows_of_split, stats, verify, view_row
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export import export
-from packer.pipeline import build, executor, partition, repack, run, selecting
+from packer.pipeline import build, documents, executor, partition, repack, run, selecting
 from packer.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.store.cache import Cache
@@ -144,7 +144,7 @@ def test_workers_and_the_order_of_partitions_change_no_byte(alike, tmp_path, mon
     codes = {json.loads(line)["code"] for line in (tmp_path / "one" / "rejected.jsonl").read_text().splitlines()}
     assert {"near_duplicate", "duplicate"} <= codes and len(read_manifest(tmp_path / "one").selection.traits) > 2
     build(make_recipe(alike), tmp_path / "three", jobs=3)
-    monkeypatch.setattr(run, "run_tasks", shuffled)
+    monkeypatch.setattr(documents, "run_tasks", shuffled)
     build(make_recipe(alike), tmp_path / "shuffled", jobs=1)
     assert digests(tmp_path / "one") == digests(tmp_path / "three") == digests(tmp_path / "shuffled")
 
