@@ -74,6 +74,7 @@ def test_questions_of_gsm8k_are_found_however_they_are_wrapped_and_in_no_row_of_
     assert not len(questions.find(words_of(rows), np.arange(len(rows) + 1)).row)
 
 
+@pytest.mark.slow
 def test_dialogues_divided_at_random_fail_and_by_prompt_without_leaks_pass(real, tmp_path):
     lines = (real / "corpora" / "hh_harmless_test_messages.jsonl").read_text("utf-8").splitlines(keepends=True)
     random.Random(0).shuffle(lines)
