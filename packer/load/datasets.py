@@ -6,12 +6,12 @@ What iterates over a dataset of steps expects three things that a :class:`~packe
   says how many steps are left.
 - It stops after that many steps and never asks for the one that is not there. A loader learns from being asked that
   its epoch is over.
-- It would rather run in a worker. A loader reads ahead in a thread of its own.
+- It may run in workers, which must share the steps. A loader reads ahead in a thread of its own.
 """
 
 import operator
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from packer.errors import CheckError, UsageError
-from packer.load.arguments import instance, one_of, opened
+from packer.errors import CheckError
+from packer.load.arguments import function, instance, one_of, opened
 from packer.load.loader import PackedLoader
 from packer.load.rows import check_weights
 from packer.load.step import Step
@@ -147,11 +147,16 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
     }
 
 
-class StepDataset(IterableDataset[Step]):
+class StepDataset(IterableDataset[Any]):
     """Steps of a loader; ``state_dict`` and ``load_state_dict`` are what stateful frameworks look for.
 
     Iterating gives the rest of the current epoch, or the next epoch where nothing is left of it: never an empty pass.
     Leave the loader's own iteration alone meanwhile; its other methods may be used.
+
+    Workers of a DataLoader share the steps, and every number of workers gives the same steps in the same order: of W
+    workers, worker w makes every W-th step from the w-th on. Each keeps its own state, so use torchdata's
+    ``StatefulDataLoader``, which saves and restores the states of as many workers. Workers that persist go on with the
+    next epoch; others begin where the dataset stands, so call ``loader.set_epoch(n)`` before each.
 
     Example:
         >>> StatefulDataLoader(StepDataset(loader), batch_size=None)  # torchdata  # doctest: +SKIP
@@ -160,35 +165,27 @@ class StepDataset(IterableDataset[Step]):
     A Lightning module loops over a step's micro-batches under manual optimization.
 
     Args:
-        loader: says everything else: sizes, rank, order, form.
+        loader: says everything else: sizes, rank, order, form. Where workers have none of `torch.distributed`, as those
+            that are spawned, it is opened with `rank` and `world_size`.
+        transform: makes of each step what is given in its place, in the worker that read it. Without one, reading needs
+            no workers: the loader reads ahead in a thread.
 
     """
 
-    def __init__(self, loader: PackedLoader) -> None:
+    def __init__(self, loader: PackedLoader, transform: Callable[[Step], Any] | None = None) -> None:
         self.loader = instance("loader", loader, PackedLoader, "a PackedLoader")
+        if transform is not None:
+            function("transform", transform, "a function of a step")
+        self._transform = transform
         self._epoch = loader.epoch
         self._taken = 0  # steps returned of that epoch
+        self._first: int | None = None  # in a worker, index of the step that its iteration began with
 
-    def __iter__(self) -> Iterator[Step]:
-        """Begin or go on with an epoch.
-
-        A worker of a DataLoader has a copy of the loader, and the process that saves keeps the one that never moves;
-        several workers give every step several times.
-
-        Raises:
-            UsageError: in a worker of a DataLoader.
-
-        """
-        worker = get_worker_info()
-        if worker is not None:
-            raise UsageError(
-                f"a loader's steps cannot come from {worker.num_workers} worker(s): each would read a copy of its own, "
-                "and the state saved would not be the one of what was read; pass num_workers=0, the loader reads ahead "
-                "in a thread (prefetch=)"
-            )
-        if not self.loader.steps_left:
+    def __iter__(self) -> Iterator[Any]:
+        """Begin or go on with an epoch."""
+        if self._first is None and not self.loader.steps_left:
             deque(self.loader, maxlen=0)  # being asked once more, it goes on to the next epoch
-        return self._steps()
+        return self._steps(get_worker_info())
 
     def __len__(self) -> int:
         """Steps of the whole current epoch, those already returned among them; the global batch size of now is used."""
@@ -199,7 +196,7 @@ class StepDataset(IterableDataset[Step]):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, and how many steps of its epoch were returned. The same on every rank."""
-        return {"reader": self.loader.state_dict(), "taken": self._taken_of_epoch()}
+        return {"reader": self.loader.state_dict(), "taken": self._taken_of_epoch(), "first": self._first}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state was saved; see :meth:`PackedLoader.load_state_dict`.
@@ -208,19 +205,25 @@ class StepDataset(IterableDataset[Step]):
             CheckError: the state is damaged, or not one of a loader like this.
 
         """
-        if not isinstance(state, dict) or set(state) != {"reader", "taken"}:
-            raise CheckError("state of steps: expected reader and taken", hint=_HINT)
-        taken = state["taken"]
-        if type(taken) is not int or not 0 <= taken < 2**63:
-            raise CheckError(f"state of steps: expected a number of steps as taken, found {taken!r}", hint=_HINT)
+        if not isinstance(state, dict) or set(state) != {"reader", "taken", "first"}:
+            raise CheckError("state of steps: expected reader, taken and first", hint=_HINT)
+        for name, least in (("taken", 0), ("first", None)):
+            number = state[name]
+            if number != least and (type(number) is not int or not 0 <= number < 2**63):
+                raise CheckError(f"state of steps: expected a number of steps as {name}, found {number!r}", hint=_HINT)
         self.loader.load_state_dict(state["reader"])
-        self._epoch, self._taken = self.loader.epoch, taken
+        self._epoch, self._taken, self._first = self.loader.epoch, state["taken"], state["first"]
 
-    def _steps(self) -> Iterator[Step]:
+    def _steps(self, worker: Any) -> Iterator[Any]:
+        if worker is not None:
+            first = self.loader.counters.steps if self._first is None else self._first
+            self._first = first
+            self.loader.share_steps(first=first, worker=worker.id, num_workers=worker.num_workers)
         for step in self.loader:
             self._taken = self._taken + 1 if step.epoch == self._epoch else 1
             self._epoch = step.epoch
-            yield step
+            yield step if self._transform is None else self._transform(step)
+        self._first = None
 
     def _taken_of_epoch(self) -> int:
         """Steps returned of the epoch the loader is in, which is a new one once the old one ended."""

@@ -1,7 +1,9 @@
 """The reader of a training loop: steps in a fixed order, resumable and elastic."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, NoReturn, Self
 
 import msgspec
@@ -10,18 +12,19 @@ import torch
 
 from packer.batches import Int64
 from packer.errors import CheckError
-from packer.load.arguments import MOST, function, instance, one_of, opened, whole
-from packer.load.batching import Batching, BatchingName, named
-from packer.load.layouts import batch_format
+from packer.load.arguments import MOST, instance, opened, whole
+from packer.load.batching import Batching
+from packer.load.figures import Figures, Pace
 from packer.load.mixture import Mixture
-from packer.load.options import Options, Schedule, device_of, end_of, resolve_rank
-from packer.load.order import OrderKind
+from packer.load.options import Schedule, options_of
+from packer.load.ordering import OrderKind
 from packer.load.read_ahead import Prefetch
 from packer.load.reading import EpochSummary, StepReader
 from packer.load.row_source import RowSource
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.load.steps import PADDING_ROW, End, StepPlan
+from packer.read_rules import BatchingName
 from packer.store.cache import Cache
 
 
@@ -55,14 +58,16 @@ class PackedLoader:
         schedule: from a step's index and the size of the one before it to its size; step 0 is asked with
             `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
         batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
-            :mod:`packer.load.batching` that says more.
+            :mod:`packer.load.batching` that says more. None is what `read` of the cache's recipe says, with its cutoff;
+            without such rules it is ``packed``. Another one than the recipe's gives a warning.
         cutoff_len: documents are read up to so many tokens. What is cut has no terminator. Documents with no trained
             token among them are part of no epoch: a warning counts them, and :attr:`untrained` names them.
         rank: this process; None takes `torch.distributed`'s, or 0 of 1 where that is not initialised.
         world_size: number of processes; given together with `rank`.
         seed: of the order.
-        order: ``random``; ``sequential``, as stored, every epoch alike; or of documents ``length_bucketed``, random
-            with neighbours of about one length.
+        order: ``random``; ``sequential``, as stored, every epoch alike; of documents ``length_bucketed``, random with
+            neighbours of about one length; or a value of :mod:`packer.load.ordering`: a window of that, weights, a
+            curriculum.
         end: what becomes of the blocks an epoch has left over when they are fewer than a step. ``drop`` leaves them
             out and names them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id: sums of
             losses and `num_items_in_batch` do not change, a mean over rows does, and the mean over a micro-batch of
@@ -109,7 +114,7 @@ class PackedLoader:
         micro_batch_size: int = 1,
         global_batch_size: int | None = None,
         schedule: Schedule | None = None,
-        batching: Batching | BatchingName = "packed",
+        batching: Batching | BatchingName | None = None,
         cutoff_len: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
@@ -125,38 +130,17 @@ class PackedLoader:
         prefetch: int = 2,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in {"self", "cache"}}
-        micro_batch_size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
-        rank, world_size = resolve_rank(rank, world_size)
-        if global_batch_size is None:
-            global_batch_size = micro_batch_size * world_size
-        if schedule is not None:
-            function("schedule", schedule, "a function of a step's index and the size before it")
-        made, flatten = named(batching), instance("flatten", flatten, bool, "True or False")
-        labels = one_of("labels", labels, ("unshifted", "shifted"))
-        weighted = one_of("weights", weights, ("refuse", "use")) == "use"
-        self._options = Options(
-            split=instance("split", split, str, "the name of a split"),
-            micro_batch_size=micro_batch_size,
-            global_batch_size=whole("global_batch_size", global_batch_size, most=MOST),
-            schedule=schedule,
-            batching=made,
-            cutoff_len=None if cutoff_len is None else whole("cutoff_len", cutoff_len, least=2, most=MOST),
-            rank=rank,
-            world_size=world_size,
-            seed=whole("seed", seed),
-            order=one_of("order", order, ("random", "sequential", "length_bucketed")),
-            end=end_of(end, drop_last),
-            device=device_of(device),
-            form=batch_format(made, flatten=flatten, labels=labels, weighted=weighted, columns=columns),
-            prefetch=whole("prefetch", prefetch, least=0),
-        )
         self._cache = cache if isinstance(cache, Mixture) else opened(cache)
+        caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
+        self._options = options_of(caches, SimpleNamespace(**self._arguments))
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.beginning()
         self._epoch_end: ReaderState | None = None  # where the last epoch that ended did so
-        self._ahead: Prefetch[tuple[Step, ReaderState]] | None = None
+        self._ahead: Prefetch[tuple[Step | None, ReaderState]] | None = None
         self._iteration: object = None
+        self._pace = Pace()
+        self._worker = (0, 0, 1)  # which steps are this process's; see StepReader.steps
 
     @property
     def epoch(self) -> int:
@@ -165,8 +149,8 @@ class PackedLoader:
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of an epoch; documents where steps are made of them."""
-        return self._source.num_items
+        """Blocks of the current epoch; documents where steps are made of them."""
+        return self._source.length(self._state.epoch)
 
     @property
     def global_batch_size(self) -> int:
@@ -192,6 +176,21 @@ class PackedLoader:
     def counters(self) -> Counters:
         """What was returned since the beginning, over all ranks: steps, rows, trained targets, tokens, positions."""
         return self._state.counters
+
+    def figures(self) -> Figures:
+        """What was read so far and how fast: a line to print, numbers for a logger."""
+        counters = self._state.counters
+        return Figures(
+            steps=counters.steps,
+            epoch=self._state.epoch + self._state.cursor / self.num_blocks,
+            rows=counters.rows,
+            tokens=counters.tokens,
+            trained_tokens=counters.trained,
+            slots=counters.slots,
+            padding_share=counters.padding_share,
+            tokens_per_s=self._pace.tokens_per_s,
+            waiting_share=self._pace.waiting_share,
+        )
 
     @property
     def left_out(self) -> Int64:
@@ -274,7 +273,8 @@ class PackedLoader:
         """Go on where a state was saved, with any world size and micro-batch size. Ends a running iteration.
 
         A size that :meth:`set_global_batch_size` or a schedule had changed is taken over, unless this loader was opened
-        with another `global_batch_size` than the one that saved the state: then that was the wish.
+        with another `global_batch_size` than the one that saved the state: then that was the wish. A loader that pads
+        otherwise, or has another schedule, goes on its own way and gives a warning.
 
         Raises:
             CheckError: the state is damaged, or belongs to other data, another split, batching, cutoff_len, order, seed
@@ -282,14 +282,21 @@ class PackedLoader:
             UsageError: the size cannot be divided among these ranks.
 
         """
-        restored = restore(state, reader=self._state, num_items=self.num_blocks)
+        restored = restore(state, reader=self._state, length=self._source.length)
         self._source.check_size(restored.batch_size)
         try:
-            self._source.order_from(epoch=restored.epoch, cursor=restored.cursor, taken=restored.taken)
+            self._source.order_at(restored)
         except ValueError as error:
             raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
         self.close()
         self._state, self._epoch_end = restored, None
+
+    def share_steps(self, *, first: int, worker: int, num_workers: int) -> None:
+        """Give every `num_workers`-th step alone, counted from the step of index `first`; the others are only counted.
+
+        For the workers of a DataLoader, each of which has its own copy of this loader.
+        """
+        self._worker = (first, worker, num_workers)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, and end a running iteration; in the current epoch, go on where it stands.
@@ -314,6 +321,34 @@ class PackedLoader:
         self._stop_ahead()
         self._state = msgspec.structs.replace(self._state, batch_size=size)
 
+    def set_micro_batch_size(self, micro_batch_size: int) -> None:
+        """Change the size of micro-batches from the next step on; what a step holds stays as it is.
+
+        Raises:
+            UsageError: the global batch size is no whole number of such micro-batches, or a document has no room.
+
+        """
+        size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
+        options = replace(self._options, micro_batch_size=size)
+        self._source.set_options(options, batch_size=self._state.batch_size)
+        self._stop_ahead()
+        self._options, self._reader = options, StepReader(self._source, options)
+        self._arguments |= {"micro_batch_size": size}
+        self._state = msgspec.structs.replace(self._state, micro_batch_size=size)
+
+    def set_shares(self, proportions: Sequence[float]) -> None:
+        """Change the proportions of a mixture, one for each cache, from the next step on; steps made ahead are made again.
+
+        The state holds them, so that a run that adapts its mix resumes with it. Epochs stay as long as they were.
+
+        Raises:
+            UsageError: no mixture, a proportion that is none, or windows sorted by length, which are mixed already.
+
+        """
+        state = self._source.with_shares(self._state, proportions)
+        self._stop_ahead()
+        self._state = state
+
     def close(self) -> None:
         """Stop the background thread and end the running iteration. The loader can be iterated again."""
         self._iteration = None
@@ -337,19 +372,25 @@ class PackedLoader:
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and once more after each change of the batch size
-            made = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
+            made = self._reader.steps(self.plans(last_epoch=last_epoch), self._state, worker=self._worker)
             ahead = self._ahead = Prefetch(made, depth=self._options.prefetch)
             try:
+                self._pace.ask()
                 for step, state in ahead:
                     if self._ahead is ahead:  # else it was ended while this waited, by a signal's handler
-                        if step.epoch > self._state.epoch:
+                        if step is not None and step.epoch > self._state.epoch:
                             self._epoch_end = self._state
                         self._state = state
+                        if step is None:
+                            continue
+                        self._pace.give(step.num_tokens)
                         device = self._options.device
                         yield step if device.type == "cpu" else step.to(device, non_blocking=True)
                     if self._ahead is not ahead:
                         break
+                    self._pace.ask()
             finally:
+                self._pace.end()
                 ahead.close()
             if self._iteration is not iteration:
                 raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
