@@ -215,11 +215,11 @@ class StepDataset(IterableDataset[Any]):
         self._epoch, self._taken, self._first = self.loader.epoch, state["taken"], state["first"]
 
     def _steps(self, worker: Any) -> Iterator[Any]:
+        steps: Iterator[Step] = iter(self.loader)
         if worker is not None:
-            first = self.loader.counters.steps if self._first is None else self._first
-            self._first = first
-            self.loader.share_steps(first=first, worker=worker.id, num_workers=worker.num_workers)
-        for step in self.loader:
+            self._first = self.loader.counters.steps if self._first is None else self._first
+            steps = self.loader.every(worker.num_workers, worker=worker.id, first=self._first)
+        for step in steps:
             self._taken = self._taken + 1 if step.epoch == self._epoch else 1
             self._epoch = step.epoch
             yield step if self._transform is None else self._transform(step)

@@ -4,6 +4,8 @@ from collections import deque
 from time import monotonic
 from typing import NamedTuple
 
+from packer.load.state import ReaderState
+
 _LAST_STEPS = 32
 """Steps that speed is measured over."""
 
@@ -11,8 +13,8 @@ _LAST_STEPS = 32
 class Figures(NamedTuple):
     """What a loader has given since the beginning, over all ranks and epochs, and its speed over the last 32 steps.
 
-    ``figures._asdict()`` is for loggers, ``str(figures)`` for people. Counts are the same on every rank; the two figures
-    of time are this process's own.
+    ``_asdict()`` is for loggers, ``str()`` for people. Counts are the same on every rank; the two figures of time are
+    this process's own.
     """
 
     steps: int
@@ -80,3 +82,19 @@ class Pace:
     def _per_s(self, column: int) -> float:
         whole = sum(span[0] for span in self._spans)
         return sum(span[column] for span in self._spans) / whole if whole else 0.0
+
+
+def figures_of(state: ReaderState, num_rows: int, pace: Pace) -> Figures:
+    """The figures at a state, of whose epoch the number of rows is given."""
+    counters = state.counters
+    return Figures(
+        steps=counters.steps,
+        epoch=state.epoch + state.cursor / num_rows,
+        rows=counters.rows,
+        tokens=counters.tokens,
+        trained_tokens=counters.trained,
+        slots=counters.slots,
+        padding_share=counters.padding_share,
+        tokens_per_s=pace.tokens_per_s,
+        waiting_share=pace.waiting_share,
+    )

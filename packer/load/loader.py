@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import EllipsisType, SimpleNamespace
 from typing import Any, Literal, NoReturn, Self
 
 import msgspec
@@ -14,7 +14,7 @@ from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.arguments import MOST, instance, opened, whole
 from packer.load.batching import Batching
-from packer.load.figures import Figures, Pace
+from packer.load.figures import Figures, Pace, figures_of
 from packer.load.mixture import Mixture
 from packer.load.options import Schedule, options_of
 from packer.load.ordering import OrderKind
@@ -58,8 +58,8 @@ class PackedLoader:
         schedule: from a step's index and the size of the one before it to its size; step 0 is asked with
             `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
         batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
-            :mod:`packer.load.batching` that says more. None is what `read` of the cache's recipe says, with its cutoff;
-            without such rules it is ``packed``. Another one than the recipe's gives a warning.
+            :mod:`packer.load.batching` that says more. None is what the cache's recipe says under `read`, with its
+            cutoff, by default ``packed``; another one than that gives a warning.
         cutoff_len: documents are read up to so many tokens. What is cut has no terminator. Documents with no trained
             token among them are part of no epoch: a warning counts them, and :attr:`untrained` names them.
         rank: this process; None takes `torch.distributed`'s, or 0 of 1 where that is not initialised.
@@ -80,8 +80,9 @@ class PackedLoader:
         flatten: of blocks, True gives one row a micro-batch, for variable-length attention; False gives B rows.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises where the cache holds fractional weights.
-        columns: names of the columns that micro-batches have; None is all of the form. Without ``position_ids`` a third
-            of the bytes is saved, where the model needs no positions or makes its own.
+        columns: names of the columns that micro-batches have; None is those of the form, and so is ``...`` among names.
+            On request all have ``attention_mask`` and ``special_tokens_mask`` (int64; padding counts as special) and
+            ``document_ids`` (int32; each token's sequence). Without ``position_ids`` a third of the bytes is saved.
         prefetch: steps made ahead in one background thread; 0 makes them when asked for. Small steps are made several
             at a time.
 
@@ -126,7 +127,7 @@ class PackedLoader:
         flatten: bool = True,
         labels: Literal["unshifted", "shifted"] = "unshifted",
         weights: Literal["refuse", "use"] = "refuse",
-        columns: Collection[str] | None = None,
+        columns: Collection[str | EllipsisType] | None = None,
         prefetch: int = 2,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in {"self", "cache"}}
@@ -140,7 +141,6 @@ class PackedLoader:
         self._ahead: Prefetch[tuple[Step | None, ReaderState]] | None = None
         self._iteration: object = None
         self._pace = Pace()
-        self._worker = (0, 0, 1)  # which steps are this process's; see StepReader.steps
 
     @property
     def epoch(self) -> int:
@@ -179,18 +179,7 @@ class PackedLoader:
 
     def figures(self) -> Figures:
         """What was read so far and how fast: a line to print, numbers for a logger."""
-        counters = self._state.counters
-        return Figures(
-            steps=counters.steps,
-            epoch=self._state.epoch + self._state.cursor / self.num_blocks,
-            rows=counters.rows,
-            tokens=counters.tokens,
-            trained_tokens=counters.trained,
-            slots=counters.slots,
-            padding_share=counters.padding_share,
-            tokens_per_s=self._pace.tokens_per_s,
-            waiting_share=self._pace.waiting_share,
-        )
+        return figures_of(self._state, self.num_blocks, self._pace)
 
     @property
     def left_out(self) -> Int64:
@@ -199,7 +188,7 @@ class PackedLoader:
 
     @property
     def untrained(self) -> Int64:
-        """The documents that no step holds, as `cutoff_len` leaves them without a trained token.  # int64[n]"""
+        """The documents that `cutoff_len` leaves without a trained token, which no step holds.  # int64[n]"""
         return self._source.rows.untrained
 
     def __bool__(self) -> bool:
@@ -241,6 +230,10 @@ class PackedLoader:
         """Steps without end, from one epoch into the next."""
         return self._steps(through_epochs=True)
 
+    def every(self, num_workers: int, *, worker: int, first: int) -> Iterator[Step]:
+        """A worker's share of what iterating gives: every n-th step, from the step of index `first` + `worker` on."""
+        return self._steps(through_epochs=False, worker=(first, worker, num_workers))
+
     def __getitem__(self, index: Any) -> NoReturn:
         """Refuse to be a dataset, as a DataLoader would have it, and say what to do instead."""
         raise TypeError(
@@ -273,8 +266,8 @@ class PackedLoader:
         """Go on where a state was saved, with any world size and micro-batch size. Ends a running iteration.
 
         A size that :meth:`set_global_batch_size` or a schedule had changed is taken over, unless this loader was opened
-        with another `global_batch_size` than the one that saved the state: then that was the wish. A loader that pads
-        otherwise, or has another schedule, goes on its own way and gives a warning.
+        with another `global_batch_size` than the one that saved the state: then that was the wish. With other padding
+        or another schedule it goes on its own way, and warns.
 
         Raises:
             CheckError: the state is damaged, or belongs to other data, another split, batching, cutoff_len, order, seed
@@ -290,13 +283,6 @@ class PackedLoader:
             raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
         self.close()
         self._state, self._epoch_end = restored, None
-
-    def share_steps(self, *, first: int, worker: int, num_workers: int) -> None:
-        """Give every `num_workers`-th step alone, counted from the step of index `first`; the others are only counted.
-
-        For the workers of a DataLoader, each of which has its own copy of this loader.
-        """
-        self._worker = (first, worker, num_workers)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, and end a running iteration; in the current epoch, go on where it stands.
@@ -337,7 +323,7 @@ class PackedLoader:
         self._state = msgspec.structs.replace(self._state, micro_batch_size=size)
 
     def set_shares(self, proportions: Sequence[float]) -> None:
-        """Change the proportions of a mixture, one for each cache, from the next step on; steps made ahead are made again.
+        """Change the proportions of a mixture, one for each cache, from the next step on.
 
         The state holds them, so that a run that adapts its mix resumes with it. Epochs stay as long as they were.
 
@@ -367,12 +353,12 @@ class PackedLoader:
         self.__init__(saved["cache"], **saved["arguments"])  # type: ignore[misc]
         self.load_state_dict(saved["state"])
 
-    def _steps(self, *, through_epochs: bool) -> Iterator[Step]:
+    def _steps(self, *, through_epochs: bool, worker: tuple[int, int, int] = (0, 0, 1)) -> Iterator[Step]:
         self.close()
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and once more after each change of the batch size
-            made = self._reader.steps(self.plans(last_epoch=last_epoch), self._state, worker=self._worker)
+            made = self._reader.steps(self.plans(last_epoch=last_epoch), self._state, worker=worker)
             ahead = self._ahead = Prefetch(made, depth=self._options.prefetch)
             try:
                 self._pace.ask()

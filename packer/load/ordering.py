@@ -38,8 +38,8 @@ class Weighted:
     """
 
     by: Mapping[str, float] | npt.ArrayLike | Column
-    """A weight for each row, numbered as in ``step.block_ids``; a column; or for documents a weight for each input file,
-    by the manifest's name of it."""
+    """A weight for each row, numbered as in ``step.block_ids``; a column; or for documents a weight for each input, by
+    the manifest's name of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

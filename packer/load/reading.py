@@ -44,7 +44,7 @@ class StepReader:
         form, block_len = options.form, source.rows.block_len
         self._rows = source.rows
         self._batching = options.batching
-        self._layout = layout_of(options.batching, block_len=block_len, pad_id=source.pad_id, form=form)
+        self._layout = layout_of(options.batching, block_len=block_len, ids=source.ids, form=form)
         self._rank, self._world_size, self._size = options.rank, options.world_size, options.micro_batch_size
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target weighs 1

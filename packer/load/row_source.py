@@ -10,6 +10,7 @@ from packer.batches import Int64
 from packer.errors import UsageError
 from packer.load.arguments import MOST, whole
 from packer.load.batching import Packed, TokenBudget, name_of, padded_of
+from packer.load.layouts import Ids
 from packer.load.mixture import Mixture
 from packer.load.options import Options
 from packer.load.order import Order
@@ -43,7 +44,10 @@ class RowSource:
         self._by_tokens = isinstance(options.batching, TokenBudget)
         _check(self._kind, options)
         self.rows = Rows(self._caches, options.split, kind=self._kind, cutoff_len=options.cutoff_len)
-        self.pad_id = pad_id_of(self._caches[0].manifest)
+        manifest = self._caches[0].manifest
+        special = np.array(sorted({*manifest.model.control_ids, *manifest.model.stop_ids}), np.int64)
+        separated = manifest.recipe["pack"]["mode"] == "eos"
+        self.ids = Ids(pad=pad_id_of(manifest), special=special, separated=separated)
         self._orders = RowOrders(source, self.rows, options)
         self._num_items = self._orders.at().num_items
         self._is_planned = (

@@ -76,7 +76,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cutoff_len: int | None
     order: OrderName
     order_by: str | None
-    """What the order goes by: of ``length_bucketed`` its window; of weights, or of a curriculum's first epoch, a hash."""
+    """What the order goes by: a window that is not the default; a hash of the weights, or of a curriculum's epoch 0."""
 
     seed: int
     end: End
