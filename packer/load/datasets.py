@@ -12,6 +12,7 @@ What iterates over a dataset of steps expects three things that a :class:`~packe
 import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -21,12 +22,14 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from packer.batches import Int64
 from packer.errors import CheckError
+from packer.layout import offsets_of
 from packer.load.arguments import function, instance, one_of, opened
 from packer.load.loader import PackedLoader
-from packer.load.rows import check_weights
+from packer.load.rows import RowKind, check_weights
 from packer.load.step import Step
-from packer.store.cache import BlockShards, Cache, FoundBlocks
+from packer.store.cache import Cache, FoundBlocks, FoundDocuments
 
 _HINT = "pass what state_dict() returned, unchanged"
 
@@ -36,14 +39,15 @@ class Item(dict[str, Tensor]):
 
 
 class PackedDataset(Dataset[Item]):
-    """Block `i` of a split as a dict of tensors.
+    """Block or document `i` of a split as a dict of tensors.
 
     | name | type |
     | --- | --- |
     | input_ids, labels, position_ids | int64 [L] |
-    | seq_lengths | int64 [S], sums to L; a padding run is its last entry |
+    | seq_lengths | int64 [S], sums to L; a padding run is its last entry; of a document its length |
     | num_trained | int64 [] |
     | loss_weights, with ``weights="use"`` | float32 [L] |
+    | of a document: doc_id, source, row | int64 []; `source` is the number of the manifest's input it comes from |
 
     It pickles as the cache's folder and fingerprint, so workers open the same bytes for themselves. A DataLoader gives
     flattened micro-batches of it, see :func:`collate`. What :class:`PackedLoader` knows of order, resume and the global
@@ -52,6 +56,7 @@ class PackedDataset(Dataset[Item]):
     Args:
         cache: folder of a cache, or an open one.
         split: name of the split.
+        kind: ``blocks`` or ``documents``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises where the cache holds fractional weights.
 
     Raises:
@@ -60,49 +65,66 @@ class PackedDataset(Dataset[Item]):
     """
 
     def __init__(
-        self, cache: str | Path | Cache, split: str = "train", *, weights: Literal["refuse", "use"] = "refuse"
+        self,
+        cache: str | Path | Cache,
+        split: str = "train",
+        *,
+        kind: RowKind = "blocks",
+        weights: Literal["refuse", "use"] = "refuse",
     ) -> None:
         one_of("weights", weights, ("refuse", "use"))
+        self._kind: RowKind = one_of("kind", kind, ("blocks", "documents"))
         self._cache = opened(cache)
         instance("split", split, str, "the name of a split")
         self._split = split
         self._weighted = weights == "use"
-        self._blocks: BlockShards = self._cache.blocks(split)
-        check_weights(weighted=self._blocks.weighted, wanted=self._weighted)
+        self._rows: Any = self._cache.blocks(split) if kind == "blocks" else self._cache.documents(split)
+        check_weights(weighted=self._rows.weighted, wanted=self._weighted)
 
     def __len__(self) -> int:
-        return len(self._blocks)
+        return len(self._rows)
 
     def __repr__(self) -> str:
-        return f"<PackedDataset of {self._cache!r}, split '{self._split}': {len(self):,} blocks>"
+        return f"<PackedDataset of {self._cache!r}, split '{self._split}': {len(self):,} {self._kind}>"
 
     def __getitem__(self, index: int) -> Item:
-        """One block; a negative index counts from the end.
+        """One block or document; a negative index counts from the end.
 
         Raises:
-            IndexError: there is no such block.
-            CheckError: the block is not what its digest says.
+            IndexError: there is none of this number.
+            CheckError: the row is not what its digest says.
 
         """
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Item]:
-        """Several blocks in one read, in the order asked."""
+        """Several in one read, in the order asked."""
         asked = np.array([operator.index(index) for index in indices], np.int64)
         size = len(self)
         if np.any((asked < -size) | (asked >= size)):
-            raise IndexError(f"block index out of range for {size} blocks")
-        found = self._blocks.locate(np.where(asked < 0, asked + size, asked))
-        return self._items(found)
+            raise IndexError(f"index out of range for {size} {self._kind}")
+        numbers = np.where(asked < 0, asked + size, asked)
+        found = self._rows.locate(numbers)
+        listed = self._of_blocks(found) if self._kind == "blocks" else self._of_documents(found, numbers)
+        return [
+            Item({name: torch.as_tensor(column[row]) for name, column in listed.items()}) for row in range(len(found))
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"cache": self._cache, "split": self._split, "weights": "use" if self._weighted else "refuse"}
+        weights = "use" if self._weighted else "refuse"
+        return {"cache": self._cache, "split": self._split, "kind": self._kind, "weights": weights}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def _items(self, found: FoundBlocks) -> list[Item]:
-        shape = (len(found), self._blocks.block_len)
+    @cached_property
+    def _origins(self) -> tuple[Int64, Int64]:
+        found: tuple[Int64, Int64] = self._rows.origins()
+        return found
+
+    def _of_blocks(self, found: FoundBlocks) -> dict[str, Any]:
+        """By name, an array for each block."""
+        shape = (len(found), self._rows.block_len)
         columns = {name: np.empty(shape, np.int64) for name in ("input_ids", "labels", "position_ids")}
         for name, column in columns.items():
             found.copy(name, column)
@@ -114,13 +136,31 @@ class PackedDataset(Dataset[Item]):
         if self._weighted:
             listed["loss_weights"] = weights = np.empty(shape, np.float32)
             found.copy("loss_weights", weights)
-        return [
-            Item({name: torch.from_numpy(column[row]) for name, column in listed.items()}) for row in range(len(found))
-        ]
+        return listed
+
+    def _of_documents(self, found: FoundDocuments, numbers: Int64) -> dict[str, Any]:
+        """By name, an array for each document."""
+        lengths = np.array(found.values("length"), np.int64)
+        bounds = offsets_of(lengths)
+        names: dict[str, type] = {"input_ids": np.int64, "labels": np.int64}
+        listed: dict[str, Any] = {}
+        for name, dtype in (names | ({"loss_weights": np.float32} if self._weighted else {})).items():
+            flat = np.empty(bounds[-1], dtype)
+            found.copy(name, flat, bounds[:-1].tolist(), lengths.tolist(), 0)
+            listed[name] = np.split(flat, bounds[1:-1])
+        sources, rows = (column[numbers] for column in self._origins)
+        return listed | {
+            "position_ids": [np.arange(length) for length in lengths],
+            "seq_lengths": lengths[:, None],
+            "num_trained": np.array(found.values("num_trained"), np.int64),
+            "doc_id": np.array(found.values("doc_id"), np.int64),
+            "row": rows,
+            "source": sources,
+        }
 
 
 def collate(items: Sequence[Item]) -> dict[str, Any]:
-    """Blocks of :class:`PackedDataset` as one flattened micro-batch, as a DataLoader makes it by itself.
+    """Blocks or documents of :class:`PackedDataset` as one flattened micro-batch, as a DataLoader makes it by itself.
 
     The form is that of :class:`PackedLoader` with ``flatten=True``. For a ``collate_fn`` that other trainers ask for.
 

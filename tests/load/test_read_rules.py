@@ -73,8 +73,8 @@ def test_caches_whose_recipes_differ_are_mixed_only_with_a_batching_that_is_name
 def test_rules_change_without_force_and_tokenize_nothing(starter, ruled, tmp_path):
     build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1)
     result = build(load_recipe(starter / "recipe.yaml", LEFT), tmp_path / "cache", jobs=1)
-    assert (result.num_partitions_built, result.up_to_date) == (0, False)
-    assert build(load_recipe(starter / "recipe.yaml", LEFT), tmp_path / "cache", jobs=1).up_to_date
+    assert (result.num_partitions_built, result.built) == (0, True)
+    assert not build(load_recipe(starter / "recipe.yaml", LEFT), tmp_path / "cache", jobs=1).built
     repack(tmp_path / "cache", tmp_path / "other", {}, ["read.side=right"])
     cache = Cache.open(tmp_path / "other")
     assert cache.manifest.recipe["read"]["side"] == "right"
