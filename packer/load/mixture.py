@@ -64,8 +64,8 @@ class Mixture:
         pairs = _pairs(caches)
         if not pairs:
             raise UsageError("a mixture needs at least one cache")
+        self.shares = _shares(pairs)
         self.caches = tuple(opened(cache) for cache, _ in pairs)
-        self.shares = self.shares_of([number for _, number in pairs])
         """Proportions that add up to 1, exactly what the given numbers are in binary."""
 
         self.epoch: MixtureEnd = epoch
@@ -92,8 +92,7 @@ class Mixture:
         """
         if len(proportions) != len(self.caches):
             raise UsageError(f"{len(proportions)} proportions for {len(self.caches)} caches")
-        numbers = [_proportion(cache, number) for cache, number in zip(self.caches, proportions, strict=True)]
-        return tuple(number / sum(numbers) for number in numbers)
+        return _shares(list(zip(self.caches, proportions, strict=True)))
 
     def of_rows(self, shares: Sequence[Fraction], mean_lengths: Sequence[Fraction]) -> tuple[Fraction, ...]:
         """The shares of rows that these shares are, given the mean length of each cache's rows."""
@@ -263,6 +262,11 @@ def _pairs(caches: Any) -> list[tuple[Any, Any]]:
     except (TypeError, ValueError):
         expected = "{folder: proportion}, or pairs of a cache and its proportion"
         raise TypeError(f"caches is {reprlib.repr(caches)}; expected {expected}") from None
+
+
+def _shares(pairs: Sequence[tuple[Any, Any]]) -> tuple[Fraction, ...]:
+    numbers = [_proportion(cache, number) for cache, number in pairs]
+    return tuple(number / sum(numbers) for number in numbers)
 
 
 def _proportion(cache: Any, number: Any) -> Fraction:

@@ -130,7 +130,7 @@ class WeightedOrder(EpochOrder):
         key = permutation_key("packer.load.weighted", self.fingerprint, self.seed, epoch)
         first = float(key[0] >> np.uint64(11)) / 2**53
         points = (places + first) * (self._ends[-1] / self.num_items)
-        rows = np.minimum(np.searchsorted(self._ends, points, side="right"), self._last)
+        rows: Int64 = np.minimum(np.searchsorted(self._ends, points, side="right"), self._last)
         return rows if self._of_places is None else self._of_places[rows]
 
 

@@ -69,7 +69,7 @@ class RowOrders:
             ValueError: `taken` or `shares` do not fit the place.
 
         """
-        if self._mixture is None and (taken or shares) is not None:
+        if self._mixture is None and (taken is not None or shares is not None):
             raise ValueError("rows taken of each cache, where there is one cache")
         if isinstance(self._order, Curriculum):
             return CurriculumOrder(self._of_epoch)

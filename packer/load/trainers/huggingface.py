@@ -209,7 +209,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         self, model: nn.Module, inputs: dict[str, Any], weights: Tensor, *args: Any, **options: Any
     ) -> Any:
         """The Trainer's computation with another loss; an SFTTrainer's would run the model twice for its metrics."""
-        if self.compute_loss_func is not None or self.label_smoother is not None:
+        if getattr(self, "compute_loss_func", None) is not None or self.label_smoother is not None:
             raise UsageError(
                 "compute_loss_func and label_smoothing_factor leave loss weights out",
                 hint="leave them out, or open the loader without weights='use'",
@@ -219,7 +219,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             weighted = {"labels": labels, "loss_weights": weights}
             return weighted_loss(outputs["logits"], weighted, num_items_in_batch=num_items_in_batch)
 
-        self.compute_loss_func = loss
+        self.compute_loss_func: Any = loss
         try:
             return Trainer.compute_loss(self, model, inputs, *args, **options)
         finally:
