@@ -94,6 +94,9 @@ class StepReader:
         )
         parts, slots = zip(*map(self._of_rank, plans), strict=True)
         counts = [_Counts(*each) for each in zip(trained, tokens, slots, strict=True)]
+        sums = [
+            self._num_items(plan, count) if own else 0 for plan, count, own in zip(plans, trained, is_own, strict=True)
+        ]
         read = [part for of_step, own in zip(parts, is_own, strict=True) if own for part in of_step]
         micro_batches = iter(self._micro_batches(read) if read else ())
         by_tokens = isinstance(self._batching, TokenBudget)
@@ -103,7 +106,7 @@ class StepReader:
                 index=index + number,
                 epoch=plan.epoch,
                 block_ids=np.concatenate([part.rows for part in of_rank]),
-                num_items_in_batch=self._num_items(plan, count.trained),
+                num_items_in_batch=sums[number],
                 coverage=plan.coverage,
                 size=count.tokens if by_tokens else plan.num_rows,
                 num_tokens=count.tokens,

@@ -158,7 +158,7 @@ def in_workers(made, num_workers, **options):
 
 
 @pytest.mark.parametrize("end", ["drop", "short", "wrap"])
-@pytest.mark.parametrize("num_workers", [1, 2, 3])
+@pytest.mark.parametrize("num_workers", [1, 2])
 def test_workers_share_the_steps_of_a_rank_and_give_what_no_workers_give(num_workers, end):
     """Workers that persist go on with the next epoch; the transform runs in them."""
     options = {"end": end, "batching": "padded", "order": "length_bucketed", "rank": 1, "world_size": 2}
@@ -172,7 +172,7 @@ def test_workers_share_the_steps_of_a_rank_and_give_what_no_workers_give(num_wor
     shared = in_workers(partial(DataLoader, steps_of()), num_workers, persistent_workers=True)
     found = [step for _ in range(2) for step in shared]
     shared._iterator._shutdown_workers()  # left to the garbage collector, it takes seconds
-    assert [step[:4] for step in found] == expected
+    assert [tuple(step[:4]) for step in found] == expected
     assert not any(step[4] for step in found)
     assert len(expected) > 12
 
@@ -253,7 +253,7 @@ def test_torchdata_resumes_steps_of_workers_at_any_step(stateful_loader, num_wor
 
     whole, rows = source_of(), []
     states = [(rows.append(step), deepcopy(whole.state_dict()))[1] for step in whole]
-    assert rows == list(epochs_of(loader_of(), epochs=1))
+    assert rows == list(map(list, epochs_of(loader_of(), epochs=1)))
     for taken, state in enumerate(states[:-1], start=1):
         if taken % 2 == num_workers % 2:  # half of them: workers are slow to start
             ranks = [source_of(rank, 2) for rank in range(2)]
