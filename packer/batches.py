@@ -8,12 +8,13 @@ entry more than there are items and starts at 0. Worked example: the items ``[7,
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+Int8: TypeAlias = npt.NDArray[np.int8]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
 UInt64: TypeAlias = npt.NDArray[np.uint64]
@@ -51,6 +52,30 @@ class PretokenizedTokens:
     """Whether labels say so, which were seen to be the ids at their places; a mask may lie beside its tokens."""
 
 
+Side: TypeAlias = Literal["chosen", "rejected", "desirable", "undesirable"]
+
+SIDES: tuple[Side, ...] = get_args(Side)
+"""What a document of preference data is: one of the two answers of a pair, or an answer that was rated alone.
+
+Documents hold the index into this tuple; of a pair, the chosen one stands right before the rejected one.
+"""
+
+CHOSEN, REJECTED, DESIRABLE, UNDESIRABLE = range(4)
+
+
+class Preference(msgspec.Struct, frozen=True, kw_only=True):
+    """What a row of preference data says beside its conversation."""
+
+    rejected: "Sample | None" = None
+    """The same prompt with the answer that was rejected; None where a single answer is rated."""
+
+    is_desirable: bool = True
+    """The rating of a single answer; of a pair, that of its chosen one."""
+
+    margin: float | None = None
+    """By how much the chosen answer is better, in the row's own unit; carried, never trained."""
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One input row after its schema was understood."""
 
@@ -71,6 +96,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     given: PretokenizedTokens | None = None
     """Only for ``tokens``."""
+
+    preference: Preference | None = None
+    """Of preference data, whose conversation here is the one with the chosen answer, or with the one that is rated."""
 
     sample_id: str | None = None
 
@@ -163,6 +191,8 @@ class DocumentBatch:
     run_end: Int32  # [U]
     run_message: Int32  # [U]
     run_weight: Float32  # [U] in (0, 1]
+    side: Int8 | None = None  # [D] index into SIDES; None where the rows are no preference data
+    margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
 
     @property
     def num_documents(self) -> int:
@@ -186,6 +216,8 @@ class DocumentColumns:
     start: Int64  # [N] place of its first token in the chunk's flat columns
     length: Int32  # [N] tokens
     doc_id: Int64  # [N]
+    paired: bool = False
+    """Documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +271,7 @@ class BlockBatch:
     doc_offsets: Int64  # [B + 1] entries of the doc_ columns of each block
     length: Int32  # [B] tokens of the pieces
     num_trained: Int32  # [B]
+    pairs: Int64 | None = None  # [P / 2] pair that pieces 2i and 2i + 1 are; None where documents are in no pairs
 
     @property
     def num_blocks(self) -> int:
@@ -264,4 +297,6 @@ class SelectedRows:
     reason: Int32  # [N] 1 + index into ROW_REASONS; 0 where it is in a split, or was rejected before
     kept: Int64  # [N] the row it lost to, or of `contaminated` the question; -1 where it lost to none
     similarity: Float32  # [N] to that row, 0 to 1; of `contaminated` the share of the question that it has
-    detail: Int32  # [N] the rule: index into `rule_names`; -1 where the reason has one rule
+    detail: Int32  # [N] the rule: index into `RowRules.names`; -1 where the reason has one rule
+    num_capped: int = 0
+    """Keys of near copies that so many rows share that each was compared with the first of them alone."""

@@ -49,6 +49,11 @@ CODES: dict[str, str] = {
     "nothing_trained": "the row has nothing to learn",
     "not_encodable": "the tokenizer fails on a text of the row",
     "proof_failed": "the ids do not spell the rendered text; nothing uncertain is written",
+    # paired
+    "pair_rewritten": "an answer of preference data needs several documents: later turns rewrite earlier ones",
+    "pair_modes_differ": "the template prompts the two answers of a pair differently",
+    "pair_prompt_differs": "the ids before the two answers of a pair are not the same",
+    "pair_identical": "both answers of a pair are the same",
     # packed
     "overlong": "the document is longer than a block",
     "too_short": "the document, or the piece of one, is shorter than pack.min_length",
@@ -102,6 +107,12 @@ _HINTS = {
     "nothing_trained": "no assistant message is learned: give the row one, or let supervision.turns take it",
     "not_encodable": "the tokenizer cannot encode the text at all; leave the row out",
     "proof_failed": "packer preview shows where ids and text part; a tokenizer that changes text cannot be proved",
+    "pair_rewritten": "where only one turn is compared, give it alone: the turns before it are the prompt; "
+    "--set supervision.turns=last learns the last turn of each side",
+    "pair_modes_differ": "an answer with reasoning and one without are compared under one prompt where the mode is "
+    "fixed: --set 'template.kwargs={enable_thinking: true}', or as the template calls it",
+    "pair_prompt_differs": "packer preview shows both sides",
+    "pair_identical": "leave the row out: it has nothing to prefer",
     "overlong": "--block-len N makes blocks longer; --set pack.overlong=split cuts documents into pieces",
     "too_short": "--set pack.min_length=1 keeps them",
     "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as a piece of its own",

@@ -13,3 +13,9 @@ ROW_SCHEMAS = {
     "text": "packer.source.text",
 }
 """Name → module, in the order in which a row that fits several is taken."""
+
+PREFERENCE_SCHEMAS = {"preference": "pairs", "rated": "rated answers"}
+"""Schemas of preference data, and what their rows are."""
+
+EXAMPLES = "examples to imitate"
+"""What the rows of all other schemas are."""

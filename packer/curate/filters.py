@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from packer.batches import Bool, Sample
+from packer.curate.languages import Languages
 from packer.curate.texts import answers, conversation, prompts
 from packer.errors import RecipeError
 from packer.row_rules import Condition, Filter, Range, Scalar
@@ -30,7 +31,7 @@ class Tester:
         field: the field it is about; None where it is about texts or messages.
 
     Raises:
-        RecipeError: a regular expression that RE2 does not take.
+        RecipeError: a regular expression that RE2 does not take, or a language that cannot be told.
 
     """
 
@@ -41,6 +42,8 @@ class Tester:
             None if values is None else {_typed(value) for value in values}
             for values in (condition.one_of, condition.none_of)
         )
+        asked = condition.language if isinstance(condition, Filter) else None
+        self._languages = None if asked is None else Languages(asked, name)
         for pattern in (condition.matches, condition.not_matches):
             if pattern is not None:
                 _refuse_pattern(pattern, name)
@@ -59,7 +62,7 @@ class Tester:
         return passed
 
     def of_samples(self, samples: Sequence[Sample]) -> Bool:
-        """Which rows pass: those whose every text does, or whose messages are as many as asked.  # bool[S]"""
+        """Which rows pass: whose every text does, all of one language, or whose messages are as many.  # bool[S]"""
         rule = self._condition
         assert isinstance(rule, Filter), "conditions of a source are about fields"
         if rule.of is None:
@@ -72,6 +75,8 @@ class Tester:
             passed &= _within(np.array([len(text) for text in flat], np.float64), rule.chars)
         row = np.repeat(np.arange(len(texts)), np.array([len(each) for each in texts], np.int64))
         all_passed: Bool = np.bincount(row[~passed], minlength=len(texts)) == 0
+        if self._languages is not None:
+            all_passed &= np.array([self._languages.passes("\n".join(each)) for each in texts], np.bool_)
         return all_passed
 
     def _matching(self, texts: Sequence[str | None]) -> Bool:

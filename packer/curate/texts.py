@@ -62,8 +62,13 @@ def prompt_key(sample: Sample) -> int:
 
 
 def value_key(value: Any) -> int:
-    """xxh3-64 of a field's value as JSON: the text `"7"` and the number `7` are two values."""
-    return xxh3_64_intdigest(_encode(value))
+    """xxh3-64 of a field's value as JSON: the text `"7"` and the number `7` are two values, 7 and 7.0 are one."""
+    return xxh3_64_intdigest(_encode(whole(value)))
+
+
+def whole(value: Any) -> Any:
+    """A number without a fraction as a whole one, as other tools write 7 as 7.0 where a value is missing elsewhere."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def normalized(text: str) -> bytes:

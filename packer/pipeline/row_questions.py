@@ -1,6 +1,6 @@
 """What a build asks of single rows: which traits each partition needs, and whether there can be an answer at all."""
 
-from packer.curate import TraitMaker, TraitRules
+from packer.curate.trait_rules import TraitRules
 from packer.errors import InputError
 from packer.pipeline.identity import traits_key
 from packer.pipeline.partition import TraitsTask
@@ -25,8 +25,11 @@ class RowQuestions:
 
         self._of_source = [TraitRules.of(rules, i) for i in range(len(recipe.sources))] if rules.asks else []
         self._found: list[set[str]] = [set() for _ in self._of_source]
-        for each in self._of_source:
-            TraitMaker(each)
+        if self.any:
+            from packer.curate.traits import TraitMaker  # noqa: PLC0415 - builds without rules do without it
+
+            for each in self._of_source:
+                TraitMaker(each)
 
     def task(self, partition: Partition, entry: Input, recipe: Recipe) -> TraitsTask | None:
         """What is asked of a partition of an input; None where nothing is."""
