@@ -209,7 +209,10 @@ _OPTIONS = (
         help=f"Chat template, in place of the tokenizer's own: a file, or {', '.join(NAMED_TEMPLATES)}.",
     ),
     click.option(
-        "--schema", type=click.Choice(("auto", *ROW_SCHEMAS)), help="What the rows of every SOURCE look like [auto]."
+        "--schema",
+        type=click.Choice(("auto", *ROW_SCHEMAS)),
+        metavar="NAME",
+        help=f"What the rows of every SOURCE look like: auto, {', '.join(ROW_SCHEMAS)} [auto].",
     ),
     click.option(
         "--split", metavar="NAME", help="Split that every SOURCE belongs to [train, or those of a saved DatasetDict]."

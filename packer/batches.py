@@ -7,6 +7,7 @@ entry more than there are items and starts at 0. Worked example: the items ``[7,
 ``flat = [7, 8, 9]`` with ``offsets = [0, 2, 2, 3]``.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -24,6 +25,8 @@ Bool: TypeAlias = npt.NDArray[np.bool_]
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """Names a message keeps its reasoning under; the first that is there counts."""
 
+_encode = msgspec.json.Encoder(order="sorted").encode
+
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message of a chat, as the template will see it."""
@@ -37,6 +40,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def role(self) -> str:
         return str(self.fields["role"])
+
+
+def says_something(message: Mapping[str, Any]) -> bool:
+    """Whether the fields of a message hold text, a call or reasoning."""
+    texts = (message.get(name) for name in ("content", *REASONING_FIELDS))
+    return any(isinstance(text, str) and text.strip() for text in texts) or bool(message.get("tool_calls"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +110,28 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of preference data, whose conversation here is the one with the chosen answer, or with the one that is rated."""
 
     sample_id: str | None = None
+
+    @property
+    def all_messages(self) -> tuple[Message, ...]:
+        """Its messages, and of a pair behind them those of the rejected side that are not of what both share."""
+        if self.preference is None or self.preference.rejected is None:
+            return self.messages
+        rejected = self.preference.rejected.messages
+        return (*self.messages, *rejected[num_shared(self.messages, rejected) :])
+
+
+def num_shared(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """How many messages two conversations have in common from their start on, whatever their weights are."""
+    for number, (message, its) in enumerate(zip(one, other, strict=False)):
+        if not _says_the_same(message.fields, its.fields):
+            return number
+    return min(len(one), len(other))
+
+
+def _says_the_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether the fields of two messages are the same JSON; for Python alone, the argument true equals 1 and 1.0."""
+    is_plain = len(one) == len(other) == 2  # role and content
+    return one == other and (is_plain or _encode(one) == _encode(other))
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -17,6 +17,9 @@ CODES: dict[str, str] = {
     "empty": "the row has no messages, no text or no tokens",
     "multimodal": "the row holds images, audio or video, which packer does not do",
     "preference": "the row is a preference pair or a rated answer, not an example to imitate",
+    "pair_no_prompt": "no prompt stands before the answers of a pair, or before the answer that is rated",
+    "pair_context_differs": "the sides of a pair, or its prompt, say different things before the answers",
+    "pair_empty_side": "an answer of a pair, or the answer that is rated, says nothing",
     # tokens of the row's own
     "no_labels": "the row brings its tokens, but nothing says which of them are trained",
     "lengths_differ": "labels, a mask or weights of the row are not as long as its input_ids",
@@ -94,8 +97,14 @@ _HINTS = {
     "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
     "empty": "leave such rows out, or name the field that holds their text: --set 'sources.columns={messages: FIELD}'",
     "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains text alone",
-    "preference": "to imitate the better side: --set 'sources.columns={messages: chosen, rejected: null}' where it "
-    "holds the whole conversation, {completion: chosen, rejected: null} where the prompt stands apart",
+    "preference": "--schema preference reads pairs, --schema rated reads rated answers; to imitate the better side: "
+    "--set 'sources.columns={messages: chosen, rejected: null}' where it holds the whole conversation, "
+    "{completion: chosen, rejected: null} where the prompt stands apart",
+    "pair_no_prompt": "name the field that holds it: --set 'sources.columns={prompt: FIELD}'; or give both sides whole "
+    "conversations as messages",
+    "pair_context_differs": "a pair is two answers to one request: give both sides the same messages up to the answer; "
+    "--set 'sources.columns={prompt: null}' passes over a prompt that both of them hold in other words",
+    "pair_empty_side": "leave the row out, or write what the assistant should have said",
     "bad_mask": "a mask holds 1 where a token is trained and 0 elsewhere; padding stands at one end",
     "template_error": "these are the template's own words: packer preview shows the row; write it as the template "
     "wants it, or give another template with --template FILE",

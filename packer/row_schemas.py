@@ -6,6 +6,8 @@ a table follow from the `SCHEMA` of its module (:class:`packer.source.row.RowSch
 
 ROW_SCHEMAS = {
     "tokens": "packer.source.tokens",
+    "preference": "packer.source.preference",
+    "rated": "packer.source.rated",
     "messages": "packer.source.chat",
     "sharegpt": "packer.source.sharegpt",
     "completion": "packer.source.completion",

@@ -4,6 +4,7 @@ Regular expressions are RE2's: their time is linear in the text, whatever is wri
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from packer.batches import Bool, Sample
 from packer.curate.languages import Languages
-from packer.curate.texts import answers, conversation, prompts
+from packer.curate.texts import answers, conversation, prompts, sides
 from packer.errors import RecipeError
 from packer.row_rules import Condition, Filter, Range, Scalar
 
@@ -66,15 +67,14 @@ class Tester:
         rule = self._condition
         assert isinstance(rule, Filter), "conditions of a source are about fields"
         if rule.of is None:
-            counts = np.array([len(sample.messages) for sample in samples], np.float64)
-            return _within(counts, rule.messages or Range())
+            counts = [[len(side.messages) for side in sides(sample)] for sample in samples]
+            return _all_of(counts, _within(np.array(list(chain(*counts)), np.float64), rule.messages or Range()))
         texts = [_TEXTS[rule.of](sample) for sample in samples]
-        flat = [text for each in texts for text in each]
+        flat = list(chain(*texts))
         passed = self._matching(flat)
         if rule.chars is not None:
             passed &= _within(np.array([len(text) for text in flat], np.float64), rule.chars)
-        row = np.repeat(np.arange(len(texts)), np.array([len(each) for each in texts], np.int64))
-        all_passed: Bool = np.bincount(row[~passed], minlength=len(texts)) == 0
+        all_passed = _all_of(texts, passed)
         if self._languages is not None:
             all_passed &= np.array([self._languages.passes("\n".join(each)) for each in texts], np.bool_)
         return all_passed
@@ -90,6 +90,13 @@ class Tester:
                 found = pc.fill_null(pc.match_substring_regex(column, pattern), not wanted)
                 passed &= found.to_numpy(zero_copy_only=False) == wanted
         return passed
+
+
+def _all_of(items: Sequence[Sequence[Any]], passed: Bool) -> Bool:
+    """Which rows have no item that does not pass; `passed` is of the items of all rows.  # bool[R]"""
+    row = np.repeat(np.arange(len(items)), np.array([len(each) for each in items], np.int64))
+    all_passed: Bool = np.bincount(row[~passed], minlength=len(items)) == 0
+    return all_passed
 
 
 def _refuse_pattern(pattern: str, name: str) -> None:
