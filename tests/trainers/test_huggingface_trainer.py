@@ -258,9 +258,9 @@ def test_a_training_resumes_with_another_micro_batch_and_reads_no_step_again(tmp
     whole.train()
     steps, first_of = StepReader.steps, []
 
-    def recorded(self, plans, state):
+    def recorded(self, plans, state, **options):
         first_of.append(state.counters.steps)
-        return steps(self, plans, state)
+        return steps(self, plans, state, **options)
 
     monkeypatch.setattr(StepReader, "steps", recorded)
     for size in (2, 8):
