@@ -48,7 +48,8 @@ def steps_of(loaders):
             ids = [micro_batch["input_ids"].reshape(-1, 8) for part in parts for micro_batch in part]
             states = [loader.state_dict() for loader in loaders]
             assert all(state == states[0] for state in states)
-            yield np.concatenate([part.block_ids for part in parts]).tolist(), torch.cat(ids), *told, states[0]
+            state = {**states[0], "micro_batch_size": 1}  # noted, and the ranks' own
+            yield np.concatenate([part.block_ids for part in parts]).tolist(), torch.cat(ids), *told, state
 
 
 def same(step, other):
