@@ -70,7 +70,8 @@ def arrange_pairs(
 
 def slots_of_pairs(lengths: npt.NDArray[np.integer], align: int) -> Int64:
     """Slots that each pair takes in a block; `lengths` of its documents.  # int64[N / 2]"""
-    return _aligned(lengths, align).reshape(-1, _SIDES).sum(axis=1)
+    of_pair: Int64 = _aligned(lengths, align).reshape(-1, _SIDES).sum(axis=1)
+    return of_pair
 
 
 def _aligned(lengths: npt.NDArray[np.integer], align: int) -> Int64:
