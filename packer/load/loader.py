@@ -61,7 +61,7 @@ class PackedLoader:
         batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
             :mod:`packer.load.batching` that says more. None is what the cache's recipe says under `read`, with its
             cutoff, by default ``packed``; another one than that gives a warning.
-        cutoff_len: documents are read up to so many tokens. Those with no trained token among them are part of no epoch:
+        cutoff_len: documents are read up to so many tokens. Those with no trained token there are part of no epoch:
             a warning counts them, and :attr:`untrained` names them.
         rank: this process; None takes `torch.distributed`'s, or 0 of 1 where that is not initialised.
         world_size: number of processes; given together with `rank`.
