@@ -1,6 +1,6 @@
 """Reference log-probabilities of pairs, in a file beside the cache: computed once, by a function of the user's.
 
-The file is one line of JSON, and 16 bytes for each pair; docs/reference/format.md defines it. A digest of each pair's own
+The file is one line of JSON, and 16 bytes for each pair; docs/reference/format.md defines it. A digest for each pair
 finds values that were changed, moved, or taken from another file. Those of a pair are whole or not there: filling can
 be stopped at any moment, and several processes may fill one file.
 
