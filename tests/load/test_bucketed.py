@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.load.order import BUCKET, BucketedOrder, EpochOrder
@@ -27,7 +27,6 @@ def test_every_document_comes_once_an_epoch(num_items):
         assert np.array_equal(np.sort(whole(order, epoch)), np.arange(num_items))
 
 
-@settings(max_examples=30)
 @given(
     slices=st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 20_000), st.integers(0, 20_000)), min_size=1, max_size=4

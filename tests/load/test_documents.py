@@ -291,12 +291,11 @@ def test_resume_on_other_ranks_goes_on_exactly(batching, order, end):
     whole = list(run(ranks_of(cache, 1, **options)))
     assert len(whole) >= 4
     for taken, (_, _, _, state) in enumerate(whole):
-        for world_size in (2, 3):
-            loaders = ranks_of(cache, world_size, **options)
-            for loader in loaders:
-                loader.load_state_dict(state)
-            rest = [step[:3] for step in run(loaders)]
-            assert rest == [step[:3] for step in whole[taken + 1 :]]
+        loaders = ranks_of(cache, 2 + taken % 2, **options)
+        for loader in loaders:
+            loader.load_state_dict(state)
+        rest = [step[:3] for step in run(loaders)]
+        assert rest == [step[:3] for step in whole[taken + 1 :]]
 
 
 def test_columns_that_are_not_asked_for_are_not_there():
