@@ -7,7 +7,6 @@
   const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffd]|[\u{e0000}-\u{e007f}]|[\ud800-\udfff]/gu;
   const KINDS = { t: "trained", m: "context", s: "separator", p: "padding" };
   const live = "live" in document.body.dataset;
-  const root = document.documentElement;
   const find = (id) => document.getElementById(id);
   const grouped = new Intl.NumberFormat("en-US");
 
@@ -279,13 +278,6 @@
   }
 
   // Events.
-
-  const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  const theme = find("theme");
-  const nameTheme = () => { theme.textContent = isDark() ? "Light" : "Dark"; };
-  theme.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; nameTheme(); });
-  theme.hidden = false;
-  nameTheme();
 
   function go(key) {
     history.replaceState(null, "", `#${key}`);
