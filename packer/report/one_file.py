@@ -6,7 +6,7 @@ from pathlib import Path
 from packer.report.items import Chosen, Item, Name, names_of, read_item, sample
 from packer.report.page import PageFacts, render
 from packer.report.page_file import check_place, write_page
-from packer.report.tokens import TokenTable, pack_tokens
+from packer.report.tokens import PackedTokens, TokenTable, pack_tokens
 from packer.store.cache import Cache
 
 MAX_BYTES = 5_000_000
@@ -51,11 +51,12 @@ def report(folder: Path | str, output: Path | str, *, chosen: Chosen | None = No
         facts = PageFacts.of(cache)
         names = names_of(chosen, cache) if chosen else sample(cache, facts.documents)
         found = _read(cache, names)
-        shell = len(render(facts, found, note=_note(len(found), len(names), sampled=not chosen)))
-        packed = pack_tokens(TokenTable.of(cache), found, MAX_BYTES - shell - 100 * len(found))
-    held = found[: len(packed.streams)]
+        empty = PackedTokens("", "", 0)
+        shell = len(render(facts, found, note=_note(0, len(names), sampled=not chosen), packed=empty))
+        packed = pack_tokens(TokenTable.of(cache), found, MAX_BYTES - shell)
+    held = found[: packed.num_items]
     note = _note(len(held), len(names), sampled=not chosen)
-    page = render(facts, held, note=note, table=packed.table, streams=packed.streams)
+    page = render(facts, held, note=note, packed=packed)
     write_page(page, output)
     return Report(
         path=output,

@@ -10,6 +10,7 @@ from packer.report.facts import Documents, Histogram, Padding, SourceFacts, hist
 from packer.report.items import Item
 from packer.report.plots import BAR_WIDTH, HEIGHT, WIDTH, block_bar, draw
 from packer.report.shell import THEME, fill
+from packer.report.tokens import PackedTokens
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
@@ -60,9 +61,7 @@ def render(
     items: Sequence[Item],
     *,
     note: str,
-    table: str = "",
-    streams: Sequence[str] = (),
-    live: bool = False,
+    packed: PackedTokens | None = None,
 ) -> bytes:
     """The page as UTF-8.
 
@@ -70,9 +69,7 @@ def render(
         facts: of the cache.
         items: listed in the token view; blocks among them are drawn.
         note: how they were chosen.
-        table: as :func:`packer.report.tokens.pack_tokens` gives it; empty where the page asks a server for tokens.
-        streams: one for each item.
-        live: whether a server answers what the page asks for.
+        packed: their tokens; None where the page asks a server for them.
 
     """
     blocks = [item for item in items if item.kind == "block"]
@@ -81,7 +78,7 @@ def render(
         kind="report",
         title=facts.stats.folder.resolve().name,
         scripts=SCRIPTS,
-        live=live,
+        live=packed is None,
         facts=facts,
         found=facts.stats,
         recipe=json.dumps(facts.manifest.recipe, indent=2, ensure_ascii=False),
@@ -90,8 +87,7 @@ def render(
         num_blocks=len(blocks),
         items=items,
         note=note,
-        table=table,
-        streams=list(zip(items, streams, strict=False)),
+        packed=packed,
         width=WIDTH,
         height=HEIGHT,
         bar_width=BAR_WIDTH,

@@ -52,7 +52,7 @@ class PageServer:
         facts = PageFacts.of(self._cache)
         names = sample(self._cache, facts.documents)
         items = [read_item(self._cache, name) for name in names]
-        self._page = render(facts, items, note=_NOTE, live=True)
+        self._page = render(facts, items, note=_NOTE)
         self._reading = threading.Lock()  # a reader and its tokenizer are one; requests come in threads
         self._secret = secrets.token_urlsafe(16)
         with storage_errors("listen on port", Path(str(port))):
@@ -104,7 +104,7 @@ class PageServer:
             return _text(HTTPStatus.NOT_FOUND, error.message)
         except PackerError as error:
             return _text(HTTPStatus.INTERNAL_SERVER_ERROR, error.message)
-        content = {"table": packed.table, "stream": packed.streams[0]}
+        content = {"table": packed.table, "items": packed.items}
         return HTTPStatus.OK, "application/json", json.dumps(content).encode()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:

@@ -1,11 +1,11 @@
-"""Tokens in little space: a table of distinct tokens, and for each item the places of its tokens in it.
+"""Tokens in little space: a table of distinct tokens, and for each item the places of its tokens in that.
 
 A page holds both compressed, and its script unpacks what is looked at. In a cache of chats this took 1.2 bytes a token,
 where elements of HTML take 26.
 
     table    JSON {"ids": [...], "texts": [...], "control": [places]}, the most frequent token first
-    stream   uint32 bytes of the header, the header (JSON, padded to a multiple of four with spaces), then a place for
-             each token, uint16 where the table has at most 65,536 entries, else uint32; little-endian
+    items    of each, uint32 bytes of its header, the header in JSON, and a place for each token: uint16 where the table
+             has at most 65,536 entries, else uint32; little-endian, header and places padded to a multiple of four
 
 Both are compressed with deflate, without a header, and written in base64.
 """
@@ -107,8 +107,9 @@ class PackedTokens(NamedTuple):
     """The tokens of some items, as a page holds them."""
 
     table: str
-    streams: list[str]
-    """Of the first items, as many as there was room for."""
+    items: str
+    num_items: int
+    """The first items, as many as there was room for."""
 
 
 def pack_tokens(table: TokenTable, items: Sequence[Item], room: int) -> PackedTokens:
@@ -117,7 +118,7 @@ def pack_tokens(table: TokenTable, items: Sequence[Item], room: int) -> PackedTo
     Args:
         table: knows the tokenizer; gets the tokens.
         items: in order.
-        room: bytes for the table and the streams.
+        room: bytes for the table and the items.
 
     """
     numbers = [_numbers(table, item) for item in items]
@@ -125,18 +126,20 @@ def pack_tokens(table: TokenTable, items: Sequence[Item], room: int) -> PackedTo
     order = np.argsort(-counts, kind="stable").astype(np.int32)[: np.count_nonzero(counts)]
     place = np.zeros(len(counts), np.int32)
     place[order] = np.arange(len(order))
-    written = _compressed(table.json(order))
-    left = room - len(written)
-    streams: list[str] = []
+    dtype = "<u2" if len(order) <= 2**16 else "<u4"
+    deflate = _deflate()
+    written = _base64(deflate.compress(table.json(order)) + deflate.flush())
+    deflate, parts, num_bytes = _deflate(), [], 0
     for item, own in zip(items, numbers, strict=True):
-        header = _header(item)
-        values = place[own].astype("<u2" if len(order) <= 2**16 else "<u4").tobytes()
-        stream = _compressed(len(header).to_bytes(4, "little") + header + values)
-        left -= len(stream)
-        if left < 0 and streams:
+        header, tokens = _header(item), place[own].astype(dtype).tobytes()
+        longer = deflate.copy()
+        part = longer.compress(len(header).to_bytes(4, "little") + header + tokens + bytes(-len(tokens) % 4))
+        with_end = num_bytes + len(part) + len(longer.copy().flush())
+        if parts and len(written) + -(-with_end // 3) * 4 > room:
             break
-        streams.append(stream)
-    return PackedTokens(written, streams)
+        deflate, num_bytes = longer, num_bytes + len(part)
+        parts.append(part)
+    return PackedTokens(written, _base64(b"".join(parts) + deflate.flush()), len(parts))
 
 
 def _numbers(table: TokenTable, item: Item) -> Int32:
@@ -173,6 +176,9 @@ def _header(item: Item) -> bytes:
     return header + b" " * (-len(header) % 4)
 
 
-def _compressed(content: bytes) -> str:
-    deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return base64.b64encode(deflate.compress(content) + deflate.flush()).decode()
+def _deflate() -> "zlib._Compress":
+    return zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()

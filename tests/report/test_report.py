@@ -1,14 +1,18 @@
 """A report: it says what the cache says, holds exactly its tokens, and whatever it is about is text."""
 
 import json
+import math
 import re
 from importlib import resources
+from types import SimpleNamespace
 from urllib.parse import urlencode
 
 import numpy as np
 import pytest
 from command_line import assert_refused, fields, run
 from hostile_rows import FILE_NAME, HOSTILE
+from hypothesis import given
+from hypothesis import strategies as st
 from report_page import Page
 
 from packer.audit import stats, view_row
@@ -17,6 +21,7 @@ from packer.layout import MASKED
 from packer.pipeline import repack
 from packer.report import Chosen, report
 from packer.report.facts import BATCH, Documents, histograms, padding
+from packer.report.plots import BAR_WIDTH, block_bar
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected
 
@@ -72,7 +77,7 @@ def test_hostile_rows_names_and_reasons_are_text(hostile_cache, tmp_path):
     content = (report(hostile_cache, tmp_path / "page.html", chosen=Chosen(rows=rows)).path).read_bytes()
     page = Page(content)
     held = page.items()
-    assert len(page.of("script")) == len(held) + 2 and len(page.of("style")) == 1 and len(held) == len(rows)
+    assert len(page.of("script")) == 4 and len(page.of("style")) == 1 and len(held) == len(rows)
     assert not {"img", "iframe", "object", "embed", "base", "link"} & {tag for tag, _ in page.elements}
     for _, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcdoc", "src")]
@@ -96,8 +101,8 @@ def test_the_policy_names_exactly_the_script_and_style_of_the_page(hostile_cache
 def test_text_has_a_contrast_of_four_and_a_half_in_light_and_dark():
     style = (resources.files("packer.report") / "page.css").read_text("utf-8")
     colours = dict(re.findall(r"--(\w+): light-dark\(([^)]*)\)", style))
-    pairs = [(text, back) for text in ("ink", "soft") for back in ("paper", "faint", "trained", "hit")]
-    pairs += [("link", "paper"), ("warn", "paper")]
+    pairs = [(text, back) for text in ("ink", "soft") for back in ("paper", "faint", "trained", "hit", "gone")]
+    pairs += [(text, "paper") for text in ("link", "warn", "bad")]
     for text, back in pairs:
         for light in (0, 1):
             bright = sorted(_luminance(colours[name].split(", ")[light]) for name in (text, back))
@@ -161,6 +166,30 @@ def test_plots_count_every_document_and_block(starter_cache):
     assert layouts["packed"].slots == found.slots
 
 
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=60), st.integers(0, 99))
+def test_a_bar_has_every_document_and_marks_every_trained_token(runs, padding):
+    views = [SimpleNamespace(slots=[run]) for run in map(_run, runs)]
+    total = sum(tokens for tokens, _ in runs)
+    bar = block_bar(SimpleNamespace(documents=views), total + padding)
+    unit = BAR_WIDTH / (total + padding)
+    lengths = [int(each) for each in bar.documents.split()]
+    assert len(lengths) == len(runs) and sum(lengths) == bar.filled == round(unit * total)
+    dashes = [int(each) for each in bar.trained.split()]
+    assert len(dashes) % 2 == 0 and sum(dashes) >= BAR_WIDTH, "or the pattern would begin again"
+    drawn = np.repeat(np.arange(len(dashes)) % 2 == 0, dashes)[:BAR_WIDTH]
+    at = 0
+    expected = np.zeros(BAR_WIDTH, np.bool_)
+    for tokens, trained in runs:
+        if trained:
+            expected[math.floor(unit * at + 1e-9) : math.ceil(unit * (at + tokens) - 1e-9)] = True
+        at += tokens
+    assert drawn.tolist() == expected.tolist()
+
+
+def _run(run):
+    return SimpleNamespace(num_tokens=run[0], kind="trained" if run[1] else "masked")
+
+
 def test_reasons_are_counted_and_shown_with_rows_as_their_file_has_them(hostile_cache, tmp_path):
     page = page_of(hostile_cache, tmp_path / "page.html")
     text = page.text()
@@ -213,11 +242,3 @@ def test_the_command_writes_what_is_asked_for(starter_cache, tmp_path):
         run("report", starter_cache, "-o", path, *wrong, exit_code=2)
     assert_refused("no block", "report", starter_cache, "-o", path, "--block", "99999", exit_code=2)
     assert json.loads(run("report", starter_cache, "-o", path, "--json").stdout)["command"] == "report"
-
-
-def test_a_page_is_not_written_over_a_file_of_the_cache(starter_cache, tmp_path):
-    manifest = starter_cache / "manifest.json"
-    before = manifest.read_bytes()
-    with pytest.raises(UsageError, match="is in the cache"):
-        report(starter_cache, manifest)
-    assert manifest.read_bytes() == before
