@@ -173,7 +173,7 @@ def test_a_bar_has_every_document_and_marks_every_trained_token(runs, padding):
     bar = block_bar(SimpleNamespace(documents=views), total + padding)
     unit = BAR_WIDTH / (total + padding)
     lengths = [int(each) for each in bar.documents.split()]
-    assert len(lengths) == len(runs) and sum(lengths) == bar.filled == round(unit * total)
+    assert len(lengths) == len(runs) and sum(lengths) == bar.filled == round(BAR_WIDTH * total / (total + padding))
     dashes = [int(each) for each in bar.trained.split()]
     assert len(dashes) % 2 == 0 and sum(dashes) >= BAR_WIDTH, "or the pattern would begin again"
     drawn = np.repeat(np.arange(len(dashes)) % 2 == 0, dashes)[:BAR_WIDTH]
