@@ -8,7 +8,7 @@ entry more than there are items and starts at 0. Worked example: the items ``[7,
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 import numpy as np
@@ -51,6 +51,31 @@ class PretokenizedTokens:
     """Whether labels say so, which were seen to be the ids at their places; a mask may lie beside its tokens."""
 
 
+Side: TypeAlias = Literal["chosen", "rejected", "desirable", "undesirable"]
+
+SIDES: tuple[Side, ...] = get_args(Side)
+"""What a document of preference data is: one of the two answers of a pair, or an answer that was rated alone.
+
+Documents hold the index into this tuple; of a pair, the chosen one stands right before the rejected one.
+"""
+
+NO_SIDE = -1
+"""The side of a document that is an example to imitate."""
+
+
+class Preference(msgspec.Struct, frozen=True, kw_only=True):
+    """What a row of preference data says beside its conversation."""
+
+    rejected: "Sample | None" = None
+    """The same prompt with the answer that was rejected; None where a single answer is rated."""
+
+    is_desirable: bool = True
+    """The rating of a single answer; of a pair, that of its chosen one."""
+
+    margin: float | None = None
+    """By how much the chosen answer is better, in the row's own unit; carried, never trained."""
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One input row after its schema was understood."""
 
@@ -71,6 +96,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     given: PretokenizedTokens | None = None
     """Only for ``tokens``."""
+
+    preference: Preference | None = None
+    """Of preference data, whose conversation here is the one with the chosen answer, or with the one that is rated."""
 
     sample_id: str | None = None
 

@@ -76,18 +76,29 @@ class Renderings:
         ending = [variables[name] if name in variables else undefined(name=name) for name in late]
         early = {name: value for name, value in variables.items() if name not in late}
         same = {name: id(value) for name, value in early.items()}
-        kept = [each for each in self._kept if each.same == same and each.covers(messages)]
-        if kept and kept[0].asks and len(kept[0].messages.known) < len(messages):
-            opening = _Opening(MessageList(messages))
-            for piece in self._pieces(self._stoppable.opening, early, opening):
-                opening.written.append(piece)  # one by one: it is looked at while it grows
-            kept = [each for each in kept if each.takes(opening.state, self._stoppable.bounds)]
-        rendering = kept[0] if kept else self._begin(messages, early)
+        opening: _Opening | None = None
+        for rendering in self._kept:
+            if rendering.same != same or not rendering.covers(messages):
+                continue
+            if not rendering.asks or len(rendering.messages.known) == len(messages):
+                break
+            opening = opening or self._opened(messages, early)
+            # Whoever takes the state of more messages goes on with them at once.
+            if rendering.takes(opening.state, self._stoppable.bounds):
+                break
+        else:
+            rendering = self._begin(messages, early)
         others = [each for each in self._kept if each is not rendering]
         self._kept = others  # one that raises is of no further use
         text = rendering.text(messages, ending)
         self._kept = [rendering, *others[: _MAX_KEPT - 1]]
         return text
+
+    def _opened(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> "_Opening":
+        opening = _Opening(MessageList(messages))
+        for piece in self._pieces(self._stoppable.opening, variables, opening):
+            opening.written.append(piece)  # one by one: it is looked at while it grows
+        return opening
 
     def _begin(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> "_Rendering":
         self._num_begun += 1

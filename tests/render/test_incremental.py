@@ -171,6 +171,16 @@ def asked(messages: list[dict[str, Any]], chance: random.Random) -> list[dict[st
     ]
 
 
+def test_what_one_rendering_goes_on_with_is_not_told_to_another() -> None:
+    """Of two that could go on, one does. The other still has its own last question."""
+    chat_template = template(twins.QWEN3_LIKE)
+    renderings = renderings_of(chat_template)
+    messages = [user("Hello"), assistant("a"), user("b"), assistant("c")]
+    for end in (2, 1, 4, 2):
+        rendering = {"messages": messages[:end], "tools": None, "add_generation_prompt": False, "kwargs": {}}
+        assert told(chat_template, rendering, renderings) == told(chat_template, rendering)
+
+
 def renderings_of(chat_template: ChatTemplate) -> Renderings:
     renderings = chat_template.new_renderings(2**10)
     assert renderings is not None
