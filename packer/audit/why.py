@@ -137,9 +137,11 @@ class _Rows:
 
     def view(self, source: int, row: int, line: Rejected | None) -> WhyView:
         """A row of an input, by its number, with a line of rejected.jsonl about it."""
-        lost_to = None if line is None else self._lost_to(source, row, line.code)
-        own = lost_to.first if lost_to is not None else self._row(source, row, as_in_file=line is not None)
-        return WhyView(row=own, code=None if line is None else line.code, reason=line and line.reason, lost_to=lost_to)
+        if line is None:
+            return WhyView(row=self._row(source, row), code=None, reason=None, lost_to=None)
+        lost_to = self._lost_to(source, row, line.code)
+        own = self._row(source, row, as_in_file=True) if lost_to is None else lost_to.first
+        return WhyView(row=own, code=line.code, reason=line.reason, lost_to=lost_to)
 
     def split(self, source: int, row: int) -> str:
         """The split of a row; empty where it is in none."""

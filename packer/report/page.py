@@ -16,7 +16,7 @@ from packer.store.manifest import Manifest
 
 SCRIPTS = (THEME, "tokens.js")
 
-_SOURCES, _BARS = 20, 100
+_SOURCES, _BARS = 20, 50
 """Inputs that are listed (the rest is summed up), and blocks that are drawn."""
 
 _EXCERPT = 600

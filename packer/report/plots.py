@@ -6,7 +6,7 @@ from itertools import pairwise
 from packer.report.facts import Histogram
 from packer.report.items import Item
 
-WIDTH, HEIGHT, BAR_WIDTH = 360, 150, 500
+WIDTH, HEIGHT, BAR_WIDTH = 360, 150, 400
 _LEFT, _RIGHT, _TOP, _BASE = 4, 4, 16, HEIGHT - 20
 
 
@@ -76,17 +76,18 @@ def draw(histogram: Histogram) -> ColumnPlot:
 def block_bar(item: Item, block_len: int) -> BlockBar:
     """Draw a block. A mark takes a unit at least, and those within one unit are joined, so that patterns stay short.
 
-    Worked example: of 500 units for 10 tokens, documents of 3 and 5 tokens are ``150 250``; the trained tokens [2, 3)
-    and [5, 8) are ``0 100 50 100 150 500``: nothing, a gap of two tokens, and so on up to beyond the end.
+    Worked example: of 400 units for 10 tokens, documents of 3 and 5 tokens are ``120 200``; the trained tokens [2, 3)
+    and [5, 8) are ``0 80 40 80 120 400``: nothing, a gap of two tokens, and so on up to beyond the end.
     """
     borders, marks, at = [0], [0, 0], 0
     for document in item.documents:
         for run in document.slots:
             first, at = at, at + run.num_tokens
             if run.kind == "trained":
-                start, end = BAR_WIDTH * first // block_len, -(-BAR_WIDTH * at // block_len)
+                start = round(BAR_WIDTH * first / block_len)
+                end = max(start + 1, round(BAR_WIDTH * at / block_len))
                 if start <= marks[-1]:
-                    marks[-1] = end
+                    marks[-1] = max(end, marks[-1])
                 else:
                     marks += [start, end]
         borders.append(round(BAR_WIDTH * at / block_len))

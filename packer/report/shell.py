@@ -94,7 +94,7 @@ def _content(text: str) -> Markup:
 def _marked(text: str) -> Markup:
     """Text in which the ends of lines are seen, too."""
     sign = '<span class="sign" aria-hidden="true">↵</span>\n'
-    return Markup(_content(text).replace("\n", sign))  # noqa: S704 - escaped
+    return Markup(str(_content(text)).replace("\n", sign))  # noqa: S704 - escaped
 
 
 def _percent(share: float) -> str:

@@ -129,7 +129,8 @@ def pack_tokens(table: TokenTable, items: Sequence[Item], room: int) -> PackedTo
     dtype = "<u2" if len(order) <= 2**16 else "<u4"
     deflate = _deflate()
     written = _base64(deflate.compress(table.json(order)) + deflate.flush())
-    deflate, parts, num_bytes = _deflate(), [], 0
+    deflate, num_bytes = _deflate(), 0
+    parts: list[bytes] = []
     for item, own in zip(items, numbers, strict=True):
         header, tokens = _header(item), place[own].astype(dtype).tobytes()
         longer = deflate.copy()

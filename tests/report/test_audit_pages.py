@@ -4,7 +4,6 @@ import re
 from dataclasses import asdict
 
 from command_line import assert_refused, fields, run
-from hostile_rows import HOSTILE
 from report_page import Page
 
 from packer.display import visible
@@ -46,8 +45,7 @@ def test_a_diff_page_has_every_text_of_the_report(hostile_diff):
     values = [each for each in values if each not in FIELDS]
     assert len(values) > 20
     for value in values:
-        assert visible(value)[:16] in text, value
-    assert any(visible(each) in text for each in HOSTILE)
+        assert visible(value if len(value) != 64 else value[:16]) in text, value
     assert "\\u202e&amp;.jsonl" in text and "{{ 7 * 7 }}" in text
 
 
@@ -61,13 +59,14 @@ FIELDS = {
 
 def test_a_lint_page_has_every_finding_whole(hostile_lint):
     page = assert_inert(lint_page(hostile_lint))
-    text = page.text().replace("↵", "")
+    text = page.text().replace("↵", "").replace("\N{NO-BREAK SPACE}", "")
     assert hostile_lint.findings and any(each.examples for each in hostile_lint.findings)
     for finding in hostile_lint.findings:
         for part in (finding.code, finding.message, finding.hint or ""):
             assert visible(part) in text
         for example in finding.examples:
-            assert visible(example.label) in text and visible(example.text) in text and visible(example.note) in text
+            for part in (example.label, example.text, example.note):
+                assert visible(part) in text
             assert "".join(example.parts) == example.text
     assert hostile_lint.counted in text and "\\u202e&amp;.jsonl" in text
 
@@ -81,7 +80,7 @@ def test_what_is_marked_is_what_a_finding_is_about(hostile_lint):
         assert any(visible(example.text[start : max(stop, start + 1)]).split("\n")[0] in mark for mark in marked)
 
 
-def test_the_commands_write_a_page_and_answer_as_without_it(hostile_cache, starter_cache, tmp_path):
+def test_the_commands_write_a_page_and_answer_as_without_it(hostile_cache, starter_cache, starter, tmp_path):
     path = tmp_path / "page.html"
     plain = fields("diff", hostile_cache, starter_cache, exit_code=1)
     assert fields("diff", hostile_cache, starter_cache, "--html", path, exit_code=1) == plain
@@ -89,7 +88,7 @@ def test_the_commands_write_a_page_and_answer_as_without_it(hostile_cache, start
     said = run("diff", starter_cache, starter_cache, "--html", path, "--no-pager").stdout
     assert said.startswith(f"wrote {path}") and said.count("\n") == 1
     assert "The same bytes." in Page(path.read_bytes()).text()
-    asked = ("lint", "--tokenizer", starter_cache / "model", "--html", path)
+    asked = ("lint", "--tokenizer", starter / "tokenizer", "--html", path)
     assert fields(*asked)["command"] == "lint" and "packer lint" in Page(path.read_bytes()).text()
     assert run(*asked, "-q").stdout == ""
 

@@ -1,7 +1,6 @@
 """A report: it says what the cache says, holds exactly its tokens, and whatever it is about is text."""
 
 import json
-import math
 import re
 from importlib import resources
 from types import SimpleNamespace
@@ -171,19 +170,19 @@ def test_a_bar_has_every_document_and_marks_every_trained_token(runs, padding):
     views = [SimpleNamespace(slots=[run]) for run in map(_run, runs)]
     total = sum(tokens for tokens, _ in runs)
     bar = block_bar(SimpleNamespace(documents=views), total + padding)
-    unit = BAR_WIDTH / (total + padding)
     lengths = [int(each) for each in bar.documents.split()]
     assert len(lengths) == len(runs) and sum(lengths) == bar.filled == round(BAR_WIDTH * total / (total + padding))
     dashes = [int(each) for each in bar.trained.split()]
     assert len(dashes) % 2 == 0 and sum(dashes) >= BAR_WIDTH, "or the pattern would begin again"
     drawn = np.repeat(np.arange(len(dashes)) % 2 == 0, dashes)[:BAR_WIDTH]
     at = 0
-    expected = np.zeros(BAR_WIDTH, np.bool_)
+    expected = np.zeros(BAR_WIDTH + 1, np.bool_)
     for tokens, trained in runs:
+        start, end = (round(BAR_WIDTH * each / (total + padding)) for each in (at, at + tokens))
         if trained:
-            expected[math.floor(unit * at + 1e-9) : math.ceil(unit * (at + tokens) - 1e-9)] = True
+            expected[start : max(start + 1, end)] = True
         at += tokens
-    assert drawn.tolist() == expected.tolist()
+    assert drawn.tolist() == expected[:BAR_WIDTH].tolist()
 
 
 def _run(run):
