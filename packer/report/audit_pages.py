@@ -6,8 +6,8 @@ from packer.audit.findings import LEVELS
 from packer.audit.lint.checks import LintReport
 from packer.report.shell import fill
 
-_LONG = 300
-"""Characters of a value that is folded."""
+_LONG, _BEGUN = 300, 100
+"""Characters of a value that is folded, and of its beginning, which is seen."""
 
 _LINES = {"-": "removed", "+": "added", "@": "soft"}
 """What the first character of a line of a template's diff says."""
@@ -40,6 +40,7 @@ def diff_page(found: CacheDiff) -> bytes:
         tokens=tokens,
         names=_LINES,
         long=_LONG,
+        begun=_BEGUN,
     )
 
 

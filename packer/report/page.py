@@ -9,12 +9,12 @@ from packer.audit.why import ReasonView, reasons
 from packer.report.facts import Documents, Histogram, Padding, SourceFacts, histograms, padding, source_facts
 from packer.report.items import Item
 from packer.report.plots import BAR_WIDTH, HEIGHT, WIDTH, block_bar, draw
-from packer.report.shell import THEME, fill
+from packer.report.shell import SCRIPT, fill
 from packer.report.tokens import PackedTokens
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
-SCRIPTS = (THEME, "tokens.js")
+SCRIPTS = (SCRIPT, "tokens.js")
 
 _SOURCES, _BARS = 20, 50
 """Inputs that are listed (the rest is summed up), and blocks that are drawn."""

@@ -19,10 +19,10 @@ from packer.display import number, percent, plural, size, visible
 
 _TEMPLATES = ("base", "macros", "cache", "diff", "lint")
 _STYLE = "page.css"
-THEME = "theme.js"
+SCRIPT = "shell.js"
 
 
-def fill(template: str, *, title: str, scripts: Sequence[str] = (THEME,), live: bool = False, **values: Any) -> bytes:
+def fill(template: str, *, title: str, scripts: Sequence[str] = (SCRIPT,), live: bool = False, **values: Any) -> bytes:
     """A page as UTF-8.
 
     Args:
