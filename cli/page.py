@@ -114,11 +114,11 @@ class ViewPage:
         self._facts("   ", facts, "dim")
 
     def _facts(self, prefix: str, facts: list[str], style: str) -> None:
-        """Facts in a row; one that finds no room begins another line."""
+        """Facts in a row; on a terminal, one that finds no room there begins another line."""
         line = prefix + facts[0]
         for fact in facts[1:]:
             longer = line + self._signs.dot + fact
-            if sum(map(cells, longer)) > self._out.width:
+            if self._out.edge is not None and sum(map(cells, longer)) > self._out.edge:
                 self._out.line((line, style))
                 longer = f"   {fact}"
             line = longer
