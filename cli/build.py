@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.display import number, plural
 from packer_cli.options import (
     HELP_OPTIONS,
     RecipeOptions,
@@ -13,12 +14,14 @@ from packer_cli.options import (
     jobs_option,
     output_options,
     recipe_options,
+    share_of,
 )
 from packer_cli.output import print_json
 from packer_cli.progress import listener
 from packer_cli.result import print_lines, print_profile, profile_fields, result_fields
 
 if TYPE_CHECKING:
+    from packer.pipeline import Share
     from packer.recipe import Recipe
 
 
@@ -39,6 +42,12 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--force", is_flag=True, help="Replace a cache that was built by another recipe or from other inputs.")
 @click.option("--repair", is_flag=True, help="Check every byte of what is there; make again what is damaged.")
+@click.option(
+    "--share",
+    metavar="I/N",
+    callback=share_of,
+    help="Make only share I of N, from 0, of the documents: a task of a SLURM array. A build without --share finishes.",
+)
 @click.option("--profile", is_flag=True, help="Show where the time went.")
 @output_options
 def command(
@@ -52,6 +61,7 @@ def command(
     dry_run: bool,
     force: bool,
     repair: bool,
+    share: "Share | None",
     profile: bool,
     verbose: bool,
     quiet: bool,
@@ -70,6 +80,11 @@ def command(
 
     recipe = _recipe(options, output, block_len)
     began = time.monotonic()
+    if share is not None:
+        given = {"--dry-run": dry_run, "--force": force, "--repair": repair, "--profile": profile}
+        given |= {"--on-error": on_error == "fail", "--fail-above": fail_above is not None}
+        _make_share(recipe, output, share, given, jobs=jobs, quiet=quiet, as_json=as_json)
+        return
     with listener(quiet=quiet) as progress:
         result = build(
             recipe,
@@ -90,6 +105,32 @@ def command(
         print_lines(result.lines(seconds, verbose=verbose))
         if profile:
             print_profile(result.profile)
+
+
+def _make_share(
+    recipe: "Recipe",
+    cache: Path,
+    share: "Share",
+    given: dict[str, bool],
+    *,
+    jobs: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    from packer.errors import UsageError  # noqa: PLC0415 - not for --help
+    from packer.pipeline import build_share  # noqa: PLC0415 - not for --help
+
+    other = next((name for name, is_given in given.items() if is_given), None)
+    if other is not None:
+        raise UsageError(f"{other} is not for a share", hint="give it to the build without --share, which finishes")
+    with listener(quiet=quiet) as progress:
+        num_made, num_there = build_share(recipe, cache, share, jobs=jobs, progress=progress)
+    if as_json:
+        shown = f"{share.index}/{share.count}"
+        print_json(command="build", share=shown, partitions_built=num_made, partitions_reused=num_there)
+    elif not quiet:
+        made = f"share {share.index} of {share.count}: {plural(num_made, 'partition')} made, {number(num_there)} there"
+        print_lines([made, "when all shares are made: the same command without --share"])
 
 
 def _recipe(options: RecipeOptions, cache: Path, block_len: int | None) -> "Recipe":

@@ -9,7 +9,7 @@ import click
 from packer.display import plural
 from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage
-from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options, pager_option
+from packer_cli.options import HELP_OPTIONS, jobs_option, output_options, pager_option
 from packer_cli.output import MARKS, can_draw
 from packer_cli.progress import listener
 
@@ -29,7 +29,14 @@ _QUESTIONS = {
 
 
 @click.command("check", context_settings=HELP_OPTIONS)
-@cache_argument
+@click.argument("cache", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--foreign",
+    metavar="[SPLIT=]PATH",
+    multiple=True,
+    help="In place of a cache: rows that none was built from, as build takes them or with input_ids (save_to_disk, "
+    "Parquet, Arrow, folders of these). Without SPLIT, names tell it: validation-0.parquet.",
+)
 @click.option("--near", is_flag=True, help="Also look for near copies between splits and within them.")
 @click.option(
     "--against",
@@ -42,7 +49,8 @@ _QUESTIONS = {
 @output_options
 def command(
     *,
-    cache: Path,
+    cache: Path | None,
+    foreign: tuple[str, ...],
     near: bool,
     against: tuple[str, ...],
     jobs: int | None,
@@ -52,22 +60,28 @@ def command(
 ) -> None:
     """Check which rows a cache has: copies and leaks between splits, benchmark questions, splits, the record.
 
-    Rows are compared by their inputs, which are read again. Exit code 1 where a check fails. With -v, all examples
-    are shown, with their whole texts.
+    Rows are compared by their inputs, which are read again; or by --foreign, rows before a build or of another tool.
+    Exit code 1 where a check fails. With -v, all examples are shown, with their whole texts.
     """
-    from packer.audit import check  # noqa: PLC0415 - not for --help
+    from packer.audit import check, check_files  # noqa: PLC0415 - not for --help
     from packer.pipeline.benchmarks import read_benchmark  # noqa: PLC0415 - as above
 
-    benchmarks = [read_benchmark(path, column=column) for column, path in map(_column_and_path, against)]
+    if (cache is None) == (not foreign):
+        raise click.UsageError("name a cache or --foreign PATH, and not both")
+    benchmarks = [read_benchmark(path, column=column) for column, path in map(_name_and_path, against)]
     with listener(quiet=quiet) as progress:
-        report = check(cache, near=near, against=benchmarks, jobs=jobs, progress=progress)
+        if cache is None:
+            asked = [(split, Path(path)) for split, path in map(_name_and_path, foreign)]
+            report = check_files(asked, near=near, against=benchmarks, jobs=jobs, progress=progress)
+        else:
+            report = check(cache, near=near, against=benchmarks, jobs=jobs, progress=progress)
     failed = [each.code for each in report.checks if each.level == "failure"]
     message = f"{report.folder}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
     end_check(
         {
             "command": "check",
             "ok": report.ok,
-            "cache": str(report.folder),
+            **({"foreign": foreign} if cache is None else {"cache": str(cache)}),
             "fingerprint": report.fingerprint,
             "checks": [asdict(each) for each in report.checks],
             "answers": {each.question: each.lines for each in report.answers},
@@ -79,10 +93,10 @@ def command(
     )
 
 
-def _column_and_path(text: str) -> tuple[str | None, str]:
-    """The parts of `--against COLUMN=FILE`; a file that is there is a file, whatever its name."""
-    column, separator, path = text.partition("=")
-    return (None, text) if not separator or Path(text).exists() else (column, path)
+def _name_and_path(text: str) -> tuple[str | None, str]:
+    """The parts of `--against COLUMN=FILE`, or of a split; what is there is a path, whatever its name."""
+    name, separator, path = text.partition("=")
+    return (name, path) if separator and path and not Path(text).exists() else (None, text)
 
 
 def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
@@ -101,8 +115,9 @@ def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
     if summary:
         page.out.line()
         page.facts([fact for each in report.answers for fact in _facts(each.question, each.lines)])
-        page.out.line()
-        page.out.line(f"fingerprint  {report.fingerprint}")
+        if report.fingerprint is not None:
+            page.out.line()
+            page.out.line(f"fingerprint  {report.fingerprint}")
 
 
 def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:

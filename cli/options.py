@@ -4,6 +4,7 @@ One code for every command that takes them, so that what `lint` and `preview` lo
 """
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
@@ -18,6 +19,7 @@ from packer.row_schemas import ROW_SCHEMAS
 from packer_cli.output import paged
 
 if TYPE_CHECKING:
+    from packer.pipeline import Share
     from packer.recipe import Recipe
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -84,6 +86,19 @@ def head_option(what: str) -> Callable[[Function], Function]:
 
 
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
+
+
+def share_of(_: click.Context, parameter: click.Parameter, value: str | None) -> "Share | None":
+    """Share I of N from `I/N`, I from 0."""
+    if value is None:
+        return None
+    from packer.pipeline import Share  # noqa: PLC0415 - not for --help
+
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
+    if match is None or not int(match[1]) < int(match[2]):
+        raise click.BadParameter(f"'{value}': expected I/N with I from 0 to N - 1, such as 0/16", param=parameter)
+    return Share(index=int(match[1]), count=int(match[2]))
+
 
 jobs_option = click.option(
     "-j",
@@ -194,7 +209,10 @@ _OPTIONS = (
         help=f"Chat template, in place of the tokenizer's own: a file, or {', '.join(NAMED_TEMPLATES)}.",
     ),
     click.option(
-        "--schema", type=click.Choice(("auto", *ROW_SCHEMAS)), help="What the rows of every SOURCE look like [auto]."
+        "--schema",
+        type=click.Choice(("auto", *ROW_SCHEMAS)),
+        metavar="NAME",
+        help=f"What the rows of every SOURCE look like: auto, {', '.join(ROW_SCHEMAS)} [auto].",
     ),
     click.option(
         "--split", metavar="NAME", help="Split that every SOURCE belongs to [train, or those of a saved DatasetDict]."

@@ -145,6 +145,7 @@ class ViewPage:
         self.heading(
             [
                 f"{prefix}{view.source} row {view.row:,}",
+                *([] if view.side is None else [view.side]),
                 plural(view.length, "token"),
                 f"{view.num_trained:,} trained",
                 *piece,
@@ -153,6 +154,8 @@ class ViewPage:
         facts = [f"doc {view.doc_id}"]
         if view.sample_id is not None:
             facts.append(f"id {view.sample_id}")
+        if view.margin is not None:
+            facts.append(f"margin {view.margin:g}")
         trained = [run for run in view.runs if run.message is not None]
         if trained:
             facts.append(f"trains {trained_messages(trained)}")

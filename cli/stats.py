@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from packer.audit.stats import SplitStats, Stats
 
 _BAR = 32
+_OF_SPLITS = ("documents", "tokens", "trained")
+"""What the splits have; all documents of a cache may be more, as those of rows that rules leave out are kept."""
 
 
 @click.command("stats", context_settings=HELP_OPTIONS)
@@ -66,12 +68,12 @@ def _print_rows(cache: Path, split: str, rows: dict[str, list[int]], *, head: in
 def _print_splits(found: "Stats") -> None:
     from packer.pipeline import summary  # noqa: PLC0415 - not for --help
 
+    print_table(stdout(), _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
     if found.selected is not None:
-        print_lines(summary.of_rows(found.selected, found.kept, listed="listed in rejected.jsonl"))
+        print_lines(summary.of_splits(found.selected))
+        print_lines(summary.of_rules(found.selected, found.rows, listed="listed in rejected.jsonl"))
         stdout().line()
         print_lines(summary.of_row_warnings(found.selected))
-        return
-    print_table(stdout(), _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
 
 
 def _print(found: "Stats") -> None:
@@ -80,10 +82,11 @@ def _print(found: "Stats") -> None:
     out = stdout()
     if found.left_out is not None:
         print_lines(summary.of_left_out(found.left_out, found.tokens))
+    documents, tokens, trained = (sum(getattr(each, name) for each in found.splits) for name in _OF_SPLITS)
     facts = [
-        ("rows", number(found.rows), f"{number(found.kept)} kept, {number(found.rows - found.kept)} rejected"),
-        ("documents", number(found.documents), _rewriting(found.rewriting)),
-        ("tokens", number(found.tokens), f"{number(found.trained)} trained ({percent(found.trained_share)})"),
+        ("rows", number(found.rows), summary.of_kept(found.rows, found.kept, found.selected)),
+        ("documents", number(documents), _rewriting(found.rewriting)),
+        ("tokens", number(tokens), f"{number(trained)} trained ({percent(trained / max(tokens, 1))})"),
     ]
     if found.mode != "none":
         facts += [
@@ -109,7 +112,7 @@ def _print(found: "Stats") -> None:
     print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
     _print_reasons(found)
     if found.selected is not None:
-        print_lines(summary.of_rows(found.selected, found.kept, listed="listed in rejected.jsonl"))
+        print_lines(summary.of_rules(found.selected, found.rows, listed="listed in rejected.jsonl"))
     out.line()
     out.line("splits")
     print_table(out, _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
@@ -170,8 +173,9 @@ def _print_lengths(split: "SplitStats") -> None:
         return
     out.line()
     out.line(f"lengths of documents in {split.split}")
-    quantiles = ("min", "p10", "p50", "p90", "p99", "max")
-    out.line("  " + "   ".join(f"{name} {number(getattr(lengths, name))}" for name in quantiles))
+    for name, own in [("", lengths), *split.sides.items()]:
+        quantiles = "   ".join(f"{of} {number(getattr(own, of))}" for of in ("min", "p10", "p50", "p90", "p99", "max"))
+        out.line(f"  {quantiles}   {name}".rstrip())
     ranges = [f"{first:,} to {last:,}" if first != last else f"{first:,}" for first, last, _ in lengths.bins]
     _print_histogram(("tokens", "documents"), ranges, [count for _, _, count in lengths.bins])
 

@@ -7,6 +7,7 @@ entry more than there are items and starts at 0. Worked example: the items ``[7,
 ``flat = [7, 8, 9]`` with ``offsets = [0, 2, 2, 3]``.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -14,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+Int8: TypeAlias = npt.NDArray[np.int8]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
 UInt64: TypeAlias = npt.NDArray[np.uint64]
@@ -22,6 +24,8 @@ Bool: TypeAlias = npt.NDArray[np.bool_]
 
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """Names a message keeps its reasoning under; the first that is there counts."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -36,6 +40,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def role(self) -> str:
         return str(self.fields["role"])
+
+
+def says_something(message: Mapping[str, Any]) -> bool:
+    """Whether the fields of a message hold text, a call or reasoning."""
+    texts = (message.get(name) for name in ("content", *REASONING_FIELDS))
+    return any(isinstance(text, str) and text.strip() for text in texts) or bool(message.get("tool_calls"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +69,7 @@ SIDES: tuple[Side, ...] = get_args(Side)
 Documents hold the index into this tuple; of a pair, the chosen one stands right before the rejected one.
 """
 
-NO_SIDE = -1
-"""The side of a document that is an example to imitate."""
+CHOSEN, REJECTED, DESIRABLE, UNDESIRABLE = range(4)
 
 
 class Preference(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +110,28 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of preference data, whose conversation here is the one with the chosen answer, or with the one that is rated."""
 
     sample_id: str | None = None
+
+    @property
+    def all_messages(self) -> tuple[Message, ...]:
+        """Its messages, and of a pair behind them those of the rejected side that are not of what both share."""
+        if self.preference is None or self.preference.rejected is None:
+            return self.messages
+        rejected = self.preference.rejected.messages
+        return (*self.messages, *rejected[num_shared(self.messages, rejected) :])
+
+
+def num_shared(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """How many messages two conversations have in common from their start on, whatever their weights are."""
+    for number, (message, its) in enumerate(zip(one, other, strict=False)):
+        if not _says_the_same(message.fields, its.fields):
+            return number
+    return min(len(one), len(other))
+
+
+def _says_the_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether the fields of two messages are the same JSON; for Python alone, the argument true equals 1 and 1.0."""
+    is_plain = len(one) == len(other) == 2  # role and content
+    return one == other and (is_plain or _encode(one) == _encode(other))
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -191,6 +222,8 @@ class DocumentBatch:
     run_end: Int32  # [U]
     run_message: Int32  # [U]
     run_weight: Float32  # [U] in (0, 1]
+    side: Int8 | None = None  # [D] index into SIDES; None where the rows are no preference data
+    margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
 
     @property
     def num_documents(self) -> int:
@@ -214,6 +247,8 @@ class DocumentColumns:
     start: Int64  # [N] place of its first token in the chunk's flat columns
     length: Int32  # [N] tokens
     doc_id: Int64  # [N]
+    paired: bool = False
+    """Documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +302,7 @@ class BlockBatch:
     doc_offsets: Int64  # [B + 1] entries of the doc_ columns of each block
     length: Int32  # [B] tokens of the pieces
     num_trained: Int32  # [B]
+    pairs: Int64 | None = None  # [P / 2] pair that pieces 2i and 2i + 1 are; None where documents are in no pairs
 
     @property
     def num_blocks(self) -> int:
@@ -292,4 +328,6 @@ class SelectedRows:
     reason: Int32  # [N] 1 + index into ROW_REASONS; 0 where it is in a split, or was rejected before
     kept: Int64  # [N] the row it lost to, or of `contaminated` the question; -1 where it lost to none
     similarity: Float32  # [N] to that row, 0 to 1; of `contaminated` the share of the question that it has
-    detail: Int32  # [N] the rule: index into `rule_names`; -1 where the reason has one rule
+    detail: Int32  # [N] the rule: index into `RowRules.names`; -1 where the reason has one rule
+    num_capped: int = 0
+    """Keys of near copies that so many rows share that each was compared with the first of them alone."""

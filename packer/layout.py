@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Bool, DocumentBatch, Float32, Int32, Int64
+from packer.batches import CHOSEN, REJECTED, SIDES, Bool, DocumentBatch, Float32, Int8, Int32, Int64
 
 MASKED = -100
 
@@ -67,6 +67,48 @@ def positions(seq_lengths: npt.NDArray[np.integer]) -> Int32:
     place = np.arange(total, dtype=width)
     np.subtract(place, np.repeat(offsets[:-1].astype(width), seq_lengths), out=place)
     return place.astype(np.int32, copy=False)
+
+
+def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
+    """Some documents of a batch, in the order asked; `numbers`: int64[N]."""
+    lengths, num_runs = np.diff(documents.offsets)[numbers], np.diff(documents.run_offsets)[numbers]
+    runs = concatenated_ranges(documents.run_offsets[numbers], num_runs)
+    return DocumentBatch(
+        input_ids=documents.input_ids[concatenated_ranges(documents.offsets[numbers], lengths)],
+        offsets=offsets_of(lengths),
+        sample=documents.sample[numbers],
+        sample_id=tuple(documents.sample_id[number] for number in numbers.tolist()),
+        run_offsets=offsets_of(num_runs),
+        run_start=documents.run_start[runs],
+        run_end=documents.run_end[runs],
+        run_message=documents.run_message[runs],
+        run_weight=documents.run_weight[runs],
+        side=None if documents.side is None else documents.side[numbers],
+        margin=None if documents.margin is None else documents.margin[numbers],
+    )
+
+
+def last_of_rows(row: Int32, side: Int8 | None) -> Bool:
+    """Whether each document is the last of its row, of a pair the last of its side.  # bool[D]"""
+    differs = row[1:] != row[:-1]
+    if side is not None:
+        differs |= side[1:] != side[:-1]
+    return np.append(differs, True)[: len(row)]
+
+
+def misplaced_sides(row: npt.NDArray[np.integer], side: Int8) -> Bool:
+    """Documents of preference data that stand where they should not.  # bool[D]
+
+    Of pairs, every chosen answer is followed by the rejected one of its row; or all documents are rated answers.
+    """
+    if len(side) and int(side[0]) not in (CHOSEN, REJECTED):
+        return (side <= REJECTED) | (side >= len(SIDES))
+    is_second = np.arange(len(side)) % 2 == 1
+    misplaced: Bool = side != np.where(is_second, REJECTED, CHOSEN)
+    misplaced[1::2] |= row[1::2] != row[0 : len(row) - len(row) % 2 : 2]
+    if len(side) % 2:
+        misplaced[-1] = True
+    return misplaced
 
 
 def _run_tokens(documents: DocumentBatch) -> Int64:

@@ -17,6 +17,9 @@ CODES: dict[str, str] = {
     "empty": "the row has no messages, no text or no tokens",
     "multimodal": "the row holds images, audio or video, which packer does not do",
     "preference": "the row is a preference pair or a rated answer, not an example to imitate",
+    "pair_no_prompt": "no prompt stands before the answers of a pair, or before the answer that is rated",
+    "pair_context_differs": "the sides of a pair, or its prompt, say different things before the answers",
+    "pair_empty_side": "an answer of a pair, or the answer that is rated, says nothing",
     # tokens of the row's own
     "no_labels": "the row brings its tokens, but nothing says which of them are trained",
     "lengths_differ": "labels, a mask or weights of the row are not as long as its input_ids",
@@ -49,6 +52,11 @@ CODES: dict[str, str] = {
     "nothing_trained": "the row has nothing to learn",
     "not_encodable": "the tokenizer fails on a text of the row",
     "proof_failed": "the ids do not spell the rendered text; nothing uncertain is written",
+    # paired
+    "pair_rewritten": "an answer of preference data needs several documents: later turns rewrite earlier ones",
+    "pair_modes_differ": "the template prompts the two answers of a pair differently",
+    "pair_prompt_differs": "the ids before the two answers of a pair are not the same",
+    "pair_identical": "both answers of a pair are the same",
     # packed
     "overlong": "the document is longer than a block",
     "too_short": "the document, or the piece of one, is shorter than pack.min_length",
@@ -89,8 +97,14 @@ _HINTS = {
     "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
     "empty": "leave such rows out, or name the field that holds their text: --set 'sources.columns={messages: FIELD}'",
     "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains text alone",
-    "preference": "to imitate the better side: --set 'sources.columns={messages: chosen, rejected: null}' where it "
-    "holds the whole conversation, {completion: chosen, rejected: null} where the prompt stands apart",
+    "preference": "--schema preference reads pairs, --schema rated reads rated answers; to imitate the better side: "
+    "--set 'sources.columns={messages: chosen, rejected: null}' where it holds the whole conversation, "
+    "{completion: chosen, rejected: null} where the prompt stands apart",
+    "pair_no_prompt": "name the field that holds it: --set 'sources.columns={prompt: FIELD}'; or give both sides whole "
+    "conversations as messages",
+    "pair_context_differs": "a pair is two answers to one request: give both sides the same messages up to the answer; "
+    "--set 'sources.columns={prompt: null}' passes over a prompt that both of them hold in other words",
+    "pair_empty_side": "leave the row out, or write what the assistant should have said",
     "bad_mask": "a mask holds 1 where a token is trained and 0 elsewhere; padding stands at one end",
     "template_error": "these are the template's own words: packer preview shows the row; write it as the template "
     "wants it, or give another template with --template FILE",
@@ -102,6 +116,12 @@ _HINTS = {
     "nothing_trained": "no assistant message is learned: give the row one, or let supervision.turns take it",
     "not_encodable": "the tokenizer cannot encode the text at all; leave the row out",
     "proof_failed": "packer preview shows where ids and text part; a tokenizer that changes text cannot be proved",
+    "pair_rewritten": "where only one turn is compared, give it alone: the turns before it are the prompt; "
+    "--set supervision.turns=last learns the last turn of each side",
+    "pair_modes_differ": "an answer with reasoning and one without are compared under one prompt where the mode is "
+    "fixed: --set 'template.kwargs={enable_thinking: true}', or as the template calls it",
+    "pair_prompt_differs": "packer preview shows both sides",
+    "pair_identical": "leave the row out: it has nothing to prefer",
     "overlong": "--block-len N makes blocks longer; --set pack.overlong=split cuts documents into pieces",
     "too_short": "--set pack.min_length=1 keeps them",
     "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as a piece of its own",

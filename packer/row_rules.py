@@ -74,6 +74,9 @@ class Filter(Condition, frozen=True, kw_only=True):
     chars: Range | None = None
     """Characters of each of the texts."""
 
+    language: tuple[str, ...] | None = None
+    """The texts together are in one of these languages (ISO 639); too few letters to tell pass."""
+
     messages: Range | None = None
     """Number of the row's messages."""
 
@@ -213,6 +216,12 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return any(map(bool, rules))
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What `SelectedRows.detail` names: the filters, then the conditions of each source."""
+        where = (f"sources[{i}].{WHERE}.{field}" for i, own in enumerate(self.where) for field in own)
+        return (*(each.name for each in self.filters), *where)
+
+    @property
     def without_places(self) -> "RowRules":
         """The same rules, whatever the files are called that they name."""
         asked = self.decontaminate
@@ -270,14 +279,15 @@ def _check_filter(each: Filter, place: str) -> None:
         found = " and ".join(about) or "none"
         raise RecipeError(f"{place}: expected one of field, of, messages and tokens, found {found}", hint=_KEYS)
     is_text = each.of is not None
-    if each.chars is not None and not is_text:
-        raise RecipeError(f"{place}: chars counts texts", hint="of: answers, prompts or conversation names them")
+    for name in ("chars", "language"):
+        if getattr(each, name) is not None and not is_text:
+            raise RecipeError(f"{place}: {name} is of texts", hint="of: answers, prompts or conversation names them")
     if is_text and any(value is not None for value in (each.min, each.max, each.one_of, each.none_of)):
         raise RecipeError(f"{place}: min, max, in and not_in are for fields", hint="chars: {min: 2} counts characters")
     if each.asks and about[0] in {"messages", "tokens"}:
         raise RecipeError(f"{place}: {about[0]} has min and max of its own", hint=f"{about[0]}: {{min: 1, max: 100}}")
     ranges = [value for value in (each.chars, each.messages, each.tokens) if value is not None]
-    if not each.asks and not any(value != Range() for value in ranges):
+    if not each.asks and each.language is None and not any(value != Range() for value in ranges):
         raise RecipeError(f"{place}: no condition", hint=_KEYS)
     for value in ranges:
         _check_range(value.min, value.max, place)
@@ -286,7 +296,7 @@ def _check_filter(each: Filter, place: str) -> None:
 
 def _check_condition(condition: Condition, place: str) -> None:
     _check_range(condition.min, condition.max, place)
-    for values in (condition.one_of, condition.none_of):
+    for values in (condition.one_of, condition.none_of, getattr(condition, "language", None)):
         if values is not None and not values:
             raise RecipeError(f"{place}: an empty list", hint="name the values")
 

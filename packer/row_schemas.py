@@ -6,6 +6,8 @@ a table follow from the `SCHEMA` of its module (:class:`packer.source.row.RowSch
 
 ROW_SCHEMAS = {
     "tokens": "packer.source.tokens",
+    "preference": "packer.source.preference",
+    "rated": "packer.source.rated",
     "messages": "packer.source.chat",
     "sharegpt": "packer.source.sharegpt",
     "completion": "packer.source.completion",
@@ -13,3 +15,9 @@ ROW_SCHEMAS = {
     "text": "packer.source.text",
 }
 """Name → module, in the order in which a row that fits several is taken."""
+
+PREFERENCE_SCHEMAS = {"preference": "pairs", "rated": "rated answers"}
+"""Schemas of preference data, and what their rows are."""
+
+EXAMPLES = "examples to imitate"
+"""What the rows of all other schemas are."""

@@ -152,7 +152,7 @@ def _agree(stages: Stages, oracle: Oracle, expected: set[str]) -> None:
         assert got == want
         seen.update(outcome if isinstance(outcome, str) else "documents" for outcome in want)
         seen["several"] += sum(isinstance(outcome, list) and len(outcome) > 1 for outcome in want)
-        seen["merged"] += supervised.num_merged
+        seen["merged"] += len(supervised.merged)
 
     agree()
     print(dict(seen))

@@ -1,6 +1,6 @@
 """Looking at caches and at what comes before them: is it what was written, what is in it, how does it read."""
 
-from packer.audit.check import check
+from packer.audit.check import check, check_files
 from packer.audit.diff import diff
 from packer.audit.lint import lint
 from packer.audit.preview import preview
@@ -11,6 +11,7 @@ from packer.audit.why import why
 
 __all__ = [
     "check",
+    "check_files",
     "diff",
     "lint",
     "preview",

@@ -23,7 +23,17 @@ from packer.store.manifest import MANIFEST_NAME, Manifest
 from packer.store.rejected import read_rejected
 from packer.store.totals import Totals
 
-_COLUMNS = ("input_ids", "labels", "loss_weights", "position_ids", "seq_lengths", "doc_places", "length", "num_trained")
+_COLUMNS = (
+    "input_ids",
+    "labels",
+    "loss_weights",
+    "position_ids",
+    "seq_lengths",
+    "doc_places",
+    "length",
+    "num_trained",
+    "pairs",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +140,15 @@ class _Comparison:
         if any([len(each) for each in column] != counts for column in pieces) or 0 in counts:
             raise ValueError("other numbers of doc_ids, doc_starts and doc_lengths, or none")
         doc_id, start, length = map(np.concatenate, pieces)
-        places = np.searchsorted(self.doc_id[self._order], doc_id)
-        document = self._order[np.minimum(places, len(self._order) - 1)]
+        if rows.pairs is None:
+            places = np.searchsorted(self.doc_id[self._order], doc_id)
+            document = self._order[np.minimum(places, len(self._order) - 1)]
+        else:
+            pairs = np.concatenate([rows.pairs[row] for row in range(first, last)])
+            document = np.repeat(2 * pairs, 2)
+            document[1::2] += 1
+            if len(document) != len(doc_id) or ((document < 0) | (document >= len(self.doc_id))).any():
+                raise ValueError("pairs that are not those of its documents")
         missing = np.flatnonzero(self.doc_id[document] != doc_id)
         if len(missing):
             raise ValueError(f"document {doc_id[missing[0]]}, which is in no document shard")

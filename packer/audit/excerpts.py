@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from packer.batches import Rejection, Sample
+from packer.batches import Rejection, Sample, says_something
 from packer.render import Renderer, RenderError
-from packer.render.conversation import says_something
 from packer.render.message_form import renderable
 
 _SHORT, _LONG = 300, 1000

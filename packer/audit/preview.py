@@ -15,10 +15,10 @@ import numpy as np
 from packer.audit.excerpts import Excerpt, excerpts_of
 from packer.audit.view import DocumentView, RowView, find_inputs, make_document_view
 from packer.backend import load_backend
-from packer.batches import DocumentBatch
+from packer.batches import CHOSEN, DocumentBatch
 from packer.errors import UsageError
 from packer.model import TOKENIZER_FILE, Model
-from packer.pack import REASONS, cut, select, trained_counter
+from packer.pack import REASONS, arrange_pairs, cut, select, trained_counter
 from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.inputs import open_inputs
 from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_sources
@@ -203,14 +203,14 @@ class _Maker:
         if pack.mode == "none":
             return
         lengths = np.diff(documents.offsets)
-        selected = select(lengths, pack)
-        if pack.mode == "stream":  # nothing is too long for it
-            pack = msgspec.structs.replace(pack, block_len=max(int(lengths.max(initial=0)), 1))
-        _, left_out = cut(
-            selected,
-            pack,
-            trained_counter(documents.offsets, documents.run_offsets, documents.run_start, documents.run_end),
-        )
+        count = trained_counter(documents.offsets, documents.run_offsets, documents.run_start, documents.run_end)
+        if documents.side is not None and CHOSEN in documents.side:
+            _, left_out = arrange_pairs(lengths, pack, count)
+        else:
+            selected = select(lengths, pack)
+            if pack.mode == "stream":  # nothing is too long for it
+                pack = msgspec.structs.replace(pack, block_len=max(int(lengths.max(initial=0)), 1))
+            _, left_out = cut(selected, pack, count)
         for number, start, tokens, code in zip(
             left_out.document.tolist(),
             left_out.start.tolist(),
@@ -254,8 +254,13 @@ def _totals(rows: Sequence[PreviewedRow]) -> PreviewTotals:
         tokens=sum(document.length for document in documents),
         trained=sum(document.num_trained for document in documents),
         left_out=_counted(line.code for line in lines if line.document is not None),
-        last_tokens=sum(row.view.documents[-1].length for row in rows if row.view.documents),
+        last_tokens=sum(_last_tokens(row.view.documents) for row in rows),
     )
+
+
+def _last_tokens(documents: Sequence[DocumentView]) -> int:
+    """Tokens of a row's last document, of a pair those of the last of each side."""
+    return sum({document.side: document.length for document in documents}.values())
 
 
 def _counted(codes: Iterable[str]) -> dict[str, int]:

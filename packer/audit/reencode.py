@@ -22,7 +22,8 @@ from packer.audit.input_parts import InputPart
 from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Finding, differing, unreadable
 from packer.batches import Int32, Int64, RowBatch, UInt64
-from packer.curate import TraitMaker, TraitRules
+from packer.curate.trait_rules import TraitRules
+from packer.curate.traits import TraitMaker
 from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.layout import offsets_of
 from packer.limits import out_of

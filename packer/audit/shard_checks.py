@@ -11,7 +11,7 @@ from packer.audit.file_checks import check_size
 from packer.audit.verify_report import Finding, Level, differing, unreadable
 from packer.batches import Bool, Int64, UInt64
 from packer.errors import PackerError, ResourceError
-from packer.layout import MASKED
+from packer.layout import MASKED, last_of_rows, misplaced_sides
 from packer.limits import out_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.block_shards import BlockShards
@@ -132,12 +132,15 @@ def _check_counts(shard: Shard, rows: Sequence[DocumentRows | BlockRows]) -> lis
     if shard.kind == "documents":
         input_row = np.concatenate([np.zeros(0, np.int32), *(part.row for part in documents)])
         length = np.concatenate([np.zeros(0, np.int32), *(part.length for part in documents)])
-        is_last = np.ones(len(input_row), np.bool_)
-        is_last[:-1] = input_row[1:] != input_row[:-1]
+        sides = [part.side for part in documents if part.side is not None]
+        side = np.concatenate(sides) if sides else None
+        last_tokens = int(length[last_of_rows(input_row, side)].sum(dtype=np.int64))
         numbers += [
-            ("num_last_tokens", shard.num_last_tokens, int(length[is_last].sum(dtype=np.int64))),
-            ("kept rows", shard.num_input_rows - shard.num_rejected, int(is_last.sum())),
+            ("num_last_tokens", shard.num_last_tokens, last_tokens),
+            ("kept rows", shard.num_input_rows - shard.num_rejected, int(last_of_rows(input_row, None).sum())),
         ]
+        if side is not None:
+            numbers.append(("documents that are not on their side", 0, int(misplaced_sides(input_row, side).sum())))
         outside = (input_row < 0) | (input_row >= shard.num_input_rows)
         numbers.append(("documents of rows the partition does not have", 0, int(outside.sum())))
     return differing(shard.path, *numbers)

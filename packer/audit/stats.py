@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from packer.batches import Int32
+from packer.batches import SIDES, Int32, Side
 from packer.errors import CheckError
 from packer.pipeline.losses import LeftOut, left_out
 from packer.pipeline.row_report import RowReport, row_report
@@ -13,6 +13,7 @@ from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
+from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.rejected import rejected_path
@@ -76,6 +77,9 @@ class SplitStats:
     trained: int
     lengths: Lengths | None
     """None where there are no documents."""
+
+    sides: dict[Side, Lengths]
+    """Of the documents of each side, where the rows are preference data; else empty."""
 
     blocks: int
     slots: int
@@ -271,12 +275,21 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
         tokens=documents.num_tokens,
         trained=int(documents.num_trained().sum(dtype=np.int64)),
         lengths=count_lengths(lengths),
+        sides=_sides(documents, lengths),
         blocks=num_blocks,
         slots=num_blocks * block_len,
         packed_tokens=packed,
         documents_per_block=_ratio(sum(len(rows.doc_ids.values) for rows, _ in blocks.chunks()), num_blocks),
         fills=count_fills(np.concatenate(packed_lengths), block_len),
     )
+
+
+def _sides(documents: DocumentShards, lengths: Int32) -> dict[Side, Lengths]:
+    if not documents.is_preference:
+        return {}
+    sides = documents.sides()
+    found = {name: count_lengths(lengths[sides == number]) for number, name in enumerate(SIDES)}
+    return {name: own for name, own in found.items() if own is not None}
 
 
 def kept_rows(cache: Cache, split: str) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from packer.audit.text_runs import Run, Spans, kept_tokenizer, make_runs, untrained_run
-from packer.batches import BlockBatch, Int32
+from packer.batches import CHOSEN, REJECTED, SIDES, BlockBatch, Int32, Side
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.store.arrow_columns import DocumentRows
@@ -48,6 +48,10 @@ class DocumentView:
     length: int
     num_trained: int
     runs: tuple[Run, ...]
+    side: Side | None = None
+    """Which answer of its row; None where the row is no preference data."""
+
+    margin: float | None = None
     behind: Run | None = None
     """In a block: what follows the piece before the next one begins; an EOS, or padding where documents are aligned."""
 
@@ -111,7 +115,11 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
     missing = _padding(cache, batch)
     filled = shards.block_len - missing
     views = []
-    for doc_id, start, length, place, end in zip(
+    numbers: list[int | None] = [None] * len(batch.doc_ids)
+    if batch.pairs is not None:
+        numbers = [2 * pair + side for pair in batch.pairs.tolist() for side in (CHOSEN, REJECTED)]
+    for number, doc_id, start, length, place, end in zip(
+        numbers,
         batch.doc_ids.tolist(),
         batch.doc_starts.tolist(),
         batch.doc_lengths.tolist(),
@@ -119,8 +127,8 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
         [*batch.doc_places[1:].tolist(), filled],
         strict=True,
     ):
-        piece = slice(place, place + length)
-        views.append(reader.piece(doc_id, start, ids[piece], labels[piece], behind=ids[place + length : end]))
+        piece, behind = slice(place, place + length), ids[place + length : end]
+        views.append(reader.piece(doc_id, start, ids[piece], labels[piece], behind=behind, number=number))
     path, shard_row = shards.place(index)
     return BlockView(
         split=split,
@@ -225,9 +233,14 @@ class _Reader:
         """A whole document by its number."""
         return self._view(index, None)
 
-    def piece(self, doc_id: int, start: int, input_ids: Int32, labels: Int32, *, behind: Int32) -> DocumentView:
-        """A piece as it lies in a block, and the ids of the slots behind it that it takes too."""
-        index = self._documents.find(doc_id)
+    def piece(
+        self, doc_id: int, start: int, input_ids: Int32, labels: Int32, *, behind: Int32, number: int | None = None
+    ) -> DocumentView:
+        """A piece as it lies in a block, and the ids of the slots behind it that it takes too.
+
+        `number` is that of its document; None where only its identity is known.
+        """
+        index = self._documents.find(doc_id) if number is None else number
         if index is None:
             raise UsageError(
                 f"block names document {doc_id}, which is in no document shard of split '{self._split}'",
@@ -296,6 +309,8 @@ def make_document_view(
         document_length=len(ids),
         length=len(input_ids),
         num_trained=int((labels != MASKED).sum()),
+        side=None if rows.side is None else SIDES[int(rows.side[number])],
+        margin=None if rows.margin is None or np.isnan(rows.margin[number]) else float(rows.margin[number]),
         runs=make_runs(
             tokenizer,
             input_ids,

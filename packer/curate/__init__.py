@@ -1,16 +1,5 @@
 """Which rows are learned: filters, duplicates, splits, decided by facts of rows and recorded with their reasons.
 
-`TraitMaker` makes the traits of a batch of rows; `select_rows` decides about all rows from their traits alone.
+`traits.TraitMaker` makes the traits of a batch of rows; `select.select_rows` decides about all rows from their traits
+alone. Nothing is imported here: builds without rules about rows load `trait_rules` and no more.
 """
-
-from packer.curate.contamination import Questions
-from packer.curate.select import rule_names, select_rows
-from packer.curate.traits import TraitMaker, TraitRules
-
-__all__ = [
-    "Questions",
-    "TraitMaker",
-    "TraitRules",
-    "rule_names",
-    "select_rows",
-]

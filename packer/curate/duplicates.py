@@ -17,6 +17,8 @@ class Lost:
     row: Int64  # [D]
     kept: Int64  # [D] the row each lost to, which is kept itself
     similarity: Float32  # [D]
+    num_capped: int = 0
+    """As of :class:`packer.curate.near.NearCopies`."""
 
 
 def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> Lost:
@@ -64,9 +66,15 @@ def lost_to_held_out(
         row=np.concatenate([same.row[copied], near.row[rest]]),
         kept=np.concatenate([same.kept[copied], near.kept[rest]]),
         similarity=np.concatenate([same.similarity[copied], near.similarity[rest]]),
+        num_capped=near.num_capped,
     )
 
 
 def _lost(rows: Int64, copies: NearCopies) -> Lost:
     found = np.flatnonzero(copies.of >= 0)
-    return Lost(row=rows[found], kept=copies.of[found], similarity=copies.jaccard[found].astype(np.float32))
+    return Lost(
+        row=rows[found],
+        kept=copies.of[found],
+        similarity=copies.jaccard[found].astype(np.float32),
+        num_capped=copies.num_capped,
+    )

@@ -4,13 +4,15 @@ Regular expressions are RE2's: their time is linear in the text, whatever is wri
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from packer.batches import Bool, Sample
-from packer.curate.texts import answers, conversation, prompts
+from packer.curate.languages import Languages
+from packer.curate.texts import answers, conversation, prompts, sides
 from packer.errors import RecipeError
 from packer.row_rules import Condition, Filter, Range, Scalar
 
@@ -30,7 +32,7 @@ class Tester:
         field: the field it is about; None where it is about texts or messages.
 
     Raises:
-        RecipeError: a regular expression that RE2 does not take.
+        RecipeError: a regular expression that RE2 does not take, or a language that cannot be told.
 
     """
 
@@ -41,6 +43,8 @@ class Tester:
             None if values is None else {_typed(value) for value in values}
             for values in (condition.one_of, condition.none_of)
         )
+        asked = condition.language if isinstance(condition, Filter) else None
+        self._languages = None if asked is None else Languages(asked, name)
         for pattern in (condition.matches, condition.not_matches):
             if pattern is not None:
                 _refuse_pattern(pattern, name)
@@ -59,19 +63,20 @@ class Tester:
         return passed
 
     def of_samples(self, samples: Sequence[Sample]) -> Bool:
-        """Which rows pass: those whose every text does, or whose messages are as many as asked.  # bool[S]"""
+        """Which rows pass: whose every text does, all of one language, or whose messages are as many.  # bool[S]"""
         rule = self._condition
         assert isinstance(rule, Filter), "conditions of a source are about fields"
         if rule.of is None:
-            counts = np.array([len(sample.messages) for sample in samples], np.float64)
-            return _within(counts, rule.messages or Range())
+            counts = [[len(side.messages) for side in sides(sample)] for sample in samples]
+            return _all_of(counts, _within(np.array(list(chain(*counts)), np.float64), rule.messages or Range()))
         texts = [_TEXTS[rule.of](sample) for sample in samples]
-        flat = [text for each in texts for text in each]
+        flat = list(chain(*texts))
         passed = self._matching(flat)
         if rule.chars is not None:
             passed &= _within(np.array([len(text) for text in flat], np.float64), rule.chars)
-        row = np.repeat(np.arange(len(texts)), np.array([len(each) for each in texts], np.int64))
-        all_passed: Bool = np.bincount(row[~passed], minlength=len(texts)) == 0
+        all_passed = _all_of(texts, passed)
+        if self._languages is not None:
+            all_passed &= np.array([self._languages.passes("\n".join(each)) for each in texts], np.bool_)
         return all_passed
 
     def _matching(self, texts: Sequence[str | None]) -> Bool:
@@ -85,6 +90,13 @@ class Tester:
                 found = pc.fill_null(pc.match_substring_regex(column, pattern), not wanted)
                 passed &= found.to_numpy(zero_copy_only=False) == wanted
         return passed
+
+
+def _all_of(items: Sequence[Sequence[Any]], passed: Bool) -> Bool:
+    """Which rows have no item that does not pass; `passed` is of the items of all rows.  # bool[R]"""
+    row = np.repeat(np.arange(len(items)), np.array([len(each) for each in items], np.int64))
+    all_passed: Bool = np.bincount(row[~passed], minlength=len(items)) == 0
+    return all_passed
 
 
 def _refuse_pattern(pattern: str, name: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from packer.batches import Int64, Sample
 from packer.curate.signatures import Signatures, signatures
+from packer.curate.texts import answers
 from packer.curate.words import Words, words_of
 
 
@@ -54,14 +55,16 @@ def row_words(samples: Sequence[Sample]) -> RowWords:
 
 
 def said(sample: Sample) -> Iterator[tuple[str, str]]:
-    """Role and text of what user and assistant say; a plain text and a completion are the assistant's."""
+    """Role and text of what user and assistant say; a plain text and a completion are the assistant's.
+
+    Of a pair, both answers.
+    """
     if sample.kind != "chat":
         if sample.prompt:
             yield "user", sample.prompt
-        if sample.text:
-            yield "assistant", sample.text
+        yield from (("assistant", text) for text in answers(sample) if text)
         return
-    for message in sample.messages:
+    for message in sample.all_messages:
         text = message.fields.get("content")
         if message.role in {"user", "assistant"} and isinstance(text, str) and text:
             yield message.role, text

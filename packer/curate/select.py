@@ -15,15 +15,10 @@ from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64
 from packer.curate.duplicates import Lost, exact_duplicates, lost_to_held_out, lost_to_near
 from packer.curate.signatures import signatures_in
 from packer.curate.splits import NAMES, TRAIN, split_by_hash, split_by_time, straddling
-from packer.curate.traits import NO_TIME, TraitRules
+from packer.curate.trait_rules import TraitRules
+from packer.curate.traits import NO_TIME
 from packer.rejections import ROW_REASONS
-from packer.row_rules import WHERE, Deduplicate, Leakage, RowRules, Split
-
-
-def rule_names(rules: RowRules) -> tuple[str, ...]:
-    """What `SelectedRows.detail` names: the filters, then the conditions of each source."""
-    filters = tuple(each.name for each in rules.filters)
-    return (*filters, *(f"sources[{i}].{WHERE}.{field}" for i, where in enumerate(rules.where) for field in where))
+from packer.row_rules import Deduplicate, Leakage, RowRules, Split
 
 
 def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedRows:
@@ -66,6 +61,7 @@ class Verdicts:
         self._kept = np.full(number, -1, np.int64)
         self._similarity = np.zeros(number, np.float32)
         self._detail = np.full(number, -1, np.int32)
+        self._num_capped = 0
 
     @property
     def in_train(self) -> Bool:
@@ -89,6 +85,7 @@ class Verdicts:
         """Leave out rows that lost to others; all of them are left until now."""
         self._kept[lost.row] = lost.kept
         self._similarity[lost.row] = lost.similarity
+        self._num_capped += lost.num_capped
         self.drop(code, lost.row)
 
     def selected(self) -> SelectedRows:
@@ -104,6 +101,7 @@ class Verdicts:
             kept=self._kept,
             similarity=self._similarity,
             detail=self._detail,
+            num_capped=self._num_capped,
         )
 
 

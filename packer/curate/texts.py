@@ -23,21 +23,35 @@ def prompts(sample: Sample) -> list[str]:
 
 
 def answers(sample: Sample) -> list[str]:
-    """The text of every assistant message, or what follows a prompt; the whole of a plain text."""
-    return _said_by(sample, "assistant") if sample.kind == "chat" else [sample.text]
+    """The text of every assistant message, or what follows a prompt; the whole of a plain text.
+
+    Of a pair, those of both sides.
+    """
+    return _said_by(sample, "assistant") if sample.kind == "chat" else [side.text for side in sides(sample)]
 
 
 def conversation(sample: Sample) -> str:
-    """What user and assistant say, one message a line; without system, tools and reasoning."""
+    """What user and assistant say, one message a line; without system, tools and reasoning.
+
+    Of a pair, the rejected answer stands behind the chosen one.
+    """
     if sample.kind != "chat":
-        return f"{sample.prompt}\n{sample.text}" if sample.prompt else sample.text
-    return "\n".join(_text(message.fields) for message in sample.messages if message.role in {"user", "assistant"})
+        return "\n".join([sample.prompt, *answers(sample)] if sample.prompt else answers(sample))
+    return "\n".join(_text(message.fields) for message in sample.all_messages if message.role in {"user", "assistant"})
+
+
+def sides(sample: Sample) -> tuple[Sample, ...]:
+    """The conversation with the chosen answer and the one with the rejected one; one alone of all other rows."""
+    if sample.preference is None or sample.preference.rejected is None:
+        return (sample,)
+    return sample, sample.preference.rejected
 
 
 def content_key(sample: Sample, *, folded: bool = False) -> bytes:
     """xxh3-128 of all that is learned of a row and all that stands before it.
 
-    Messages with their calls and reasoning, tools, trained marks, texts, ids; not the row's own name.
+    Messages with their calls and reasoning, tools, trained marks, texts, ids; of a pair those of both sides, and the
+    margin; the rating of an answer; not the row's own name.
 
     Args:
         sample: the row.
@@ -47,12 +61,21 @@ def content_key(sample: Sample, *, folded: bool = False) -> bytes:
     given = sample.given
     if given is not None:
         return xxh3_128_digest(given.input_ids.tobytes() + given.weight.tobytes())
+    content = _content(sample, folded=folded)
+    preference = sample.preference
+    if preference is not None:
+        rejected = None if preference.rejected is None else _content(preference.rejected, folded=folded)
+        content += (rejected, preference.is_desirable, preference.margin)
+    return xxh3_128_digest(_encode(content))
+
+
+def _content(sample: Sample, *, folded: bool) -> tuple[Any, ...]:
     messages: list[Any] = [(message.fields, message.weight) for message in sample.messages]
     rest: list[Any] = [sample.tools, sample.template_kwargs, sample.prompt, sample.text]
     if folded:
         messages = [(_folded_fields(fields), weight) for fields, weight in messages]
         rest = _folded(rest) if any(rest) else rest
-    return xxh3_128_digest(_encode((messages, *rest)))
+    return (messages, *rest)
 
 
 def prompt_key(sample: Sample) -> int:
@@ -62,8 +85,13 @@ def prompt_key(sample: Sample) -> int:
 
 
 def value_key(value: Any) -> int:
-    """xxh3-64 of a field's value as JSON: the text `"7"` and the number `7` are two values."""
-    return xxh3_64_intdigest(_encode(value))
+    """xxh3-64 of a field's value as JSON: the text `"7"` and the number `7` are two values, 7 and 7.0 are one."""
+    return xxh3_64_intdigest(_encode(whole(value)))
+
+
+def whole(value: Any) -> Any:
+    """A number without a fraction as a whole one, as other tools write 7 as 7.0 where a value is missing elsewhere."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def normalized(text: str) -> bytes:
@@ -98,7 +126,7 @@ def _folded(value: Any) -> Any:
 
 
 def _said_by(sample: Sample, role: str) -> list[str]:
-    return [_text(message.fields) for message in sample.messages if message.role == role]
+    return [_text(message.fields) for message in sample.all_messages if message.role == role]
 
 
 def _text(fields: dict[str, Any]) -> str:

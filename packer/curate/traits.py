@@ -31,81 +31,13 @@ from packer.curate.contamination import Questions
 from packer.curate.filters import Tester
 from packer.curate.row_words import RowWords, row_words
 from packer.curate.signatures import signature_columns
-from packer.curate.texts import content_key, prompt_key, value_key
-from packer.curate.words import UNICODE_VERSION
-from packer.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of, microseconds, zone_of
-
-VERSION = 1
-"""Raised when the same rows and rules give other traits."""
+from packer.curate.texts import content_key, prompt_key, value_key, whole
+from packer.curate.trait_rules import TraitRules
+from packer.row_rules import Split, microseconds, zone_of
 
 NO_TIME = -(2**63)
 _UNITS = {"s": Fraction(10**6), "ms": Fraction(10**3), "us": Fraction(1), "ns": Fraction(1, 10**3)}
 """Microseconds of each."""
-
-
-class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is asked of the rows of a source; equal rules make equal traits of equal rows."""
-
-    fields: tuple[str, ...]
-    """Paths of the fields that are asked about; bit i of `known` is field i."""
-
-    where: dict[str, Condition]
-    filters: tuple[Filter, ...]
-    """Those that need no document."""
-
-    group: str | None
-    time: str | None
-    unit: str
-    zone: str | None
-    compared: tuple[tuple[str, int], ...] = ()
-    """What rows are compared by: `conversation` or `prompt`, and the words of a shingle."""
-
-    questions: Decontaminate | None = None
-    """The benchmarks, by their digests alone."""
-
-    unicode: str | None = None
-    """Version of the tables that tell the words of a text; None where no words are asked for."""
-
-    version: int = VERSION
-
-    @classmethod
-    def of(cls, rules: RowRules, source: int) -> "TraitRules":
-        """What the rules ask of the rows of a source, by its number."""
-        where = rules.where[source] if rules.where else {}
-        filters = tuple(each for each in rules.filters if each.tokens is None)
-        split = rules.split or Split()
-        near = None if rules.deduplicate is None else rules.deduplicate.near
-        compared = {(each.of, each.ngram) for each in (near, split.leakage) if each is not None}
-        return cls(
-            fields=fields_of(filters, rules.split, where),
-            where=where,
-            filters=filters,
-            group=split.group,
-            time=split.time,
-            unit=split.unit,
-            zone=split.zone,
-            compared=tuple(sorted(compared)),
-            questions=rules.without_places.decontaminate,
-            unicode=UNICODE_VERSION if compared or rules.decontaminate is not None else None,
-        )
-
-    @classmethod
-    def for_check(cls, ngram: int, *, near: bool) -> "TraitRules":
-        """What is asked of rows where no recipe asks: prompts, and where near copies are looked for, conversations."""
-        compared = (("conversation", ngram), ("prompt", ngram)) if near else (("prompt", ngram),)
-        none = cls.of(RowRules(), 0)
-        return msgspec.structs.replace(none, compared=compared, unicode=UNICODE_VERSION)
-
-    @property
-    def conditions(self) -> tuple[tuple[str, Condition], ...]:
-        """Name and condition of each bit of `failed`."""
-        where = tuple((f"{WHERE} {field}", condition) for field, condition in self.where.items())
-        return (*where, *((each.name, each) for each in self.filters))
-
-    @property
-    def field_of(self) -> tuple[str | None, ...]:
-        """The field that each condition is about; None where it is about texts."""
-        return (*self.where, *(each.field for each in self.filters))
 
 
 class TraitMaker:
@@ -179,6 +111,10 @@ class TraitMaker:
                 failed.append(~passed)
         return _bits(failed, number)
 
+    def is_time(self, value: Any) -> bool:
+        """Whether the value of the field that is asked for is a time."""
+        return self._time(value) != NO_TIME
+
     def _time(self, value: Any) -> int:
         """Microseconds since 1970; NO_TIME for what is no time, or an ISO time without a zone."""
         unit = self._rules.unit
@@ -199,7 +135,7 @@ class TraitMaker:
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else msgspec.json.encode(whole(value)).decode()
 
 
 def _digests(samples: Sequence[Sample], place: Int64, number: int, *, folded: bool) -> pa.Array:

@@ -5,8 +5,8 @@ script that is written without spaces: Chinese, Japanese, Thai, Lao, Khmer and M
 
 Worked example: "Größe 10, 你好!" has the words "grösse", "10", "你" and "好".
 
-The categories of characters are those of Python's `unicodedata`; whoever keeps numbers of words keeps
-:data:`UNICODE_VERSION` with them.
+The categories of characters are those of Python's `unicodedata`; whoever keeps numbers of words keeps the version of
+its tables with them.
 """
 
 import unicodedata
@@ -19,8 +19,6 @@ import numpy.typing as npt
 import xxhash
 
 from packer.batches import Int64, UInt64
-
-UNICODE_VERSION = unicodedata.unidata_version
 
 _SINGLE_RANGES = (
     (0x0E00, 0x0EFF),  # Thai, Lao

@@ -4,11 +4,11 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from packer import row_rules
-from packer.curate.contamination import Questions
 from packer.errors import InputError
 from packer.pipeline.input_resolution import input_place
 from packer.recipe import Recipe
@@ -18,6 +18,9 @@ from packer.source.partition import TABLE_FORMATS
 from packer.source.rows import file_stream, text_rows
 from packer.source.tables import table_rows
 from packer.store.digest import digest_file
+
+if TYPE_CHECKING:
+    from packer.curate.contamination import Questions
 
 QUESTION_COLUMNS = ("question", "prompt", "problem", "instruction", "query", "input", "text")
 """Where a benchmark keeps its questions; the first that its rows have."""
@@ -94,7 +97,7 @@ def pin_benchmarks(recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe, decontaminate=msgspec.structs.replace(asked, against=tuple(against)))
 
 
-def questions_of(recipe: Recipe) -> Questions | None:
+def questions_of(recipe: Recipe) -> "Questions | None":
     """The questions of a recipe's benchmarks, to be looked for; None where it names none.
 
     Raises:
@@ -104,6 +107,8 @@ def questions_of(recipe: Recipe) -> Questions | None:
     asked = recipe.decontaminate
     if asked is None:
         return None
+    from packer.curate.contamination import Questions  # noqa: PLC0415 - builds without rules do without it
+
     benchmarks = [read_rule(rule).questions for rule in asked.against]
     return Questions(benchmarks, ngram=asked.ngram, common=asked.common, cover=asked.cover)
 

@@ -21,6 +21,7 @@ from packer.pack import (
     DroppedTokens,
     EndsOpen,
     arrange,
+    arrange_pairs,
     gather,
     select,
     trained_counter,
@@ -126,8 +127,11 @@ def pack_split(
         CheckError: a document that something is left out of is damaged.
 
     """
-    selected = select(documents.lengths(), pack)
-    planned, left_out = arrange(selected, pack, _trained_in(documents), _ends_open(documents, stop_ids))
+    if documents.is_paired:
+        planned, left_out = arrange_pairs(documents.lengths(), pack, _trained_in(documents))
+    else:
+        selected = select(documents.lengths(), pack)
+        planned, left_out = arrange(selected, pack, _trained_in(documents), _ends_open(documents, stop_ids))
     # Documents in blocks are checked where they are gathered.
     documents.verify(np.unique(left_out.document))
     is_packed = np.zeros(len(documents), np.bool_)
@@ -198,6 +202,7 @@ def block_worker(
             ),
             block_len=form.block_len,
             weighted=documents.weighted,
+            paired=documents.is_paired,
             split=task.split,
             index=task.index,
         )

@@ -79,10 +79,11 @@ class BuildResult:
             yield from summary.of_row_warnings(self.rows)
         if self.left_out is not None:
             yield from summary.of_left_out(self.left_out, manifest.totals.tokens)
-        yield from summary.of_totals(manifest, self.folder, warned=self.left_out is not None)
+        yield from summary.of_totals(manifest, self.folder, self.rows, warned=self.left_out is not None)
         if self.rows is not None:
             listed = f"listed in {self.folder / 'rejected.jsonl'}"
-            yield from summary.of_rows(self.rows, manifest.totals.kept, listed=listed)
+            yield from summary.of_splits(self.rows)
+            yield from summary.of_rules(self.rows, manifest.totals.rows, listed=listed)
         yield ""
         yield f"fingerprint  {self.fingerprint}"
         if verbose:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 import packer
-from packer.curate import TraitRules
+from packer.curate.trait_rules import TraitRules
 from packer.recipe import Recipe
 from packer.source import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord

@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from packer.batches import DocumentBatch, RowBatch
-from packer.curate import Questions, TraitMaker, TraitRules
+from packer.curate.trait_rules import TraitRules
 from packer.errors import StorageError
 from packer.model import Model
 from packer.pipeline.benchmarks import questions_of
@@ -31,6 +31,10 @@ from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard, StoredTable
 from packer.store.row_tables import write_table
 from packer.store.writing import write_documents
+
+if TYPE_CHECKING:
+    from packer.curate.contamination import Questions
+    from packer.curate.traits import TraitMaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +132,7 @@ class PartitionWork:
         self._clock = Clock()
 
     @cached_property
-    def _questions(self) -> Questions | None:
+    def _questions(self) -> "Questions | None":
         return questions_of(self._recipe)
 
     @cached_property
@@ -158,6 +162,8 @@ class PartitionWork:
             )
             batches = self._clock.each("read", batches)
             if task.traits is not None:
+                from packer.curate.traits import TraitMaker  # noqa: PLC0415 - builds without rules do without it
+
                 batches = self._with_traits(batches, TraitMaker(task.traits.rules, self._questions), traits)
             if task.has_documents:
                 for _ in batches:
@@ -172,7 +178,7 @@ class PartitionWork:
         return Made(result=result, traits=stored, seconds=self._clock.take())
 
     def _with_traits(
-        self, batches: Iterable[RowBatch], maker: TraitMaker, into: list[pa.RecordBatch]
+        self, batches: Iterable[RowBatch], maker: "TraitMaker", into: list[pa.RecordBatch]
     ) -> Iterator[RowBatch]:
         """Pass the batches on, and collect their traits in a list."""
         first = 0

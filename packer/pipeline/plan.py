@@ -22,6 +22,7 @@ from packer.pipeline.suggestions import templates_hint
 from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.row_rules import fields_of
+from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source import (
     SCHEMAS,
     InputFile,
@@ -85,8 +86,9 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         noted = source
         refuse_untemplated(file, model, recipe)
         part = recipe.sources.index(source) if asked.any else None
-        entry, partitions = _read_input(file, recipe.partition_bytes, part)
-        asked.look(file, part)
+        entry, partitions = read_input(file, recipe.partition_bytes, part=part)
+        if partitions:
+            asked.look(file, partitions[0], part)
         for partition in partitions:
             index = num_shards.get(each.split, 0)
             num_shards[each.split] = index + 1
@@ -104,6 +106,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         files.append((each.path, statuses[each.path]))
         progress.advance(entry.num_bytes)
     asked.refuse_absent()
+    refuse_mixed(inputs, recipe)
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(
@@ -158,6 +161,31 @@ def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
         )
 
 
+def refuse_mixed(inputs: Sequence[Input], recipe: Recipe) -> None:
+    """Refuse preference data beside other rows, or packed by rules that would part what is compared.
+
+    Raises:
+        RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents.
+
+    """
+    first_of: dict[str, Input] = {}
+    for entry in inputs:
+        first_of.setdefault(PREFERENCE_SCHEMAS.get(entry.schema, EXAMPLES), entry)
+    if len(first_of) > 1:
+        named = ", ".join(f"{entry.path} holds {kind}" for kind, entry in first_of.items())
+        raise RecipeError(
+            f"{named}; a cache has one kind of rows", hint="build a cache of each: trainers read one kind"
+        )
+    pack = recipe.pack
+    if EXAMPLES in first_of or pack.mode == "none":
+        return
+    if pack.mode != "isolated" or pack.overlong != "reject":
+        raise RecipeError(
+            f"pack.mode={pack.mode} with pack.overlong={pack.overlong} is not for preference data",
+            hint="answers are compared whole: --set pack.mode=isolated --set pack.overlong=reject",
+        )
+
+
 def load_recipe_model(recipe: Recipe) -> Model:
     """The model a recipe names, with its role markers."""
     return with_role_markers(load_bare_model(recipe), recipe)
@@ -200,7 +228,20 @@ def _refuse_unnameable(path: Path) -> None:
         raise InputError(f"{path!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
-def _read_input(file: InputFile, partition_bytes: int, part: int | None) -> tuple[Input, tuple[Partition, ...]]:
+def read_input(
+    file: InputFile, partition_bytes: int, *, part: int | None = None
+) -> tuple[Input, tuple[Partition, ...]]:
+    """Cut a file into partitions, in one pass over its bytes.
+
+    Args:
+        file: how it is read.
+        partition_bytes: of a partition.
+        part: the recipe's source that names it, where rules about rows need it.
+
+    Raises:
+        InputError: it cannot be read.
+
+    """
     cut = partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
     entry = Input(
         path=file.name,

@@ -11,16 +11,17 @@ from typing import Any
 
 import msgspec
 
-from packer.curate import TraitRules
+from packer.curate.trait_rules import TraitRules
 from packer.errors import CheckError, RecipeError, StorageError, UsageError
 from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.build_result import BuildResult
+from packer.pipeline.documents import Options
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import Documents, PartitionResult
 from packer.pipeline.reuse import committed, refuse_foreign
-from packer.pipeline.run import Options, make_cache
+from packer.pipeline.run import make_cache
 from packer.pipeline.timing import Clock, Profile
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe, make_recipe
@@ -157,7 +158,7 @@ def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overri
     return Provenance.of(msgspec.structs.replace(manifest, model=model), recipe)
 
 
-_REPACKED = ("pack", "shard_bytes", "filters", "decontaminate", "deduplicate", "split")
+_REPACKED = ("pack", "shard_bytes", "read", "filters", "decontaminate", "deduplicate", "split")
 
 
 def _refuse_other_documents(old: Recipe, new: Recipe) -> None:

@@ -11,9 +11,11 @@ from itertools import islice
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from packer.batches import DocumentBatch, RowBatch, Sample
 from packer.errors import UsageError
+from packer.layout import last_of_rows
 from packer.model import Model
 from packer.pipeline.input_resolution import source_files
 from packer.pipeline.inputs import open_inputs
@@ -100,11 +102,8 @@ def _error(plan: BuildPlan, times: str) -> RewrittenError:
 
 
 def last_tokens(documents: DocumentBatch) -> int:
-    """Tokens of the last document of each sample; documents of a sample stand together."""
-    lengths = documents.offsets[1:] - documents.offsets[:-1]
-    is_last = [True] * len(lengths)
-    is_last[:-1] = (documents.sample[1:] != documents.sample[:-1]).tolist()
-    return int(lengths[is_last].sum())
+    """Tokens of the last document of each sample, of a pair those of the last of each side."""
+    return int(np.diff(documents.offsets)[last_of_rows(documents.sample, documents.side)].sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

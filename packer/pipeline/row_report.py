@@ -1,15 +1,14 @@
 """What a selection comes to: rows of each split, what each rule leaves out, and which rules look wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from packer.batches import Int32, SelectedRows
-from packer.curate import rule_names
 from packer.recipe import make_recipe
-from packer.rejections import ROW_REASONS
+from packer.rejections import CODES, ROW_REASONS
 from packer.row_rules import RowRules, Shares
 from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
@@ -51,6 +50,11 @@ class RowReport:
 
     warnings: tuple[str, ...]
 
+    @property
+    def num_left_out(self) -> int:
+        """Rows that rules leave out."""
+        return sum(each.rows for each in self.left_out)
+
 
 def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     """Count the rows of a cache by split and by rule; None where its recipe has no rules about rows.
@@ -63,9 +67,7 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     if manifest.selection is None:
         return None
     rows, rules = read_selection(folder, manifest.selection), make_recipe(manifest.recipe).row_rules
-    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
-    parts = [0 if shard.source is None else manifest.inputs[shard.source].part or 0 for shard in shards]
-    source = np.repeat(np.array(parts, np.int32), [shard.num_input_rows for shard in shards])
+    source = sources_of_rows(manifest)
     counts, used = (
         np.bincount(rows.split[rows.split >= 0], minlength=len(rows.splits)),
         max(1, int((rows.split >= 0).sum())),
@@ -75,9 +77,16 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
             SplitRows(split=name, rows=count, share=count / used)
             for name, count in zip(rows.splits, counts.tolist(), strict=True)
         ),
-        left_out=tuple(_left_out(rows, rule_names(rules))),
-        warnings=(*_of_filters(rows, rules, source), *_of_splits(rows, rules)),
+        left_out=tuple(_left_out(rows, rules.names)),
+        warnings=(*_of_filters(rows, rules, source), *_of_splits(rows, rules), *_of_near_copies(rows)),
     )
+
+
+def sources_of_rows(manifest: Manifest) -> Int32:
+    """The recipe's source of each row, numbered as in a selection; 0 where there is none.  # int32[N]"""
+    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+    parts = [0 if shard.source is None else manifest.inputs[shard.source].part or 0 for shard in shards]
+    return np.repeat(np.array(parts, np.int32), [shard.num_input_rows for shard in shards])
 
 
 def _left_out(rows: SelectedRows, names: Sequence[str]) -> list[RuleRows]:
@@ -95,7 +104,7 @@ def _left_out(rows: SelectedRows, names: Sequence[str]) -> list[RuleRows]:
 
 def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]:
     """Rules that leave out nothing, or much of a source: a wrong field or pattern looks like this."""
-    names, known = rule_names(rules), (rows.split >= 0) | (rows.reason > 0)
+    names, known = rules.names, (rows.split >= 0) | (rows.reason > 0)
     of_source = np.bincount(source[known], minlength=len(rules.where))
     warnings = []
     for number, name in enumerate(names):
@@ -110,17 +119,31 @@ def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]
     return warnings
 
 
-def _of_splits(rows: SelectedRows, rules: RowRules) -> list[str]:
-    """Splits that were asked for and have no row."""
+def _of_splits(rows: SelectedRows, rules: RowRules) -> Iterator[str]:
+    """Splits that were asked for and have no row, and fields in which many rows have nothing."""
     split = rules.split
     if split is None:
-        return []
+        return
     asked = split.cutoffs if split.shares == Shares() else split.shares
-    return [
+    yield from (
         f"split '{name}' has no row"
         for name in ("validation", "test")
         if getattr(asked, name) and name not in rows.splits
-    ]
+    )
+    known = int(((rows.split >= 0) | (rows.reason > 0)).sum())
+    for code in ("no_group", "no_time"):
+        count = int((rows.reason == 1 + ROW_REASONS.index(code)).sum())
+        if count > GREEDY * known:
+            yield f"{count:,} of {known:,} rows are left out as {code}: {CODES[code]}"
+
+
+def _of_near_copies(rows: SelectedRows) -> Iterator[str]:
+    """Rows of one template, of which each is compared with the first ones alone."""
+    if rows.num_capped:
+        yield (
+            "near copies: rows that share a template with more than 64 others were compared with the first 64 of them "
+            "alone; some that are nearly the same may have stayed"
+        )
 
 
 def named_rule(name: str) -> str:

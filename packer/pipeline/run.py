@@ -6,48 +6,36 @@ does not name are removed, and rejected.jsonl is renamed into place.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-import msgspec
-
 from packer.backend import load_fast_meanwhile
-from packer.errors import InputError
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
 from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.changes import Changes, changes
-from packer.pipeline.executor import fork_server, jobs_for, run_tasks
+from packer.pipeline.documents import Options, RowDocuments, Share, by_reference
+from packer.pipeline.executor import fork_server, jobs_for
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
-from packer.pipeline.inputs import note_unused_keys, refuse_changed
+from packer.pipeline.inputs import note_unused_keys
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import left_out, refuse_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
-from packer.pipeline.partition import (
-    Documents,
-    Made,
-    PartitionResult,
-    PartitionTask,
-    PartitionWork,
-    write_journal,
-)
+from packer.pipeline.partition import Documents
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
-from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
 from packer.pipeline.reuse import (
     existing,
     is_unchanged,
     refuse_foreign,
     reusable,
-    reuse,
     up_to_date,
 )
-from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
 from packer.pipeline.timing import Clock, Profile
@@ -55,7 +43,7 @@ from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.source import smallest_partition
 from packer.store.folder import lock, refuse_busy, sweep_temporary
-from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
+from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
 
 
@@ -116,19 +104,47 @@ def build(
         except EngineDiffersError as error:
             progress.note(f"{error.message}; building with the reference engine")
             engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
-            plan = plan_build(_by_reference(recipe), progress)
+            plan = plan_build(by_reference(recipe), progress)
             return _build(plan, folder, options, progress, clock)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a cache is to be made; see :func:`build`."""
+def build_share(
+    recipe: Recipe, folder: Path | str, share: Share, *, jobs: int | None = None, progress: Progress | None = None
+) -> tuple[int, int]:
+    """Make a share of the documents of a cache, so that several machines with one disk build it together.
 
-    jobs: int | None
-    fail_above: float | None
-    force: bool
-    on_error: str = "reject"
-    repair: bool = False
+    Shares are made at the same time, in any order, and again after an interruption. :func:`build` then finds them,
+    makes what is missing, and commits: the bytes are those of a build alone.
+
+    Args:
+        recipe: what to build, the same for all shares.
+        folder: the cache, on a file system that all machines see.
+        share: which partitions.
+        jobs: processes; as for :func:`build`.
+        progress: listens.
+
+    Returns:
+        how many partitions were made, and how many were there
+
+    Raises:
+        PackerError: as :func:`build`; BusyError while a build has the cache.
+
+    """
+    folder, progress = Path(folder), progress or Silent()
+    options = Options(jobs=jobs, fail_above=None, force=False)
+    with path_errors():
+        refuse_foreign(folder)
+        recipe = pin_benchmarks(pin_recipe(recipe, progress.note))
+        with lock(folder, shared=True):
+            found = existing(folder, progress)
+            plan = plan_build(recipe, progress, before=None if found is None else found.engine)
+            try:
+                return RowDocuments(plan, folder, options, progress).make_share(found, share)
+            except EngineDiffersError as error:
+                progress.note(f"{error.message}; building with the reference engine")
+                engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
+                plan = plan_build(by_reference(recipe), progress)
+                return RowDocuments(plan, folder, options, progress).make_share(found, share)
 
 
 class Source(Protocol):
@@ -188,7 +204,7 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
 
 
 def _build(plan: BuildPlan, folder: Path, options: Options, progress: Progress, clock: Clock) -> BuildResult:
-    rows = _Rows(plan, folder, options, progress)
+    rows = RowDocuments(plan, folder, options, progress)
     result = make_cache(folder, rows, options, progress, clock)
     if not result.built or result.manifest is None:
         return result
@@ -257,95 +273,3 @@ def _loading(recipe: Recipe, jobs: int | None) -> AbstractContextManager[None]:
     if fast and size >= engine.WORTH_LOADING_BYTES:
         load_fast_meanwhile(content)
     return nullcontext()
-
-
-def _by_reference(recipe: Recipe) -> Recipe:
-    return msgspec.structs.replace(recipe, engine="reference")
-
-
-class _Rows:
-    """The documents of a build: made of rows, or taken from what was finished before."""
-
-    def __init__(self, plan: BuildPlan, folder: Path, options: Options, progress: Progress) -> None:
-        self.wanted = plan.provenance
-        self.model_files = plan.model.files
-        self.stages = Clock()
-        self.processes = 0
-        self.rejected_inputs: tuple[RejectedInput, ...] = ()
-        self._plan = plan
-        self._folder = folder
-        self._options = options
-        self._progress = progress
-
-    def refuse_changed(self) -> None:
-        refuse_changed(self._plan.files, self._plan.inputs)
-
-    def documents(self, found: Manifest | None) -> Documents:
-        """The result of every partition, in order: reused where it is there, made where it is not."""
-        plan = self._plan
-        there, tables = reusable(self._folder, found, repair=self._options.repair)
-        results: dict[int, PartitionResult] = {}
-        traits: dict[int, StoredTable] = {}
-        for number, task in enumerate(plan.tasks):
-            if task.traits is not None and task.traits.key in tables:
-                traits[number] = tables[task.traits.key]
-                write_journal(self._folder, task.traits.key, traits[number])
-            if task.key in there:
-                results[number] = reuse(self._folder, there[task.key], task)
-                write_journal(self._folder, task.key, results[number])
-                self._check_rejected(results[number])
-        refuse_early(plan, results)
-        num_built = len(plan.tasks) - len(results)
-        tasks = {
-            number: replace(task, has_documents=number in results, traits=None if number in traits else task.traits)
-            for number, task in enumerate(plan.tasks)
-            if number not in results or (task.traits is not None and number not in traits)
-        }
-        for number, made in self._make(tasks):
-            self.stages.add(made.seconds)
-            if made.traits is not None:
-                traits[number] = made.traits
-            if made.result is not None:
-                results[number] = made.result
-                self._check_rejected(made.result)
-                refuse_early(plan, results)
-            shard = results[number].shard
-            self._progress.advance(shard.num_input_rows, 0 if made.result is None else shard.num_tokens)
-        ordered = [results[number] for number in range(len(plan.tasks))]
-        self.rejected_inputs = rejected_inputs(plan, ordered)
-        check_rewrite_cost(plan, [result.shard for result in ordered])
-        return Documents(results=ordered, traits=[traits[number] for number in sorted(traits)], num_built=num_built)
-
-    def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, Made]]:
-        """Number of each task, and what it made, as they come."""
-        plan, missing = self._plan, list(wanted)
-        sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
-        jobs = min(self._options.jobs or jobs_for(sum(sizes.values())), len(missing))
-        if self._options.on_error != "fail":
-            # First those that show the cost of rewritten history, and then the largest, so that no process is left
-            # alone with one at the end.
-            soon = sampled_tasks(plan)
-            missing = sorted(missing, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
-        self._progress.stage("documents", sum(wanted[number].partition.num_rows for number in missing), "rows")
-        if not missing:
-            return
-        self.processes = jobs
-        # Both engines give the same ids. For few rows, the reference is done before the fast encoder is there.
-        few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
-        recipe = _by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
-        tasks = [wanted[number] for number in missing]
-        for i, made in run_tasks(PartitionWork, (self._folder, recipe, plan.model), tasks, jobs=jobs):
-            yield missing[i], made
-
-    def _check_rejected(self, result: PartitionResult) -> None:
-        if self._options.on_error != "fail" or not result.rejected:
-            return
-        first, shard = result.rejected[0], result.shard
-        assert shard.source is not None
-        entry = self._plan.inputs[shard.source]
-        number = shard.first_row + first.row
-        place = entry.path if first.line is None else f"{entry.path}:{first.line}"
-        raise InputError(
-            f"{place}: {first.code}: {first.reason} (row {number})",
-            hint="without --on-error fail such rows are left out and listed in rejected.jsonl",
-        )

@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from packer.batches import InputRows, Int64, SelectedRows
-from packer.curate import rule_names, select_rows
 from packer.errors import NothingKeptError
 from packer.pipeline.identity import Provenance
 from packer.pipeline.row_report import named_rule
-from packer.rejections import CODES, ROW_REASONS
+from packer.rejections import CODES, ROW_REASONS, rejection_hint
 from packer.row_rules import RowRules
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Input, RowSelection, Shard, StoredTable
@@ -59,7 +58,7 @@ class LeftOutRows:
 
     def reasons(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> Iterator[tuple[str, str]]:
         """The code of each document, and a sentence: by which rule, for the sake of which row."""
-        places, names, rows = RowPlaces(inputs, shards), rule_names(self.rules), self.rows
+        places, names, rows = RowPlaces(inputs, shards), self.rules.names, self.rows
         columns = (rows.reason, rows.detail, rows.kept, rows.similarity)
         for number, rule, kept, similarity in zip(*(column[self.row].tolist() for column in columns), strict=True):
             code = ROW_REASONS[number - 1]
@@ -121,9 +120,7 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
         return Selected(documents=split_documents(folder, shards, None), record=None, left_out=None)
     rows = decide(folder, rules, wanted.inputs, shards, read_traits(folder, traits))
     if not rows.splits:
-        counts = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:].tolist()
-        found = ", ".join(f"{count:,} × {code}" for code, count in zip(ROW_REASONS, counts, strict=True) if count)
-        raise NothingKeptError(f"nothing kept: the rules leave out every row: {found}", hint="loosen them")
+        raise _nothing_left(rows, rules)
     row = rows_of_documents(folder, shards)
     dropped = np.flatnonzero(rows.reason[row] > 0)
     return Selected(
@@ -132,6 +129,20 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
         left_out=LeftOutRows(
             documents=DocumentShards(folder, shards, chosen=dropped), row=row[dropped], rows=rows, rules=rules
         ),
+    )
+
+
+def _nothing_left(rows: SelectedRows, rules: RowRules) -> NothingKeptError:
+    counts = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:]
+    found = ", ".join(f"{count:,} × {code}" for code, count in zip(ROW_REASONS, counts.tolist(), strict=True) if count)
+    by_rule = np.bincount(rows.detail[rows.detail >= 0], minlength=len(rules.names)).tolist()
+    named = ", ".join(f"{named_rule(name)} {n:,}" for name, n in zip(rules.names, by_rule, strict=True) if n)
+    code = ROW_REASONS[int(counts.argmax())]
+    return NothingKeptError(
+        f"nothing kept: the rules leave out every row: {found}" + (f"; {named}" if named else ""),
+        hint='loosen them; to `in`, the text "1" and the number 1 are two values, and those of CSV are texts'
+        if code == "filtered"
+        else rejection_hint(code),
     )
 
 
@@ -154,6 +165,8 @@ def decide(
         CheckError: a file is damaged.
 
     """
+    from packer.curate.select import select_rows  # noqa: PLC0415 - builds without rules do without it
+
     return select_rows(_input_rows(folder, inputs, shards), traits, rules)
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from packer.batches import DocumentBatch, Rejection, RowBatch, TurnBatch
+from packer.batches import DocumentBatch, Int32, Rejection, RowBatch, TurnBatch
 from packer.errors import TemplateError
 from packer.model import TOKENIZER_FILE, Model
 from packer.pipeline.engine import encoder_of
@@ -17,7 +17,7 @@ from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
 from packer.source import Partition
 from packer.spelling import Spelling
-from packer.supervise import PretokenizedSupervisor, Supervisor, Surface
+from packer.supervise import PretokenizedSupervisor, Supervisor, Surface, by_side, join_sides, row_of_side
 from packer.tokenize import Encoder, ReferenceEncoder, Tokenizing
 from packer.watchdog import TemplateOverrunError
 
@@ -72,7 +72,16 @@ class Stages:
         return encoder
 
     def render(self, rows: RowBatch) -> TurnBatch:
-        """The first stage alone; rows that bring their tokens have no texts."""
+        """The first stage alone, of preference data :func:`~packer.supervise.by_side`.
+
+        Rows that bring their tokens have no texts.
+        """
+        if _is_preference(rows):
+            try:
+                return self.render(by_side(rows))
+            except TemplateOverrunError as error:
+                error.row = row_of_side(error.row)
+                raise
         if any(sample.kind == "tokens" for sample in rows.samples):
             return self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
         with self.clock.of("render"):
@@ -90,11 +99,17 @@ class Stages:
         with self.clock.of("tokenize"):
             tokens = tokenizing.tokenize(turns)
         with self.clock.of("supervise"):
-            sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
+            samples = by_side(rows).samples if _is_preference(rows) else rows.samples
+            sample_ids = {sample.row: sample.sample_id for sample in samples}
             done = self._supervisor.supervise(turns, tokens, sample_ids)
         self._confirm(turns, done.rejections)
-        rejections = (*rows.rejections, *turns.rejections, *done.rejections)
-        return _supervised(done.documents, rejections, num_merged=done.num_merged, num_skipped=done.num_skipped)
+        documents, rejections = done.documents, (*turns.rejections, *done.rejections)
+        merged, skipped = done.merged, done.skipped
+        if _is_preference(rows):
+            with self.clock.of("supervise"):
+                documents, rejections = join_sides(rows, turns, documents, rejections)
+            merged, skipped = row_of_side(merged), row_of_side(skipped)
+        return _supervised(documents, (*rows.rejections, *rejections), merged=merged, skipped=skipped)
 
     def _confirm(self, turns: TurnBatch, rejections: Sequence[Rejection]) -> None:
         """Before a row is rejected for its ids, they are made sure of.
@@ -112,14 +127,21 @@ class Stages:
         )
 
 
+def _is_preference(rows: RowBatch) -> bool:
+    return any(sample.preference is not None for sample in rows.samples)
+
+
+_NONE = np.zeros(0, np.int32)
+
+
 def _supervised(
-    documents: DocumentBatch, rejections: Iterable[Rejection], *, num_merged: int = 0, num_skipped: int = 0
+    documents: DocumentBatch, rejections: Iterable[Rejection], *, merged: Int32 = _NONE, skipped: Int32 = _NONE
 ) -> SupervisedRows:
     return SupervisedRows(
         documents=documents,
         rejections=tuple(sorted(rejections, key=lambda rejection: rejection.row)),
-        num_merged=num_merged,
-        num_skipped=num_skipped,
+        num_merged=int(np.count_nonzero(np.isin(merged, documents.sample))),
+        num_skipped=int(np.count_nonzero(np.isin(skipped, documents.sample))),
     )
 
 

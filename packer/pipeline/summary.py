@@ -49,33 +49,55 @@ def of_row_warnings(rows: RowReport) -> Iterator[str]:
         yield ""
 
 
-def of_rows(rows: RowReport, num_rows: int, *, listed: str) -> Iterator[str]:
-    """Rows of each split, and what each rule leaves out."""
+def of_splits(rows: RowReport) -> Iterator[str]:
+    """Rows of each split."""
     yield ""
     yield "rows of each split"
     yield from aligned("<>>", [(each.split, number(each.rows), percent(each.share)) for each in rows.splits])
+
+
+def of_rules(rows: RowReport, num_rows: int, *, listed: str) -> Iterator[str]:
+    """What each rule leaves out of all rows of the inputs."""
     if rows.left_out:
         yield ""
-        left_out = sum(each.rows for each in rows.left_out)
-        yield f"left out by rules: {number(left_out)} of {number(num_rows)} rows; {listed}"
-        lines = [(number(each.rows), percent(each.share), each.code, each.rule or "") for each in rows.left_out]
+        yield f"left out by rules: {number(rows.num_left_out)} of {plural(num_rows, 'row')}; {listed}"
+        shares = [percent(each.rows / max(num_rows, 1)) for each in rows.left_out]
+        lines = [(number(e.rows), share, e.code, e.rule or "") for e, share in zip(rows.left_out, shares, strict=True)]
         yield from aligned(">><<", lines)
 
 
-def of_totals(manifest: Manifest, folder: Path, *, warned: bool) -> Iterator[str]:
+def of_kept(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
+    """What becomes of all rows.
+
+    Args:
+        num_rows: of the inputs.
+        num_kept: those that are not rejected.
+        rows: what rules leave out of these; None where there are no rules.
+
+    """
+    left_out = 0 if rows is None else rows.num_left_out
+    by_rules = "" if rows is None else f"{number(left_out)} left out by rules, "
+    return f"{number(num_kept - left_out)} kept, {by_rules}{number(num_rows - num_kept)} rejected"
+
+
+def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warned: bool) -> Iterator[str]:
     """Rows, documents, blocks, and what is in none.
 
     Args:
         manifest: of the cache.
         folder: the cache.
+        rows: what the rules about rows came to, where there are some.
         warned: whether a warning has said how more tokens get into blocks.
 
     """
     totals, pack, listed = manifest.totals, manifest.recipe["pack"], folder / "rejected.jsonl"
-    rejected, trained = totals.rows - totals.kept, totals.trained / totals.tokens if totals.tokens else 0.0
+    ruled_out = [cut for code, cut in totals.cut.items() if code in ROW_REASONS]
+    tokens = totals.tokens - sum(cut.tokens for cut in ruled_out)
+    trained = (totals.trained - sum(cut.trained for cut in ruled_out)) / max(tokens, 1)
+    documents = totals.documents - sum(cut.documents for cut in ruled_out)
     facts = [
-        ("rows", number(totals.rows), f"{number(totals.kept)} kept, {number(rejected)} rejected"),
-        ("documents", number(totals.documents), f"{number(totals.tokens)} tokens, {percent(trained)} trained"),
+        ("rows", number(totals.rows), of_kept(totals.rows, totals.kept, rows)),
+        ("documents", number(documents), f"{number(tokens)} tokens, {percent(trained)} trained"),
     ]
     if totals.skipped:
         facts.append(("skipped", number(totals.skipped), SKIPPED))
@@ -95,9 +117,9 @@ def of_totals(manifest: Manifest, folder: Path, *, warned: bool) -> Iterator[str
         yield from aligned("><<", [(number(n), code, _meaning(code, manifest, folder)) for code, n in ordered])
     cuts = {code: cut for code, cut in totals.cut.items() if code not in ROW_REASONS}
     if cuts:
-        tokens = f"{number(sum(cut.tokens for cut in cuts.values()))} of {number(totals.tokens)} tokens"
+        lost = f"{number(sum(cut.tokens for cut in cuts.values()))} of {number(tokens)} tokens"
         yield ""
-        yield f"in no block: {tokens}, {number(sum(cut.trained for cut in cuts.values()))} of them trained;"
+        yield f"in no block: {lost}, {number(sum(cut.trained for cut in cuts.values()))} of them trained;"
         yield f"listed in {listed}"
         largest = sorted(cuts.items(), key=lambda entry: -entry[1].tokens)
         yield from aligned("><<", [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in largest])

@@ -357,9 +357,3 @@ def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
         if np.float32(weight) > 0:
             weights[k] = weight
     return weights
-
-
-def says_something(message: Mapping[str, Any]) -> bool:
-    """Whether a message has text, a call or reasoning."""
-    texts = (message.get(name) for name in ("content", *REASONING_FIELDS))
-    return any(isinstance(text, str) and text.strip() for text in texts) or bool(message.get("tool_calls"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.batches import Rejection, RowBatch, Sample, TurnBatch
+from packer.batches import Rejection, RowBatch, Sample, TurnBatch, says_something
 from packer.literals import longest_of
 from packer.model import Model
 from packer.recipe import Recipe
@@ -21,7 +21,6 @@ from packer.render.conversation import (
     Template,
     TurnRules,
     Turns,
-    says_something,
     turn_weights,
 )
 from packer.render.dropped import ConversationLosses, LossCheck, refusal

@@ -136,7 +136,7 @@
       section.setAttribute("aria-label", `document ${number + 1} of ${item.documents.length}`);
       const part = owner.length < owner.document_length
         ? ` · tokens ${grouped.format(owner.piece_start)} to ${grouped.format(owner.piece_start + owner.length)} of ${grouped.format(owner.document_length)}` : "";
-      section.append(show(make("p"), `${owner.source} row ${grouped.format(owner.row)} · ${plural(owner.length, "token")}, ${grouped.format(owner.num_trained)} trained${part}`));
+      section.append(show(make("p"), `${owner.source} row ${grouped.format(owner.row)}${owner.side ? ` · ${owner.side}` : ""} · ${plural(owner.length, "token")}, ${grouped.format(owner.num_trained)} trained${part}`));
       const end = number + 1 < item.documents.length ? item.documents[number + 1].at : item.num_tokens;
       for (let from = owner.at; from < end;) {
         // A chunk ends with a line where one ends near: chunks are blocks, and would break it.
@@ -215,6 +215,7 @@
     line("file", owner.source);
     line("row", owner.row);
     if (owner.sample_id !== null) line("row's id", owner.sample_id);
+    if (owner.side !== null) line("side", owner.side);
     line("split", owner.split);
     line("document", owner.doc_id);
     details.replaceChildren(list);

@@ -164,6 +164,7 @@ def _header(item: Item) -> bytes:
                 "split": document.split,
                 "source": document.source,
                 "row": document.row,
+                "side": document.side,
                 "sample_id": document.sample_id,
                 "piece_start": document.piece_start,
                 "document_length": document.document_length,

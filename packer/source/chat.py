@@ -158,7 +158,7 @@ def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
     The template receives them all the same, and may write them.
     """
     for sample in samples:
-        for message in sample.messages:
+        for message in sample.all_messages:
             if len(message.fields) > len(_PLAIN_FIELDS):
                 yield from (key for key in message.fields if key not in _KNOWN_FIELDS)
 
@@ -237,6 +237,11 @@ def _weight(shape: MessageFields, content: Content, *, where: str) -> float | No
     if False in trained:
         return 0.0
     return 1.0 if trained and given is None else given
+
+
+def weighted(message: Message, weight: float) -> Message:
+    """The message with another loss weight, which only those of the assistant have."""
+    return msgspec.structs.replace(message, weight=weight) if message.role == "assistant" else message
 
 
 def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Message], *, number: int) -> Sample:

@@ -3,10 +3,9 @@
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
-from packer.batches import Message, Sample
-from packer.source.chat import ChatMessage, chat_sample, read_message
+from packer.batches import Sample
+from packer.source.chat import ChatMessage, chat_sample, read_message, weighted
 from packer.source.decode import Refused
 from packer.source.row import RowFields, RowSchema, sample_id, type_name, typed, with_filled_messages
 from packer.source.unsupported_rows import refuse_media_tags
@@ -44,13 +43,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         raise Refused("wrong_type", f"`prompt` is `{type_name(prompt)}`, but `completion` is `{type_name(completion)}`")
     if isinstance(prompt, list):
         return _chat(row, number)
-    unused = next((name for name in ("system", "tools", "functions") if row.get(name)), None)
-    if unused is not None:
-        raise Refused(
-            "wrong_type",
-            f"strings have no place for `{unused}`; `columns: {{instruction: prompt, output: completion}}` reads the "
-            f"row as alpaca, which has; `columns: {{{unused}: null}}` leaves it out",
-        )
+    refuse_chat_fields(row, columns="instruction: prompt, output: completion")
     strings = typed(row, StringsRow)
     if not strings.completion or strings.completion.isspace():
         raise Refused("empty", "`completion` is empty")
@@ -61,23 +54,35 @@ def read(row: dict[str, Any], number: int) -> Sample:
     )
 
 
+def refuse_chat_fields(row: dict[str, Any], *, columns: str) -> None:
+    """Refuse what a chat has beside its messages, in a row of strings; `columns` make a chat of it.
+
+    Raises:
+        Refused: `wrong_type`.
+
+    """
+    unused = next((name for name in ("system", "tools", "functions") if row.get(name)), None)
+    if unused is not None:
+        raise Refused(
+            "wrong_type",
+            f"strings have no place for `{unused}`; `columns: {{{columns}}}` reads the row as alpaca, which has; "
+            f"`columns: {{{unused}: null}}` leaves it out",
+        )
+
+
 def _chat(row: dict[str, Any], number: int) -> Sample:
     shape = typed(row, MessagesRow)
     if not shape.completion:
         raise Refused("empty", "`completion` has no messages")
     prompt = [
-        _weighted(read_message(row["prompt"][i], message, where=f"$.prompt[{i}]"), 0.0)
+        weighted(read_message(row["prompt"][i], message, where=f"$.prompt[{i}]"), 0.0)
         for i, message in enumerate(shape.prompt)
     ]
     completion = [
         read_message(row["completion"][i], m, where=f"$.completion[{i}]") for i, m in enumerate(shape.completion)
     ]
-    learned = [message if message.weight is not None else _weighted(message, 1.0) for message in completion]
+    learned = [message if message.weight is not None else weighted(message, 1.0) for message in completion]
     return chat_sample(row, shape, [*prompt, *learned], number=number)
-
-
-def _weighted(message: Message, weight: float) -> Message:
-    return replace(message, weight=weight) if message.role == "assistant" else message
 
 
 SCHEMA = RowSchema(

@@ -7,8 +7,11 @@ from typing import Any
 
 from packer.source.chat import CALL_ROLES, ROLES
 
-_LISTS = ("messages", "conversations", "conversation", "prompt", "completion")
-"""Fields of a row that may hold messages."""
+_LISTS = (
+    *("messages", "conversations", "conversation", "prompt", "completion"),
+    *("chosen", "rejected", "chosen_messages", "rejected_messages"),
+)
+"""Fields of a row that may hold messages, or a single one."""
 
 _SENDER = ("role", "from")
 """Fields of a message that may hold its role."""
@@ -37,15 +40,17 @@ def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any
     """
     if not roles:
         return row
-    lists = {name: row[name] for name in _LISTS if isinstance(row.get(name), list)}
-    return row | {name: [_renamed(message, roles) for message in messages] for name, messages in lists.items()}
+    return row | {name: _renamed(row[name], roles) for name in _LISTS if name in row}
 
 
-def _renamed(message: Any, roles: Mapping[str, str]) -> Any:
-    if not isinstance(message, dict):
-        return message
-    said = {name: message[name] for name in _SENDER if isinstance(message.get(name), str)}
-    return message | {name: roles.get(role) or roles.get(role.lower()) or role for name, role in said.items()}
+def _renamed(said_by: Any, roles: Mapping[str, str]) -> Any:
+    """A message, or a list of them."""
+    if isinstance(said_by, list):
+        return [_renamed(message, roles) for message in said_by]
+    if not isinstance(said_by, dict):
+        return said_by
+    said = {name: said_by[name] for name in _SENDER if isinstance(said_by.get(name), str)}
+    return said_by | {name: roles.get(role) or roles.get(role.lower()) or role for name, role in said.items()}
 
 
 def roles_hint(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -83,7 +88,8 @@ def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def _roles_of(row: Mapping[str, Any]) -> Iterator[str]:
     for name in _LISTS:
-        for message in row[name] if isinstance(row.get(name), list) else ():
+        said_by = row.get(name)
+        for message in said_by if isinstance(said_by, list) else (said_by,):
             if isinstance(message, dict):
                 yield from (message[key] for key in _SENDER if isinstance(message.get(key), str))
 

@@ -87,11 +87,29 @@ class RowSchema:
     is_rated: bool = True
     """Whether a boolean `label` is a rating of the answer; in plain text it is some label like others."""
 
+    is_meant: Callable[[Mapping[str, Any]], bool] = lambda _: True
+    """Whether the values of a row that has the fields are of this schema; asked where the schema is inferred."""
+
     json_fields: tuple[str, ...] = ()
     """Fields that are no texts: where a table has a text in one, it is JSON. `tools` may be JSON in every format."""
 
     message_fields: tuple[str, ...] = ()
     """Fields that are texts or messages: where a table has a text in one, it may be the JSON of messages."""
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """All its fields, but for the row's own name."""
+        return frozenset(name for row in self.rows for name in row.__struct_fields__)
+
+    def missing(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """The first group of fields of which the row has none; None where the row fits the schema."""
+        for group in self.needs:
+            for name in group:
+                if row.get(name) is not None:
+                    break
+            else:
+                return group
+        return None
 
 
 def row_too_large(max_row_bytes: int) -> Refused:

@@ -30,33 +30,21 @@ VOTING_FIELDS = frozenset(name for schema in SCHEMAS.values() for group in schem
 """Fields by which a row is recognised."""
 
 
-def missing_field(row: Mapping[str, Any], schema: str) -> tuple[str, ...] | None:
-    """The first group of fields of which the row has none; None where the row fits the schema."""
-    for group in SCHEMAS[schema].needs:
-        for name in group:
-            if row.get(name) is not None:
-                break
-        else:
-            return group
-    return None
+_FIELDS = {name: schema.fields for name, schema in SCHEMAS.items()}
 
 
 def schema_of(row: dict[str, Any]) -> str | None:
     """The schema a row votes for, or None.
 
-    A preference pair is voted for by what else it has, so that a file of pairs gets a schema, and its rows get their
-    reason: prompts by the schema they open, bare pairs as `messages` or, where they are strings, as `text`. So do ids
-    without a word on what is trained.
+    One side of a pair votes as a pair, and ids without a word on what is trained as tokens, so that a file of such rows
+    has a schema and each of them its reason.
     """
-    for schema in SCHEMAS:
-        if missing_field(row, schema) is None:
-            return schema
-    if not is_preference(row):
-        return "tokens" if row.get("input_ids") is not None else None
-    for schema in ("alpaca", "completion"):
-        if missing_field(row, schema) != SCHEMAS[schema].needs[0]:
-            return schema
-    return "text" if isinstance(row.get("chosen"), str) else "messages"
+    for name, schema in SCHEMAS.items():
+        if schema.missing(row) is None and schema.is_meant(row):
+            return name
+    if is_preference(row):
+        return "preference"
+    return "tokens" if row.get("input_ids") is not None else None
 
 
 def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
@@ -88,8 +76,8 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
     row = rename_roles(rename(value, columns), roles)
-    refuse_unsupported(row, rated=SCHEMAS[schema].is_rated)
-    missing = missing_field(row, schema)
+    refuse_unsupported(row, own=_FIELDS[schema], rated=SCHEMAS[schema].is_rated)
+    missing = SCHEMAS[schema].missing(row)
     if missing is not None:
         if missing == MARKS:
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
@@ -97,9 +85,9 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     return SCHEMAS[schema].read(row, number)
 
 
-def fields_read(schema: str) -> set[str]:
+def fields_read(schema: str) -> frozenset[str]:
     """The fields that rows of a schema are read from."""
-    return {name for row in SCHEMAS[schema].rows for name in row.__struct_fields__} | SUSPECT_FIELDS | {*ID_FIELDS}
+    return _FIELDS[schema] | SUSPECT_FIELDS | {*ID_FIELDS}
 
 
 def columns_read(names: Sequence[str], schema: str | None, columns: Columns) -> list[str]:

@@ -56,11 +56,12 @@ def refuse_unread_columns(path: Path, columns: Columns, schema: str) -> None:
     unread = next((new for new, old in columns.items() if old is not None and new not in known), None)
     if unread is None:
         return
+    unsupported = SUSPECT_FIELDS - SCHEMAS[schema].fields
     meant = _field_meant(unread)
     near = [meant] if meant in known else difflib.get_close_matches(unread, sorted(known), 1)
     raise InputError(
         f"{path}: `columns` names {shown(unread)}, which is no field of schema {schema}",
-        hint=f"did you mean {shown(near[0])}?" if near else f"its fields: {', '.join(sorted(known - SUSPECT_FIELDS))}",
+        hint=f"did you mean {shown(near[0])}?" if near else f"its fields: {', '.join(sorted(known - unsupported))}",
     )
 
 

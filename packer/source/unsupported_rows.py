@@ -1,6 +1,7 @@
-"""Rows that are no examples to imitate: with pictures or sound in them, or rated answers."""
+"""Rows that are no examples to imitate: with pictures or sound in them, or with answers that were compared or rated."""
 
 import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from packer.source.decode import Refused
@@ -25,11 +26,12 @@ _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
 _MEDIA_TAG = re.compile(r"<img>[^<>\n]+</img>")
 
 
-def refuse_unsupported(row: dict[str, Any], *, rated: bool) -> None:
+def refuse_unsupported(row: dict[str, Any], *, own: Collection[str], rated: bool) -> None:
     """Look at the fields of a row.
 
     Args:
         row: The row, its columns renamed.
+        own: Fields of its schema, which may be those of a pair or the rating of an answer.
         rated: Whether a boolean `label` is a rating of the answer; in plain text it is some label like others.
 
     Raises:
@@ -43,10 +45,10 @@ def refuse_unsupported(row: dict[str, Any], *, rated: bool) -> None:
             raise Refused("multimodal", f"the field `{field}` is not empty")
     for field in (*_FLAGS, *_WEIGHTS):
         _refuse_weight(field, row.get(field))
-    if is_preference(row):
-        field = next(field for field in PREFERENCE_FIELDS if _holds_answer(row.get(field)))
-        raise Refused("preference", f"the field `{field}` makes it a preference pair")
-    if rated and isinstance(row.get("label"), bool):
+    for field in PREFERENCE_FIELDS:
+        if field not in own and _holds_answer(row.get(field)):
+            raise Refused("preference", f"the field `{field}` makes it a preference pair")
+    if rated and "label" not in own and isinstance(row.get("label"), bool):
         raise Refused("preference", "the field `label` rates the answer; `columns: {label: null}` takes the row anyway")
 
 
@@ -65,7 +67,8 @@ def _refuse_weight(field: str, value: Any) -> None:
         raise Refused("wrong_type", reason)
 
 
-def is_preference(row: dict[str, Any]) -> bool:
+def is_preference(row: Mapping[str, Any]) -> bool:
+    """Whether a row has an answer under a name that only a side of a pair has."""
     return any(_holds_answer(row.get(field)) for field in PREFERENCE_FIELDS)
 
 

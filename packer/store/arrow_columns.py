@@ -9,13 +9,16 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64
 
-from packer.batches import BlockBatch, Float32, Int32, Int64, UInt64
+from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED, concatenated_ranges, offsets_of
 from packer.store.digest import Pieces, digest_rows
 
 _DOCUMENT_HEADER = struct.Struct("<10q")
+_SIDES = struct.Struct("<2q")
+_PAIRS = struct.Struct("<q")
 _BLOCK_HEADER = struct.Struct("<9q")
 _DTYPES: dict[pa.DataType, type[np.generic]] = {
+    pa.int8(): np.int8,
     pa.uint8(): np.uint8,
     pa.int32(): np.int32,
     pa.int64(): np.int64,
@@ -80,6 +83,8 @@ class DocumentRows:
     row: Int32  # [R]
     sample_id: Ragged  # uint8, UTF-8
     has_sample_id: npt.NDArray[np.bool_]  # [R]
+    side: Int8 | None  # [R] index into SIDES; None where the rows are no preference data
+    margin: Float32 | None  # [R] NaN where there is none; None where `side` is
 
     def special_tokens(self, index: int) -> npt.NDArray[np.bool_]:
         """special_tokens_mask of one row, unpacked.  # bool[n]"""
@@ -110,16 +115,11 @@ class DocumentRows:
         sizes = [_sizes(column) for column in lists]
         if self.loss_weights is None:
             sizes.append(np.full(len(rows), -1))
-        header = np.stack(
-            [
-                *(column[rows].astype(np.int64) for column in (self.doc_id, self.length, self.num_trained, self.row)),
-                *sizes,
-                _sizes(spans) // 3,
-                np.where(self.has_sample_id[rows], _sizes(texts), -1),
-            ],
-            axis=1,
-        )
-        return digest_rows(header, [*lists, spans, texts])
+        columns = [column[rows].astype(np.int64) for column in (self.doc_id, self.length, self.num_trained, self.row)]
+        columns += [*sizes, _sizes(spans) // 3, np.where(self.has_sample_id[rows], _sizes(texts), -1)]
+        if self.side is not None and self.margin is not None:
+            columns += [self.side[rows].astype(np.int64), self.margin[rows].view(np.int32).astype(np.int64)]
+        return digest_rows(np.stack(columns, axis=1), [*lists, spans, texts])
 
     def digest(self, row: int) -> int:
         """The digest of one row, without the arrays that pay off only for many."""
@@ -134,6 +134,8 @@ class DocumentRows:
         sizes += [len(spans[0]), len(text) if self.has_sample_id[row] else -1]
         scalars = (self.doc_id[row], self.length[row], self.num_trained[row], self.row[row])
         state = xxh3_64(_DOCUMENT_HEADER.pack(*scalars, *sizes))
+        if self.side is not None and self.margin is not None:
+            state.update(_SIDES.pack(self.side[row], self.margin[row : row + 1].view(np.int32)[0]))
         for values in (*lists, *spans, text):
             state.update(values.data)
         return state.intdigest()
@@ -180,6 +182,7 @@ class BlockRows:
     length: Int32  # [R]
     num_trained: Int32  # [R]
     loss_weights: Float32 | None  # [R, L]
+    pairs: Ragged | None  # int64
 
     @classmethod
     def of(cls, batch: BlockBatch, *, weighted: bool) -> Self:
@@ -199,6 +202,7 @@ class BlockRows:
             length=batch.length,
             num_trained=batch.num_trained,
             loss_weights=weights,
+            pairs=None if batch.pairs is None else Ragged(values=batch.pairs, offsets=batch.doc_offsets // 2),
         )
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
@@ -219,6 +223,10 @@ class BlockRows:
             state.update(values.data)
         if self.loss_weights is not None:
             state.update(self.loss_weights[row].data)
+        if self.pairs is not None:
+            pairs = self.pairs[row]
+            state.update(_PAIRS.pack(len(pairs)))
+            state.update(pairs.data)
         return state.intdigest()
 
 

@@ -52,6 +52,16 @@ class BlockShards(NumberedRows[BlockRows]):
         return any("loss_weights" in place.columns for shard in self.shards for place in shard.places)
 
     @property
+    def is_paired(self) -> bool:
+        """Whether the blocks hold pairs.
+
+        Raises:
+            CheckError: the first shard is damaged.
+
+        """
+        return bool(self.shards) and self.mapped(0).has_pairs
+
+    @property
     def block_len(self) -> int:
         """Tokens of a block; 0 where there are no shards.
 
@@ -82,6 +92,7 @@ class BlockShards(NumberedRows[BlockRows]):
             found.copy("loss_weights", weights)
         seq_lengths, seq_offsets = _join(found.values("seq_lengths"), np.int32)
         doc_ids, doc_offsets = _join(found.values("doc_ids"), np.int64)
+        pairs = _join(found.values("pairs"), np.int64)[0] if self.is_paired else None
         pieces: dict[str, Int32] = {}
         for name in BLOCK_PIECES[1:]:
             pieces[name], offsets = _join(found.values(name), np.int32)
@@ -98,6 +109,7 @@ class BlockShards(NumberedRows[BlockRows]):
             doc_ids=doc_ids,
             **pieces,
             doc_offsets=doc_offsets,
+            pairs=pairs,
         )
 
     def locate(self, indices: Int64) -> FoundBlocks:

@@ -181,9 +181,9 @@ def content_fingerprint(
 ) -> str:
     """sha256 over each kind and split, in row order.
 
-    Of a document its doc_id (a digest of ids, labels and weights) and the row of the file it comes from; of a block its
-    row digest. The row within a partition, which also stands in a document's row digest, does not enter: another
-    `partition_bytes` is no other content.
+    Of a document its doc_id (a digest of ids, labels and weights) and the row of the file it comes from, and where the
+    rows are preference data also its side and margin; of a block its row digest. The row within a partition, which also
+    stands in a document's row digest, does not enter: another `partition_bytes` is no other content.
 
     Args:
         folder: the cache.
@@ -207,8 +207,10 @@ def content_fingerprint(
 
 
 def _document_content(documents: DocumentShards) -> "hashlib._Hash":
-    pairs = np.stack([documents.doc_ids(), documents.file_rows()], axis=1)
-    return hashlib.sha256(np.ascontiguousarray(pairs, "<i8").tobytes())
+    columns = [documents.doc_ids(), documents.file_rows()]
+    if documents.is_preference:
+        columns += [documents.sides().astype(np.int64), documents.margins().view(np.int32).astype(np.int64)]
+    return hashlib.sha256(np.ascontiguousarray(np.stack(columns, axis=1), "<i8").tobytes())
 
 
 def _block_content(folder: Path, shards: Sequence[Shard]) -> "hashlib._Hash":

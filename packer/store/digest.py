@@ -11,11 +11,13 @@ holds the length of every list, so no two different rows have the same bytes. Th
 ``digest``, which is not part of it.
 
 - documents: header = doc_id, length, num_trained, row, then the lengths of input_ids, labels, special_tokens_mask,
-  loss_weights (-1 where the file has no such column), spans and sample_id (UTF-8 bytes; -1 for null). Bytes: input_ids,
-  labels, special_tokens_mask (one byte a value), loss_weights, spans' messages, starts and ends, sample_id.
+  loss_weights (-1 where the file has no such column), spans and sample_id (UTF-8 bytes; -1 for null); only where the
+  file has these columns, also side, and the four bytes of margin as an int32. Bytes: input_ids, labels,
+  special_tokens_mask (one byte a value), loss_weights, spans' messages, starts and ends, sample_id.
 - blocks: header = length, num_trained, L, 1 with loss_weights and 0 without, then the lengths of doc_ids, doc_starts,
   doc_lengths, doc_places and seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, doc_lengths,
-  doc_places, seq_lengths, loss_weights.
+  doc_places, seq_lengths, loss_weights; only where the file has the column, then the number of pairs, an int64, and
+  pairs.
 
 **File digest**: xxh3-128 (finds accidents, fast) and sha256 (identity) of all bytes of a file.
 """

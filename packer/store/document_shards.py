@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import Bool, DocumentColumns, Float32, Int32, Int64
-from packer.layout import MASKED, concatenated_ranges, offsets_of
+from packer.batches import CHOSEN, SIDES, Bool, DocumentColumns, Float32, Int8, Int32, Int64, Side
+from packer.errors import CheckError
+from packer.layout import MASKED, concatenated_ranges, misplaced_sides, offsets_of
 from packer.store.arrow_columns import DocumentRows
-from packer.store.mapping import MappedShard
+from packer.store.mapping import MappedShard, repair_hint
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.schema import Kind
 from packer.store.views import document_rows
@@ -36,6 +37,10 @@ class Document:
     """Row of its sample, from 0 in its partition."""
 
     sample_id: str | None
+    side: Side | None
+    """Which answer of its row; None where the row is no preference data."""
+
+    margin: float | None
     path: str
     """Its shard, relative to the cache."""
 
@@ -81,6 +86,16 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return any(self.mapped(i).weighted for i in range(len(self.shards)))
 
     @property
+    def is_preference(self) -> bool:
+        """Whether the documents are sides of pairs, or rated answers."""
+        return any(self.mapped(i).has_sides for i in range(len(self.shards)))
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
+        return self.is_preference and len(self) > 0 and int(self.sides()[0]) == CHOSEN
+
+    @property
     def num_tokens(self) -> int:
         """Tokens of these documents."""
         return super().num_tokens if self._chosen is None else int(self.lengths().sum(dtype=np.int64))
@@ -101,6 +116,19 @@ class DocumentShards(NumberedRows[DocumentRows]):
     def doc_ids(self) -> Int64:
         """Identity of each document; digests are not checked here.  # int64[N]"""
         return self._doc_ids
+
+    def sides(self) -> Int8:
+        """Side of each document, an index into :data:`packer.batches.SIDES`; digests are not checked here.  # int8[N]
+
+        Raises:
+            CheckError: an answer of a pair does not stand beside the other one.
+
+        """
+        return self._sides
+
+    def margins(self) -> Float32:
+        """Margin of each document's row, NaN where it has none; digests are not checked here.  # float32[N]"""
+        return self.own(np.concatenate([np.zeros(0, np.float32), *self._present("margin")]))
 
     def file_rows(self) -> Int64:
         """Row of its file, from 0, that each document comes from; digests are not checked here.  # int64[N]"""
@@ -183,6 +211,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
             start=self.own(np.concatenate([np.zeros(0, np.int64), *starts])),
             length=self.lengths(),
             doc_id=self.doc_ids(),
+            paired=self.is_paired,
         )
 
     def locate(self, indices: Int64) -> FoundDocuments:
@@ -219,6 +248,8 @@ class DocumentShards(NumberedRows[DocumentRows]):
             num_trained=int(rows.num_trained[row]),
             row=int(rows.row[row]),
             sample_id=rows.sample_id_of(row),
+            side=None if rows.side is None else SIDES[int(rows.side[row])],
+            margin=None if rows.margin is None or np.isnan(rows.margin[row]) else float(rows.margin[row]),
             path=path,
             shard_row=shard_row,
         )
@@ -242,6 +273,21 @@ class DocumentShards(NumberedRows[DocumentRows]):
         lengths = self.column("length", np.int32)
         lengths.flags.writeable = False
         return lengths
+
+    @cached_property
+    def _sides(self) -> Int8:
+        sides = self.own(np.concatenate([np.zeros(0, np.int8), *self._present("side")]))
+        if misplaced_sides(self.column("row", np.int32), sides).any():
+            raise CheckError(f"{self.folder}: the two answers of a pair stand apart", hint=repair_hint(self.folder))
+        sides.flags.writeable = False
+        return sides
+
+    def _present(self, name: str) -> list[npt.NDArray[Any]]:
+        """A column of preference data, of each record batch; a shard of other rows beside them has no document."""
+        values = [getattr(rows, name) for rows, _ in self.chunks()]
+        if any(value is None for value in values):
+            raise CheckError(f"{self.folder}: not all documents are preference data", hint=repair_hint(self.folder))
+        return values
 
     @cached_property
     def _doc_ids(self) -> Int64:

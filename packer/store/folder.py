@@ -34,8 +34,11 @@ _SWEPT = ("documents", "blocks", "rows", "model", PRIVATE)
 
 
 @contextmanager
-def lock(folder: Path) -> Iterator[None]:
+def lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
     """Keep every other writer out of a cache while the body runs; makes the folder where there is none.
+
+    With `shared`, others who share it may write too: all of them add files whose names say what is in them, and remove
+    none.
 
     The kernel holds the lock for the open file, so it is free again when the process ends, however it ends.
 
@@ -49,7 +52,7 @@ def lock(folder: Path) -> Iterator[None]:
         descriptor = os.open(folder / PRIVATE / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         with storage_errors("lock", folder):
-            _take(descriptor, folder)
+            _take(descriptor, folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield

@@ -112,7 +112,7 @@ class StoredTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sha256: Hex
 
 
-class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Which rows are in which split, and what that was decided from."""
 
     splits: tuple[SplitName, ...]
@@ -121,6 +121,9 @@ class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     table: StoredTable
     traits: tuple[StoredTable, ...]
     """The traits of each document shard, in order."""
+
+    num_capped: Count = 0
+    """As of :class:`packer.batches.SelectedRows`."""
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

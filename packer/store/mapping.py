@@ -34,6 +34,8 @@ class MappedShard:
         """Blocks: their length. Documents: 0."""
 
         self.weighted = "loss_weights" in self._reader.schema.names
+        self.has_sides = "side" in self._reader.schema.names
+        self.has_pairs = "pairs" in self._reader.schema.names
         with _as_missing(folder, shard):
             self._ranges = None if mmap else CacheFiles(folder).ranges(shard.path)
         self.reach: Reach = MAPPED if self._ranges is None else reading(self._ranges, mapped.address)
@@ -139,11 +141,11 @@ def _check_schema(shard: Shard, schema: pa.Schema) -> int:
     weighted = "loss_weights" in schema.names
     block_len = 0
     if shard.kind == "documents":
-        expected = documents_schema(weighted=weighted)
+        expected = documents_schema(weighted=weighted, preference="side" in schema.names)
     else:
         kind = schema.field("input_ids").type
         block_len = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
-        expected = blocks_schema(block_len, weighted=weighted)
+        expected = blocks_schema(block_len, weighted=weighted, paired="pairs" in schema.names)
     if not schema.equals(expected, check_metadata=True):
         raise ValueError(f"its schema is not the one of {shard.kind}")
     return block_len

@@ -17,9 +17,10 @@ BLOCK_PIECES: Final = ("doc_ids", "doc_starts", "doc_lengths", "doc_places")
 _SPAN = pa.struct([pa.field("message", pa.int32()), pa.field("start", pa.int32()), pa.field("end", pa.int32())])
 
 
-def documents_schema(*, weighted: bool) -> pa.Schema:
-    """Schema of a document shard; ``weighted`` adds loss_weights."""
+def documents_schema(*, weighted: bool, preference: bool = False) -> pa.Schema:
+    """Schema of a document shard; ``weighted`` adds loss_weights, ``preference`` side and margin."""
     weights = [pa.field("loss_weights", pa.large_list(pa.float32()))] if weighted else []
+    sides = [pa.field("side", pa.int8()), pa.field("margin", pa.float32())] if preference else []
     fields = [
         pa.field("doc_id", pa.int64()),
         pa.field("input_ids", pa.large_list(pa.int32())),
@@ -31,13 +32,14 @@ def documents_schema(*, weighted: bool) -> pa.Schema:
         pa.field("num_trained", pa.int32()),
         pa.field("row", pa.int32()),
         pa.field("sample_id", pa.string()),
+        *sides,
         pa.field("digest", pa.uint64()),
     ]
     return pa.schema(fields, metadata=_metadata("documents"))
 
 
-def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
-    """Schema of a block shard of blocks of ``block_len`` tokens; ``weighted`` adds loss_weights."""
+def blocks_schema(block_len: int, *, weighted: bool, paired: bool = False) -> pa.Schema:
+    """Schema of a block shard of blocks of ``block_len`` tokens; ``weighted`` adds loss_weights, ``paired`` pairs."""
     weights = [pa.field("loss_weights", pa.list_(pa.float32(), block_len))] if weighted else []
     fields = [
         pa.field("input_ids", pa.list_(pa.int32(), block_len)),
@@ -51,6 +53,7 @@ def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
         pa.field("length", pa.int32()),
         pa.field("num_trained", pa.int32()),
         *weights,
+        *([pa.field("pairs", pa.list_(pa.int64()))] if paired else []),
         pa.field("digest", pa.uint64()),
     ]
     return pa.schema(fields, metadata=_metadata("blocks"))

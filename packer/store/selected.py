@@ -35,7 +35,7 @@ def write_selection(cache: Path, selected: SelectedRows, traits: Sequence[Stored
     """
     columns = [pa.array(getattr(selected, field.name), field.type) for field in _SCHEMA]
     table = write_table(cache, [pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)], kind="selection", key=None)
-    return RowSelection(splits=selected.splits, table=table, traits=tuple(traits))
+    return RowSelection(splits=selected.splits, table=table, traits=tuple(traits), num_capped=selected.num_capped)
 
 
 def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
@@ -54,7 +54,7 @@ def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
         for name, limit in limits.items()
     ):
         raise CheckError(f"{cache / selection.table.path} is no selection", hint=repair_hint(cache))
-    return SelectedRows(splits=selection.splits, **columns)
+    return SelectedRows(splits=selection.splits, **columns, num_capped=selection.num_capped)
 
 
 def split_documents(

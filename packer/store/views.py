@@ -73,7 +73,7 @@ def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
     num_rows = batch.num_rows
     spans = batch.column("spans")
     validity, offsets, text = batch.column("sample_id").buffers()
-    weighted = "loss_weights" in batch.schema.names
+    weighted, sided = "loss_weights" in batch.schema.names, "side" in batch.schema.names
     return DocumentRows(
         doc_id=flat_view(batch, "doc_id", np.int64, num_rows, reach),
         input_ids=_ragged(batch, "input_ids", np.int32, np.int64, reach),
@@ -89,6 +89,8 @@ def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
             values=_whole(text, np.uint8, reach), offsets=_checked(offsets, np.int32, num_rows + 1, reach)[:]
         ),
         has_sample_id=_validity(validity, num_rows, reach),
+        side=flat_view(batch, "side", np.int8, num_rows, reach) if sided else None,
+        margin=flat_view(batch, "margin", np.float32, num_rows, reach) if sided else None,
     )
 
 
@@ -118,6 +120,7 @@ def block_rows(batch: pa.RecordBatch, block_len: int, reach: Reach = MAPPED) -> 
         length=flat_view(batch, "length", np.int32, num_rows, reach),
         num_trained=flat_view(batch, "num_trained", np.int32, num_rows, reach),
         loss_weights=tokens("loss_weights", np.float32) if "loss_weights" in batch.schema.names else None,
+        pairs=_ragged(batch, "pairs", np.int64, np.int32, reach) if "pairs" in batch.schema.names else None,
     )
 
 

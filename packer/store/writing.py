@@ -7,18 +7,22 @@ exactly when some weight of the partition is fractional.
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import BlockBatch, Bool, DocumentBatch, Int32, Int64
-from packer.layout import MASKED, document_labels, document_weights, offsets_of
+from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
 from packer.store.manifest import Shard
 from packer.store.schema import BLOCK_LISTS, BLOCK_PIECES, blocks_schema, documents_schema
 from packer.store.shard_file import write_shard
+
+T = TypeVar("T", bound=np.generic)
 
 BATCH_ROWS = 16_384
 BATCH_TOKENS = 2**20
@@ -45,17 +49,19 @@ def write_documents(
 
     """
     weighted = any((batch.run_weight != 1).any() for batch in batches)
+    # A batch whose rows are all rejected has no documents, and does not know which side they would be.
+    batches = [batch for batch in batches if batch.num_documents]
     shard = write_shard(
         cache,
         _record_batches(batches, special_ids, weighted=weighted),
-        schema=documents_schema(weighted=weighted),
+        schema=documents_schema(weighted=weighted, preference=any(batch.side is not None for batch in batches)),
         kind="documents",
         split=split,
         index=index,
     )
-    sample = np.concatenate([np.zeros(0, np.int32), *(batch.sample for batch in batches)])
     lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
-    is_last = np.append(sample[1:] != sample[:-1], True)[: len(sample)]  # of its input row
+    sample = np.concatenate([np.zeros(0, np.int32), *(batch.sample for batch in batches)])
+    is_last = last_of_rows(sample, _joined([batch.side for batch in batches]))
     return msgspec.structs.replace(shard, num_last_tokens=int(lengths[is_last].sum()))
 
 
@@ -109,12 +115,14 @@ def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> Docum
         row=documents.sample,
         sample_id=sample_id,
         has_sample_id=has_sample_id,
+        side=documents.side,
+        margin=documents.margin,
     )
 
 
 def document_record_batch(rows: DocumentRows) -> pa.RecordBatch:
     """Rows of a document shard, with their digests, as Arrow; every buffer starts at its first row."""
-    schema = documents_schema(weighted=rows.loss_weights is not None)
+    schema = documents_schema(weighted=rows.loss_weights is not None, preference=rows.side is not None)
     mask = rows.special_tokens_mask
     num_tokens = len(rows.input_ids.values)
     spans = schema.field("spans").type
@@ -147,6 +155,8 @@ def document_record_batch(rows: DocumentRows) -> pa.RecordBatch:
     }
     if rows.loss_weights is not None:
         columns["loss_weights"] = _list(schema, "loss_weights", rows.loss_weights)
+    if rows.side is not None and rows.margin is not None:
+        columns |= {"side": flat_array(pa.int8(), rows.side), "margin": flat_array(pa.float32(), rows.margin)}
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
@@ -164,6 +174,8 @@ def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
         run_end=np.concatenate([batch.run_end for batch in batches]),
         run_message=np.concatenate([batch.run_message for batch in batches]),
         run_weight=np.concatenate([batch.run_weight for batch in batches]),
+        side=_joined([batch.side for batch in batches]),
+        margin=_joined([batch.margin for batch in batches]),
     )
 
 
@@ -181,7 +193,15 @@ def slice_documents(batch: DocumentBatch, first: int, last: int) -> DocumentBatc
         run_end=batch.run_end[runs],
         run_message=batch.run_message[runs],
         run_weight=batch.run_weight[runs],
+        side=None if batch.side is None else batch.side[first:last],
+        margin=None if batch.margin is None else batch.margin[first:last],
     )
+
+
+def _joined(columns: Sequence[npt.NDArray[T] | None]) -> npt.NDArray[T] | None:
+    """A column that all batches have, or none of them."""
+    present = [column for column in columns if column is not None]
+    return np.concatenate(present) if present else None
 
 
 def _join_offsets(offsets: list[Int64]) -> Int64:
@@ -211,7 +231,14 @@ def _list(schema: pa.Schema, name: str, column: Ragged) -> pa.Array:
 
 
 def write_blocks(
-    cache: Path, batches: Iterable[BlockBatch], *, block_len: int, weighted: bool, split: str, index: int
+    cache: Path,
+    batches: Iterable[BlockBatch],
+    *,
+    block_len: int,
+    weighted: bool,
+    split: str,
+    index: int,
+    paired: bool = False,
 ) -> Shard:
     """Write a block shard.
 
@@ -225,6 +252,7 @@ def write_blocks(
         weighted: write loss_weights; where a batch has none, they are 1 where trained.
         split: of the blocks.
         index: number of the shard in its split.
+        paired: the blocks hold pairs.
 
     Raises:
         StorageError: the disk refuses.
@@ -233,7 +261,7 @@ def write_blocks(
     return write_shard(
         cache,
         (block_record_batch(BlockRows.of(batch, weighted=weighted)) for batch in batches if batch.num_blocks),
-        schema=blocks_schema(block_len, weighted=weighted),
+        schema=blocks_schema(block_len, weighted=weighted, paired=paired),
         kind="blocks",
         split=split,
         index=index,
@@ -243,7 +271,7 @@ def write_blocks(
 def block_record_batch(rows: BlockRows) -> pa.RecordBatch:
     """Rows of a block shard, with their digests, as Arrow."""
     num_rows, block_len = rows.input_ids.shape
-    schema = blocks_schema(block_len, weighted=rows.loss_weights is not None)
+    schema = blocks_schema(block_len, weighted=rows.loss_weights is not None, paired=rows.pairs is not None)
     columns = {
         "length": flat_array(pa.int32(), rows.length),
         "num_trained": flat_array(pa.int32(), rows.num_trained),
@@ -256,4 +284,6 @@ def block_record_batch(rows: BlockRows) -> pa.RecordBatch:
             columns[name] = pa.Array.from_buffers(kind, num_rows, [None], children=[values])
     for name in (*BLOCK_PIECES, "seq_lengths"):
         columns[name] = _list(schema, name, getattr(rows, name))
+    if rows.pairs is not None:
+        columns["pairs"] = _list(schema, "pairs", rows.pairs)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

@@ -22,11 +22,8 @@ class Supervised:
 
     documents: DocumentBatch
     rejections: tuple[Rejection, ...]
-    num_merged: int
-    """Turns whose boundary merged."""
-
-    num_skipped: int
-    """Answers of the rows with documents that say nothing, and so are not learned."""
+    merged: Int32  # row of each learned turn whose boundary merged
+    skipped: Int32  # row of each answer that says nothing, and so is not learned
 
 
 class Supervisor:
@@ -61,8 +58,8 @@ class Supervisor:
         return Supervised(
             documents=documents,
             rejections=tuple(rejections),
-            num_merged=int(np.count_nonzero(tokens.merged & learned)),
-            num_skipped=int(np.count_nonzero(np.isin(turns.skipped, documents.sample))),
+            merged=sample_of_turn[tokens.merged & learned],
+            skipped=turns.skipped,
         )
 
     def _prove(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:

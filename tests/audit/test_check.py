@@ -1,49 +1,17 @@
 """`check`: which rows a cache has, against literal counts over its input files."""
 
 import json
-import random
 
 import pytest
 import row_likeness
 import twins
+from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
 
 from packer.audit import check
 from packer.errors import InputError
 from packer.pipeline import build
 from packer.pipeline.benchmarks import read_benchmark
 from packer.recipe import make_recipe
-
-WORDS = [f"word{i}" for i in range(400)]
-
-
-def chat(question, answer, **fields):
-    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}], **fields}
-
-
-def some_rows(number, seed=1):
-    """Chats that share nothing."""
-    chance = random.Random(seed)
-    texts = [" ".join(chance.choices(WORDS, k=12)) for _ in range(2 * number)]
-    return [chat(texts[2 * i], texts[2 * i + 1]) for i in range(number)]
-
-
-def with_copies(rows, seed=2):
-    """Rows, some with a copy, some with their prompt and another answer, some with a word of their prompt changed."""
-    chance, found = random.Random(seed), []
-    for row in rows:
-        found.append(row)
-        question, answer = (message["content"] for message in row["messages"])
-        kind = chance.randrange(10)
-        if kind == 0:
-            found.append(chat(question, answer))
-        elif kind == 1:
-            found.append(chat(f" {question.upper()}", " ".join(chance.choices(WORDS, k=9))))
-        elif kind == 2:
-            found.append(chat(question.replace(question.split()[-1], "changed"), " ".join(chance.choices(WORDS, k=9))))
-        elif kind == 3:
-            found.append(chat(question, " ".join(chance.choices(WORDS, k=9))))
-    chance.shuffle(found)
-    return found
 
 
 class Caches:
@@ -53,9 +21,14 @@ class Caches:
         self.folder = folder
         twins.byte_level(folder / "tokenizer", template=twins.CHATML)
 
-    def build(self, *, partition_bytes=2**20, rules=(), **splits):
+    def write(self, name, rows):
+        path = self.folder / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        return path
+
+    def build(self, *, partition_bytes=2**20, rules=(), force=False, **splits):
         for split, rows in splits.items():
-            (self.folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+            self.write(split, rows)
         sources = [{"path": str(self.folder / f"{split}.jsonl"), "split": split} for split in splits]
         recipe = {
             "sources": sources,
@@ -64,25 +37,13 @@ class Caches:
             "pack": {"mode": "none"},
             "partition_bytes": partition_bytes,
         }
-        build(make_recipe(recipe | dict(rules)), self.folder / "cache", jobs=1)
+        build(make_recipe(recipe | dict(rules)), self.folder / "cache", jobs=1, force=force)
         return self.folder / "cache"
 
 
 @pytest.fixture
 def caches(tmp_path):
     return Caches(tmp_path)
-
-
-def levels(report):
-    return {each.code: each.level for each in report.checks}
-
-
-def counts(report):
-    return {each.code: each.count for each in report.checks}
-
-
-def prompt(row):
-    return row["messages"][0]["content"]
 
 
 def test_counts_are_those_of_a_literal_comparison(caches):
@@ -259,3 +220,62 @@ def test_a_benchmark_without_the_column_is_refused_with_near_names(tmp_path):
     (tmp_path / "numbers.jsonl").write_text('{"question": "1?"}\n{"question": 7}\n', "utf-8")
     with pytest.raises(InputError, match="row 1: expected a text"):
         read_benchmark(str(tmp_path / "numbers.jsonl"))
+
+
+def test_held_out_rows_that_are_no_later_than_train_fail(caches):
+    rows = [{**row, "at": 1000 + i} for i, row in enumerate(some_rows(300))]
+    rules = {"split": {"time": "at", "unit": "s", "cutoffs": {"test": "1970-01-01T00:20:00Z"}}}
+    report = check(caches.build(rules=rules, train=rows))
+    assert levels(report)["times"] == "ok" and counts(report)["times"] == 0
+    report = check(caches.build(rules=rules, force=True, train=rows[50:], validation=rows[:50]))
+    assert levels(report)["times"] == "failure" and counts(report)["times"] == 50
+    assert "times" not in levels(check(caches.build(force=True, train=rows)))
+
+
+def test_another_mix_of_sources_is_seen(caches):
+    rows = some_rows(1200)
+    for late_of_other, level in ((5, "ok"), (2, "warning")):
+        paths = [
+            caches.write(name, [{**row, "at": int(i % late == 0)} for i, row in enumerate(own)])
+            for name, own, late in (("one", rows[:600], 5), ("other", rows[600:], late_of_other))
+        ]
+        rules = {
+            "sources": [{"path": str(path)} for path in paths],
+            "split": {"time": "at", "unit": "s", "cutoffs": {"test": "1970-01-01T00:00:01Z"}},
+        }
+        (found,) = [each for each in check(caches.build(rules=rules, force=True)).checks if each.code == "sources"]
+        assert found.level == level
+    assert any(
+        f"{test} of test are from" in found.message and f"{name}.jsonl, and {train} of what is learned" in found.message
+        for name, test, train in (("one", "29%", "62%"), ("other", "71%", "38%"))
+    )
+
+
+def test_an_id_that_means_two_rows_is_seen(caches):
+    rows = [{**row, "id": f"row {i}"} for i, row in enumerate(some_rows(240))]
+    rows[7]["id"] = rows[3]["id"] = rows[150]["id"]
+    report = check(caches.build(train=rows[:120], validation=[*rows[120:], rows[5]]))
+    assert counts(report)["ids_differ"] == 2 and levels(report)["ids_differ"] == "ok", "ids count within a file"
+    assert "ids_differ" not in levels(check(caches.build(force=True, train=some_rows(10))))
+
+
+def test_a_source_written_from_templates_is_named(caches):
+    rows = some_rows(600)
+    frame = " ".join(map(prompt, rows[:3]))
+    made = [chat(f"{frame} and number {i}?", prompt(rows[3])) for i in range(120)]
+    paths = [caches.write("free", rows), caches.write("made", made)]
+    report = check(caches.build(rules={"sources": [{"path": str(path)} for path in paths]}), near=True)
+    (found,) = [each for each in report.checks if each.code == "near_within_splits"]
+    assert found.level == "warning" and "made.jsonl 1" in found.message and " of 120" in found.message
+
+
+def test_prompts_of_rows_of_ids_are_the_ids_before_the_answer(caches):
+    def row(asked, said):
+        ids = [5, 6, *asked, 7, *said]
+        return {"input_ids": ids, "labels": [-100] * (len(asked) + 3) + said}
+
+    rows = [row([20 + i, 21, 22 + i, 23], [30 + i, 31]) for i in range(230)]
+    greeting = [row([9], [40 + i]) for i in range(4)]
+    held = [*rows[110:], row(rows[4]["input_ids"][2:6], [99]), *greeting[2:]]
+    report = check(caches.build(train=[*rows[:110], *greeting[:2]], validation=held))
+    assert counts(report)["prompts_between_splits"] == 1 and counts(report)["copies_between_splits"] == 0

@@ -278,7 +278,7 @@ def test_the_better_side_of_a_pair_is_learned_as_the_hint_says(desk: Path) -> No
         path = Path(f"{number}.jsonl")
         path.write_text(json.dumps(row) + "\n")
         asked = ["build", path, "--tokenizer", "model", "-o", f"cache-{number}"]
-        assert "preference" in run(*asked, exit_code=3).stderr
+        assert "preference" in run(*asked, "--schema", "messages", exit_code=3).stderr
         assert fields(*asked, "--set", f"sources.columns={columns}")["totals"]["kept"] == 1
 
 

@@ -2,22 +2,26 @@
 
 import hashlib
 import json
+import random
 import shutil
 from collections import Counter
 from itertools import pairwise
 
+import compared_rows
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from compared_rows import prompt, some_rows, with_copies
 from packed_caches import table
 from xxhash import xxh3_128_hexdigest
 
 from packer.audit import diff, rows_of_split, stats, verify, view_row
+from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export import export
-from packer.pipeline import build, partition, repack, run, selecting
+from packer.pipeline import build, documents, executor, partition, repack, run, selecting
 from packer.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.store.cache import Cache
@@ -115,10 +119,34 @@ def test_each_row_is_in_a_split_or_listed_with_its_rule(cache, rows):
     assert totals.kept == len(rows) - 1 and totals.packed == sum(map(len, own.values()))
 
 
-def test_workers_change_no_byte(asked, cache, tmp_path):
-    build(make_recipe(asked), tmp_path / "two", jobs=2)
-    assert digests(tmp_path / "two") == digests(cache)
-    assert len(read_manifest(cache).selection.traits) > 2
+@pytest.fixture(scope="module")
+def alike(asked, tmp_path_factory):
+    """A recipe whose rows have copies, near copies and a template in common, in several partitions."""
+    free = with_copies(some_rows(70))
+    frame = " ".join(prompt(row) for row in free[:3])
+    rows = [*free, *(compared_rows.chat(f"{frame} and number {i}?", prompt(free[i])) for i in range(9))]
+    path = tmp_path_factory.mktemp("alike") / "alike.jsonl"
+    path.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    rules = {
+        "deduplicate": {"exact": "normalized", "near": {"jaccard": 0.7, "of": "prompt"}},
+        "split": {"shares": {"validation": 0.3, "test": 0.2}, "leakage": {"near": 0.5, "of": "conversation"}},
+    }
+    return {key: value for key, value in asked.items() if key not in RULES} | rules | {"sources": [{"path": str(path)}]}
+
+
+def test_workers_and_the_order_of_partitions_change_no_byte(alike, tmp_path, monkeypatch):
+    def shuffled(make, arguments, tasks, *, jobs):
+        numbers = random.Random(3).sample(range(len(tasks)), len(tasks))
+        for place, result in executor.run_tasks(make, arguments, [tasks[number] for number in numbers], jobs=jobs):
+            yield numbers[place], result
+
+    build(make_recipe(alike), tmp_path / "one", jobs=1)
+    codes = {json.loads(line)["code"] for line in (tmp_path / "one" / "rejected.jsonl").read_text().splitlines()}
+    assert {"near_duplicate", "duplicate"} <= codes and len(read_manifest(tmp_path / "one").selection.traits) > 2
+    build(make_recipe(alike), tmp_path / "three", jobs=3)
+    monkeypatch.setattr(documents, "run_tasks", shuffled)
+    build(make_recipe(alike), tmp_path / "shuffled", jobs=1)
+    assert digests(tmp_path / "one") == digests(tmp_path / "three") == digests(tmp_path / "shuffled")
 
 
 def test_verify_and_readers_follow_the_selection(cache, tmp_path):
@@ -181,7 +209,7 @@ def test_another_rule_tokenizes_nothing_and_another_tokenizer_makes_no_traits(as
     def no_traits(*_):
         raise AssertionError("traits are made again")
 
-    monkeypatch.setattr("packer.curate.TraitMaker.make", no_traits)
+    monkeypatch.setattr("packer.curate.traits.TraitMaker.make", no_traits)
     third = build(
         make_recipe(other | {"tokenizer": str(tmp_path / "tokenizer")}), tmp_path / "cache", jobs=1, force=True
     )
@@ -375,10 +403,16 @@ def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "error", "words"),
     [
-        (["filters=[{name: a, field: nope, min: 1}]"], InputError, "no row that was looked at has a field 'nope'"),
-        (["split.group=meta.nope"], NothingKeptError, "60 × no_group"),
+        (
+            ["filters=[{name: a, field: nope, min: 1}]"],
+            InputError,
+            "filter 'a': no row that was looked at has a field 'nope'",
+        ),
+        (["split.group=meta.nope"], InputError, "split.group: no row that was looked at has a field 'meta.nope'"),
+        (["split={time: meta.user, cutoffs: {test: 2026-01-01T00:00:00Z}}"], InputError, "has an ISO time with a zone"),
+        (["split={time: messages, unit: s, cutoffs: {test: 2026-01-01}}"], InputError, "a number of s since 1970"),
         (["filters=[{name: a, of: answers, matches: '(?=x)'}]"], RecipeError, "RE2"),
-        (["filters=[{name: a, of: answers, chars: {min: 1000}}]"], NothingKeptError, "89 × filtered"),
+        (["filters=[{name: a, of: answers, chars: {min: 1000}}]"], NothingKeptError, "89 × filtered; filter a 87"),
         (["split.shares.validation=0.8", "split.shares.test=0.2"], RecipeError, "leave nothing to train on"),
         (["split.shares.validation=1.5"], RecipeError, "expected `float` < 1.0"),
         (["split={time: at}"], RecipeError, "no cutoff"),
@@ -403,6 +437,15 @@ def test_dead_and_greedy_filters_are_warned_about(asked, tmp_path):
     warnings = " ".join(result.rows.warnings)
     assert "filter dead leaves out no row" in warnings and "filter greedy leaves out 66% of sources[0]" in warnings
     assert "where" not in warnings
+
+
+def test_near_copies_that_were_not_all_compared_are_told(alike, tmp_path, monkeypatch):
+    monkeypatch.setattr(near, "MOST_COMPARED", 2)
+    made = build(make_recipe(alike), tmp_path / "cache", jobs=1)
+    told = [warning for warning in made.rows.warnings if "share a template" in warning]
+    assert len(told) == 1 and read_manifest(tmp_path / "cache").selection.num_capped > 0
+    assert told[0] in stats(tmp_path / "cache").selected.warnings
+    assert verify(tmp_path / "cache").findings == ()
 
 
 def test_a_build_that_dies_after_the_traits_does_not_make_them_again(asked, cache, tmp_path, monkeypatch):

@@ -38,6 +38,11 @@ def test_a_build_and_stats_say_which_rows(place):
     assert left_out == {("filtered", "short"): 1, ("filtered", "dead"): 0, ("duplicate", None): 14}
     told = run("stats", cache, "--splits").stdout
     assert "left out by rules: 15 of 40 rows" in told and "14  35.0 %  duplicate" in told
+    tokens = {each["split"]: str(each["tokens"]) for each in found["splits"]}
+    for line in told.splitlines()[1:3]:
+        assert tokens[line.split()[0]] in line.split(), "what there is to train on, split by split"
+    for words in (built, run("stats", cache).stdout):
+        assert "25 kept, 15 left out by rules, 0 rejected" in words
     for split, number in splits.items():
         lines = run("stats", cache, "--rows", split).stdout.splitlines()
         rows = fields("stats", cache, "--rows", split)["rows"]

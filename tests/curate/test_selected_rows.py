@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from row_oracle import select
 
 from packer.batches import InputRows
-from packer.curate import TraitMaker, TraitRules, rule_names, select_rows
+from packer.curate.select import select_rows
+from packer.curate.trait_rules import TraitRules
+from packer.curate.traits import TraitMaker
 from packer.recipe import make_recipe
 from packer.rejections import ROW_REASONS
 from packer.source.row import FileRow
@@ -20,7 +22,7 @@ ANSWERS = st.sampled_from(["4", "four", "FOUR", "I cannot", "so it is\nand so", 
 TIMES = st.sampled_from(
     ["2026-01-01T00:00:00Z", "2026-01-01T01:59:59+02:00", "2025-12-31", "2026-03-01T00:00:00+00:00", "then", 7]
 )
-GROUPS = st.sampled_from(["a", "b", "7", 7, 1.5, True])
+GROUPS = st.sampled_from(["a", "b", "7", 7, 7.0, 1.5, True])
 
 
 @st.composite
@@ -132,7 +134,7 @@ def selected(rows, rules, *, sources, tokens):
         pa.Table.from_batches(tables),
         asked,
     )
-    names = rule_names(asked)
+    names = asked.names
     return [
         (
             found.splits[split] if split >= 0 else None,

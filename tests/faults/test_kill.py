@@ -81,11 +81,13 @@ def test_killed_after_any_storage_operation_there_is_the_old_cache_or_the_new_on
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("rules", "small"), [("", 1), (RULES, 20)], ids=["", "with rules about rows"])
 def test_killed_at_any_moment_a_build_with_processes_is_no_cache_and_its_next_run_ends_it(
-    tmp_path: Path, tally
+    rules: str, small: int, tmp_path: Path, tally
 ) -> None:
     """The group is killed, workers and all; then the same command is run to its end."""
     job = write_job(tmp_path / "job", num_rows=300)
+    job.recipe.write_text(job.recipe.read_text() + rules)
     whole = job.build(tmp_path / "whole", "shard_bytes=64KiB")
     words = [*job.command(tmp_path / "killed", "--set", "shard_bytes=64KiB"), "-j", "2"]
     seconds = 0.0
@@ -96,7 +98,7 @@ def test_killed_at_any_moment_a_build_with_processes_is_no_cache_and_its_next_ru
         seconds = time.monotonic() - began
     shutil.rmtree(tmp_path / "killed")
     rng = random.Random(0)
-    num_rounds, held, finished = amount(small=1, full=200), 0, 0
+    num_rounds, held, finished = amount(small=small, full=200), 0, 0
     for _ in range(num_rounds):
         moment = rng.uniform(0.25, 0.95) * seconds
         process = subprocess.Popen([sys.executable, "-c", CODE, *words], start_new_session=True)
@@ -113,4 +115,9 @@ def test_killed_at_any_moment_a_build_with_processes_is_no_cache_and_its_next_ru
         job.build(tmp_path / "killed", "shard_bytes=64KiB")
         held += contents(tmp_path / "killed") == contents(whole)
         shutil.rmtree(tmp_path / "killed")
-    tally("SIGKILL at a random moment, two processes", tried=num_rounds, held=held, note=f"{finished} had finished")
+    tally(
+        f"SIGKILL at a random moment, two processes{', rules' * bool(rules)}",
+        tried=num_rounds,
+        held=held,
+        note=f"{finished} had finished",
+    )

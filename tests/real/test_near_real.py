@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 import row_likeness
 
-from packer.audit import check
 from packer.curate.contamination import Questions
 from packer.curate.near import nearest
 from packer.curate.signatures import signatures
 from packer.curate.words import words_of
-from packer.pipeline import build
-from packer.recipe import make_recipe
 
 pytestmark = pytest.mark.real
 
@@ -72,24 +69,3 @@ def test_questions_of_gsm8k_are_found_however_they_are_wrapped_and_in_no_row_of_
         assert np.array_equal(hits.row, np.arange(len(rows))) and np.array_equal(hits.question, hits.row)
     rows = alpaca(real, 10_000)
     assert not len(questions.find(words_of(rows), np.arange(len(rows) + 1)).row)
-
-
-def test_dialogues_divided_at_random_fail_and_by_prompt_without_leaks_pass(real, tmp_path):
-    lines = (real / "corpora" / "hh_harmless_test_messages.jsonl").read_text("utf-8").splitlines(keepends=True)
-    random.Random(0).shuffle(lines)
-    for name, own in (("train", lines[115:]), ("validation", lines[:115])):
-        (tmp_path / f"{name}.jsonl").write_text("".join(own), "utf-8")
-    keys = {
-        "tokenizer": str(real / "tokenizers" / "minimind"),
-        "pack": {"mode": "none"},
-        "rows": {"empty_user": "keep"},
-    }
-    keys["supervision"] = {"history_rewrite": "as_rendered"}
-    sources = [{"path": str(tmp_path / f"{name}.jsonl"), "split": name} for name in ("train", "validation")]
-    build(make_recipe({**keys, "sources": sources}), tmp_path / "random", jobs=1)
-    failed = {each.code for each in check(tmp_path / "random", near=True).checks if each.level == "failure"}
-    assert {"prompts_between_splits", "near_between_splits"} <= failed
-    (tmp_path / "all.jsonl").write_text("".join(lines), "utf-8")
-    split = {"shares": {"validation": 0.05}, "leakage": {"near": 0.8}}
-    build(make_recipe({**keys, "sources": [{"path": str(tmp_path / "all.jsonl")}], "split": split}), tmp_path / "split")
-    assert check(tmp_path / "split", near=True).ok

@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.curate import TraitMaker, TraitRules
+from packer.curate.trait_rules import TraitRules
+from packer.curate.traits import TraitMaker
 from packer.recipe import make_recipe
 from packer.source import partition_file, read_rows
 from packer.source.row import FileRow

@@ -84,12 +84,15 @@ SCHEMAS = [
     ({"prompt": "a", "completion": "b"}, "completion"),
     ({"text": "a", "messages": None}, "text"),
     ({"messages": TURNS, "images": ["x.png"]}, "messages"),
-    ({"conversations": [], "chosen": {"from": "gpt"}, "rejected": {"from": "gpt"}}, "sharegpt"),
-    ({"chosen_messages": TURNS, "rejected_messages": TURNS}, "messages"),
-    ({"chosen": TURNS, "rejected": TURNS}, "messages"),
-    ({"chosen": "Human: a", "rejected": "Human: b"}, "text"),
-    ({"prompt": "a", "chosen": "b", "rejected": "c"}, "completion"),
-    ({"instruction": "a", "input": "", "chosen": "b", "rejected": "c"}, "alpaca"),
+    ({"conversations": [], "chosen": {"from": "gpt"}, "rejected": {"from": "gpt"}}, "preference"),
+    ({"messages": TURNS, "chosen": TURNS, "rejected": TURNS}, "preference"),
+    ({"prompt": "a", "chosen": "b", "rejected": "c", "completion": "d"}, "preference"),
+    ({"prompt": "a", "completion": "b", "chosen": "c"}, "completion"),
+    ({"prompt": "a", "chosen": "b"}, "preference"),
+    ({"messages": TURNS, "chosen": "", "rejected": ""}, "messages"),
+    ({"messages": TURNS, "chosen": True, "rejected": False}, "messages"),
+    ({"messages": TURNS, "label": False}, "rated"),
+    ({"messages": TURNS, "label": "sports"}, "messages"),
 ]
 
 
@@ -100,10 +103,9 @@ def test_fields_decide_the_schema(tmp_path, row, expected):
     assert detect_schema(array, format="json", columns={}) == expected
 
 
-@pytest.mark.parametrize("row", [row for row, _ in SCHEMAS if "chosen" in row or "chosen_messages" in row])
-def test_rows_of_preference_pairs_are_detected_so_that_each_is_rejected_as_such(row, tmp_path, refusal):
-    schema = detect_schema(write(tmp_path, lines(row)), format="jsonl", columns={})
-    assert refusal(row, schema)[0] == "preference"
+@pytest.mark.parametrize("schema", ["messages", "sharegpt", "completion", "alpaca", "text"])
+def test_a_pair_among_rows_of_another_schema_is_rejected_as_such(schema, refusal):
+    assert refusal({"prompt": "a", "chosen": "b", "rejected": "c"}, schema)[0] == "preference"
 
 
 def test_most_rows_decide(tmp_path):
@@ -131,7 +133,7 @@ def test_rows_that_fit_no_schema_are_an_error_that_names_their_fields(tmp_path):
         detect_schema(write(tmp_path, lines({"question": "a", "answer": "b"})), format="jsonl", columns={})
     assert "--set" in caught.value.hint
     assert "columns" in caught.value.hint
-    assert "needed: tokens: input_ids and labels/loss_mask/...; messages: messages; " in caught.value.message
+    assert "needed: tokens: input_ids and labels/loss_mask/...; preference: chosen/" in caught.value.message
 
 
 def test_a_column_that_no_row_has_is_named_with_those_there_are(tmp_path):

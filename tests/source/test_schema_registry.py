@@ -24,7 +24,7 @@ for schema in ("qa", "auto"):
     recipe = make_recipe({"sources": [{"path": path, "schema": schema}], "tokenizer": tokenizer})
     made = build(recipe, cache + schema, jobs=1).manifest
     print(made.inputs[0].schema, made.totals.kept, made.totals.trained > 0)
-print("|qa]" in CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["build", "--help"]).output)
+print(", qa [auto]" in CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["build", "--help"]).output)
 """
 
 

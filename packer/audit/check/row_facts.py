@@ -1,11 +1,14 @@
-"""Facts of the rows of a cache, read from its inputs: what checks compare.
+"""Facts of rows, read from the files they stand in: what checks compare.
 
-They are the traits that a build makes of rows for its rules, made again from the inputs, so that a cache that was built
-without any rule about rows can be checked, too.
+They are the traits that a build makes of rows for its rules, made again from the files. Those of a cache are not asked:
+a check is a second look, which does not believe what the build decided by, and looks at every cache alike, one that was
+built without any rule about rows and rows that no build has seen.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -13,33 +16,71 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from packer.audit.input_parts import InputPart
-from packer.batches import Bool, Int64, RowBatch, Sample, UInt64
-from packer.curate import Questions, TraitMaker, TraitRules
+from packer.audit.input_parts import InputPart, read_samples
+from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64
+from packer.curate.contamination import Questions
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
+from packer.curate.trait_rules import TraitRules
+from packer.curate.traits import TraitMaker
 from packer.pipeline.executor import jobs_for, run_tasks
 from packer.progress import Progress
 from packer.store.cache import Cache
 
 NGRAM = 3
-"""Words of the shingles by which near copies are found."""
+"""Words of the shingles by which near copies are found; a prompt of fewer is none to be recognised by."""
+
+Place: TypeAlias = tuple[int, int]
+"""Number of a file, and of a row in it."""
+
+
+class RowPart(Protocol):
+    """Rows of one file that are read at once."""
+
+    @property
+    def source(self) -> int:
+        """Number of the file."""
+        ...
+
+    def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:
+        """The rows, and of each its number in the file."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPart:
+    """A partition whose rows packer understands."""
+
+    part: InputPart
+
+    @property
+    def source(self) -> int:
+        return self.part.source
+
+    def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:
+        first = 0
+        for rows in self.part.rows(max_row_bytes):
+            yield rows, np.arange(rows.num_rows) + first + self.part.partition.first_row
+            first += rows.num_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFacts:
-    """Rows that are in the cache, in the order of inputs and rows. N rows."""
+    """The rows that are compared, in the order of files and rows. N rows."""
 
-    source: Int64  # [N] number of the input
-    row: Int64  # [N] row of the input, from 0
+    source: Int64  # [N] number of the file
+    row: Int64  # [N] row of the file, from 0
     split: Int64  # [N] number of the split in `splits`
+    files: tuple[str, ...]
     splits: tuple[str, ...]
     learned: tuple[str, ...]
     """Splits that are trained on; the others are held out."""
 
     content: npt.NDArray[np.bytes_]  # [N] S16: of all that is learned of a row and stands before it
     context: UInt64  # [N] what stands before the answer, of a row that has one question and one answer; else 0
-    prompt: UInt64  # [N] of the first prompt, without case and white space
+    name: UInt64  # [N] the row's own id; 0 where it has none
+    prompt: UInt64  # [N] of the first prompt, without case and white space; of a row of ids, those before its answer
+    has_prompt: Bool  # [N] whether there is one, of enough words to be recognised by
     prompts: Signatures
     conversations: Signatures | None
     """None where near copies are not looked for."""
@@ -47,14 +88,92 @@ class RowFacts:
     question: Int64  # [N] of a benchmark that the row holds; -1 for none
     cover: npt.NDArray[np.float64]  # [N] the share of it that the row has
 
-    @property
-    def has_prompt(self) -> Bool:
-        """Which rows have a first prompt of enough words to be recognised by.  # bool[N]"""
-        return np.diff(self.prompts.offsets) > 0
+    def place(self, row: int) -> Place:
+        """Where a row stands."""
+        return int(self.source[row]), int(self.row[row])
 
     def of_split(self, name: str) -> Int64:
         """Places of the rows of a split.  # int64[M]"""
         return np.flatnonzero(self.split == self.splits.index(name))
+
+
+class Rows(NamedTuple):
+    """Every row of some parts, those too that could not be read. R rows."""
+
+    source: Int64  # [R]
+    row: Int64  # [R]
+    table: pa.Table  # a fact each column
+
+
+def read_parts(
+    parts: Sequence[RowPart],
+    max_row_bytes: int,
+    *,
+    near: bool,
+    questions: Questions | None,
+    jobs: int,
+    progress: Progress,
+) -> Rows:
+    """Read the rows of parts, and make the facts of each.
+
+    Args:
+        parts: at least one.
+        max_row_bytes: as in a recipe.
+        near: whether near copies are looked for.
+        questions: of benchmarks, looked for in the rows.
+        jobs: processes.
+        progress: listens; counts rows.
+
+    Raises:
+        InputError: a file changed while it was read.
+        WorkerDiedError: a process was killed.
+
+    """
+    found: dict[int, pa.Table] = {}
+    for number, table in run_tasks(partial(_reader, near=near), (max_row_bytes, questions), parts, jobs=jobs):
+        found[number] = table
+        progress.advance(table.num_rows)
+    tables = [found[number] for number in range(len(parts))]
+    source = np.repeat(np.array([part.source for part in parts]), [table.num_rows for table in tables])
+    table = pa.concat_tables(tables)
+    return Rows(source, table.column("row").to_numpy(), table)
+
+
+def facts_of(
+    rows: Rows, split: Int64, *, files: Sequence[str], splits: Sequence[str], learned: Sequence[str]
+) -> RowFacts:
+    """The facts of rows that are in a split.
+
+    Args:
+        rows: all rows.
+        split: of each; -1 where it is in none.  # int64[R]
+        files: names of the files.
+        splits: names of the splits.
+        learned: those that are trained on.
+
+    """
+    kept, table = np.flatnonzero(split >= 0), rows.table
+    prompts, ids = signatures_in(table, "prompt", NGRAM).rows(kept), table.column("prompt_ids").take(kept)
+    names = set(table.column_names)
+    return RowFacts(
+        source=rows.source[kept],
+        row=rows.row[kept],
+        split=split[kept],
+        files=tuple(files),
+        splits=tuple(splits),
+        learned=tuple(learned),
+        content=digests(table, "content")[kept],
+        context=column(table, "context")[kept],
+        name=column(table, "name")[kept],
+        prompt=column(table, "prompt")[kept],
+        has_prompt=(np.diff(prompts.offsets) > 0) | _long_prompts(ids),
+        prompts=prompts,
+        conversations=signatures_in(table, "conversation", NGRAM).rows(kept)
+        if f"bands conversation {NGRAM}" in names
+        else None,
+        question=column(table, "question")[kept].astype(np.int64) if "question" in names else np.full(len(kept), -1),
+        cover=column(table, "cover")[kept].astype(np.float64) if "cover" in names else np.zeros(len(kept)),
+    )
 
 
 def read_facts(
@@ -84,67 +203,91 @@ def read_facts(
         WorkerDiedError: a process was killed.
 
     """
-    num_rows = [part.partition.num_rows for part in parts]
-    progress.stage("rows", sum(num_rows), "rows")
-    jobs = jobs or jobs_for(sum(part.partition.num_bytes for part in parts))
-    found: dict[int, pa.Table] = {}
-    for number, table in run_tasks(_reader, (max_row_bytes, near, questions), parts, jobs=jobs):
-        found[number] = table
-        progress.advance(num_rows[number])
-    traits = pa.concat_tables([found[number] for number in range(len(parts))])
-    source = np.repeat(np.array([part.source for part in parts]), num_rows)
-    row = np.concatenate([np.arange(each.num_rows) + each.first_row for each in (part.partition for part in parts)])
-    splits, split = _splits_of(cache, source, row)
-    kept = np.flatnonzero(split >= 0)
-    has_questions = questions is not None
-    return RowFacts(
-        source=source[kept],
-        row=row[kept],
-        split=split[kept],
-        splits=splits,
-        learned=learned_splits(cache),
-        content=digests(traits, "content")[kept],
-        context=column(traits, "context")[kept],
-        prompt=column(traits, "prompt")[kept],
-        prompts=signatures_in(traits, "prompt", NGRAM).rows(kept),
-        conversations=signatures_in(traits, "conversation", NGRAM).rows(kept) if near else None,
-        question=column(traits, "question")[kept].astype(np.int64) if has_questions else np.full(len(kept), -1),
-        cover=column(traits, "cover")[kept].astype(np.float64) if has_questions else np.zeros(len(kept)),
+    progress.stage("rows", sum(part.partition.num_rows for part in parts), "rows")
+    rows = read_parts(
+        [TextPart(part=part) for part in parts],
+        max_row_bytes,
+        near=near,
+        questions=questions,
+        jobs=jobs or jobs_for(sum(part.partition.num_bytes for part in parts)),
+        progress=progress,
     )
+    splits, split = _splits_of(cache, rows)
+    files = [entry.path for entry in cache.manifest.inputs]
+    return facts_of(rows, split, files=files, splits=splits, learned=learned_splits(cache))
+
+
+def read_rows_at(parts: Sequence[RowPart], places: Collection[Place], max_row_bytes: int) -> dict[Place, list[Sample]]:
+    """The samples of some rows, several of a row that was packed."""
+    texts = [part.part for part in parts if isinstance(part, TextPart)]
+    found = {place: [sample] for place, sample in read_samples(texts, places, max_row_bytes)}
+    for part in parts:
+        own = {row for source, row in places if source == part.source}
+        if own and not isinstance(part, TextPart):
+            for rows, numbers in part.batches(max_row_bytes):
+                for sample, number in zip(rows.samples, numbers.tolist(), strict=True):
+                    if number in own:
+                        found.setdefault((part.source, number), []).append(sample)
+    return found
 
 
 def learned_splits(cache: Cache) -> tuple[str, ...]:
-    """Those whose names begin with `train`; where there is none, the largest."""
-    sizes = {name: len(cache.documents(name)) for name in cache.splits("documents")}
+    """Those of a cache that are trained on."""
+    return trained_on({name: len(cache.documents(name)) for name in cache.splits("documents")})
+
+
+def trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
+    """Splits whose names begin with `train`; where there is none, the largest."""
     named = tuple(name for name in sizes if name.startswith("train"))
     return named or tuple(sorted(sizes, key=lambda name: -sizes[name])[:1])
 
 
-def _reader(max_row_bytes: int, near: bool, questions: Questions | None) -> Callable[[InputPart], pa.Table]:  # noqa: FBT001 - handed over by place
-    """The function that reads a partition, in this or in another process."""
+def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> Callable[[RowPart], pa.Table]:
+    """The function that reads a part, in this or in another process."""
     maker = TraitMaker(TraitRules.for_check(NGRAM, near=near), questions)
 
-    def read(part: InputPart) -> pa.Table:
-        batches, first = [], 0
-        for rows in part.rows(max_row_bytes):
-            traits = maker.make(rows, first)
-            batches.append(traits.append_column("context", pa.array(_contexts(rows, first))))
+    def read(part: RowPart) -> pa.Table:
+        tables, first = [], 0
+        for rows, numbers in part.batches(max_row_bytes):
+            table = pa.Table.from_batches([maker.make(rows, first)]).append_column("row", pa.array(numbers))
+            tables.append(_with_own(table, rows, first))
             first += rows.num_rows
-        return pa.Table.from_batches(batches)
+        return pa.concat_tables(tables)
 
     return read
 
 
-def _contexts(rows: RowBatch, first: int) -> UInt64:
-    """What stands before the answer of each row.  # uint64[R]"""
-    found = np.zeros(rows.num_rows, np.uint64)
+def _with_own(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
+    """The traits of a batch, with the facts that only checks ask for."""
+    context, name = np.zeros(rows.num_rows, np.uint64), np.zeros(rows.num_rows, np.uint64)
+    prompt = column(table, "prompt").copy()
+    ids: list[Int32 | None] = [None] * rows.num_rows
     for sample in rows.samples:
-        found[sample.row - first] = _context_key(sample)
-    return found
+        at = sample.row - first
+        context[at] = _context_key(sample)
+        if sample.sample_id is not None:
+            name[at] = xxh3_64_intdigest(sample.sample_id.encode()) or 1
+        if sample.given is not None:
+            asked = sample.given.input_ids[: _first_trained(sample.given)]
+            ids[at], prompt[at] = asked, xxh3_64_intdigest(asked.tobytes())
+    table = table.set_column(table.column_names.index("prompt"), "prompt", pa.array(prompt))
+    columns = {"context": context, "name": name, "prompt_ids": pa.array(ids, pa.list_(pa.int32()))}
+    for column_name, values in columns.items():
+        table = table.append_column(column_name, pa.array(values))
+    return table
+
+
+def _first_trained(given: PretokenizedTokens) -> int:
+    trained = given.weight > 0
+    return int(trained.argmax()) if trained.any() else 0
 
 
 def _context_key(sample: Sample) -> int:
     """What stands before the answer of a row with one answer, at its end; 0 for other rows."""
+    if sample.given is not None:
+        trained = sample.given.weight > 0
+        asked = sample.given.input_ids[: _first_trained(sample.given)]
+        return xxh3_64_intdigest(asked.tobytes()) or 1 if len(asked) and np.diff(trained).sum() <= 2 else 0
     if sample.kind == "completion":
         return xxh3_64_intdigest(sample.prompt.encode()) or 1
     answers = [i for i, message in enumerate(sample.messages) if message.role == "assistant"]
@@ -154,12 +297,36 @@ def _context_key(sample: Sample) -> int:
     return xxh3_64_intdigest(msgspec.json.encode([before, sample.tools, sample.template_kwargs])) or 1
 
 
-def _splits_of(cache: Cache, source: Int64, row: Int64) -> tuple[tuple[str, ...], Int64]:
+def _long_prompts(prompts: pa.ChunkedArray) -> Bool:
+    """Rows of ids whose prompt has three more than all prompts begin and end with, as a template writes it.
+
+    Worked example: of prompts 1 2 7 3, 1 2 8 8 9 3 and 1 2 6 6 6 3 all begin with 1 2 and end with 3: the last two.
+    """
+    array = pa.concat_arrays(prompts.chunks)
+    offsets, values = array.offsets.to_numpy(), array.values.to_numpy()
+    lengths = np.diff(offsets)
+    own = [values[offsets[i] : offsets[i + 1]] for i in np.flatnonzero(lengths).tolist()]
+    head = tail = min(map(len, own), default=0)
+    for ids in own:
+        head = _common(own[0][:head], ids[:head])
+    for ids in own:
+        tail = _common(own[0][::-1][:tail], ids[::-1][:tail])
+    long: Bool = (lengths > 0) & (lengths >= min(head + tail, int(lengths.max(initial=0))) + NGRAM)
+    return long
+
+
+def _common(first: Int64, second: Int64) -> int:
+    """How far two arrays of one length are equal."""
+    differing = np.flatnonzero(first != second)
+    return int(differing[0]) if len(differing) else len(first)
+
+
+def _splits_of(cache: Cache, rows: Rows) -> tuple[tuple[str, ...], Int64]:
     """The split of each row that has documents; -1 for the others."""
     splits = cache.splits("documents")
     first = np.cumsum([0, *(entry.num_rows for entry in cache.manifest.inputs)])
     split_of = np.full(int(first[-1]), -1)
     for number, name in enumerate(splits):
-        sources, rows = cache.documents(name).origins()
-        split_of[first[sources] + rows] = number
-    return splits, split_of[first[source] + row]
+        sources, numbers = cache.documents(name).origins()
+        split_of[first[sources] + numbers] = number
+    return splits, split_of[first[rows.source] + rows.row]

@@ -9,7 +9,8 @@ from packer.audit.check.check_report import Check
 from packer.audit.stats import kept_rows
 from packer.batches import Int32
 from packer.curate.splits import NAMES
-from packer.pipeline.row_report import row_report
+from packer.curate.traits import NO_TIME
+from packer.pipeline.row_report import row_report, sources_of_rows
 from packer.pipeline.selecting import read_traits
 from packer.recipe import Recipe
 from packer.store.cache import Cache
@@ -19,6 +20,7 @@ FEW_ROWS = 100
 """A loss over fewer held-out rows moves by a tenth of its spread from one draw of rows to another."""
 
 _OTHER_LENGTH = 1.5
+_OTHER_SHARE = 0.05
 _MUCH = 0.3
 _SIGMAS = 4
 
@@ -26,12 +28,16 @@ _SIGMAS = 4
 def check_sizes(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check:
     """Splits that are empty, of another share than was asked for, or too small to say anything."""
     kept = _rows_of_splits(cache, recipe)
+    return check_counts(kept, learned, _unlikely_shares(kept, recipe))
+
+
+def check_counts(kept: Mapping[str, int], learned: Sequence[str], off: Sequence[str] = ()) -> Check:
+    """As :func:`check_sizes`, of the rows of each split; `off` are those of another share than was asked for."""
     empty = [name for name, number in kept.items() if not number]
     small = [name for name, number in kept.items() if 0 < number < FEW_ROWS and name not in learned]
     sizes = ", ".join(f"{number:,} in {name}" for name, number in kept.items())
     if empty:
         return Check(code="splits", level="failure", message=f"no row is left of {' and '.join(empty)}: {sizes}")
-    off = _unlikely_shares(kept, recipe)
     if off:
         return Check(
             code="splits",
@@ -67,6 +73,63 @@ def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
         hint='sources with a split of their own hold rows of these groups, or the field holds 7 and "7"'
         if number
         else None,
+    )
+
+
+def check_times(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check | None:
+    """Held-out rows that are no later than a row to be learned; None where rows are not divided by time."""
+    selection = cache.manifest.selection
+    if selection is None or recipe.split is None or recipe.split.time is None:
+        return None
+    time = read_traits(cache.folder, selection.traits).column("time").to_numpy()
+    split = read_selection(cache.folder, selection).split
+    is_learned = np.isin(split, [number for number, name in enumerate(selection.splits) if name in learned])
+    held = (split >= 0) & ~is_learned & (time != NO_TIME)
+    latest = time[is_learned & (time != NO_TIME)].max(initial=NO_TIME)
+    early = int((time[held] <= latest).sum())
+    return Check(
+        code="times",
+        level="failure" if early else "ok",
+        message=f"{early:,} of {int(held.sum()):,} held-out rows are no later than the last row that is learned"
+        if early
+        else "every held-out row is later than the rows that are learned",
+        count=early,
+        hint="a source with a split of its own holds them: without it, split.cutoffs decides" if early else None,
+    )
+
+
+def check_sources(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check | None:
+    """Sources of which a split has another share than what is learned; None where no two sources are divided.
+
+    Sources of which nothing is learned are no part of the comparison: they were held out on purpose.
+    """
+    selection = cache.manifest.selection
+    if selection is None:
+        return None
+    split, source = read_selection(cache.folder, selection).split, sources_of_rows(cache.manifest)
+    names, used = selection.splits, split >= 0
+    counts = np.zeros((len(recipe.sources), len(names)), np.int64)
+    np.add.at(counts, (source[used], split[used]), 1)
+    own = counts[:, [name in learned for name in names]].sum(axis=1)
+    shared = np.flatnonzero(own)
+    held = {name: counts[shared, number] for number, name in enumerate(names) if name not in learned}
+    held = {name: rows for name, rows in held.items() if rows.sum()}
+    if len(shared) < 2 or not held:
+        return None
+    usual = own[shared] / own.sum()
+    off = []
+    for name, rows in held.items():
+        share = rows / rows.sum()
+        chance = _SIGMAS * np.sqrt(usual * (1 - usual) / rows.sum())
+        worst = int(np.argmax(np.abs(share - usual)))
+        if abs(share[worst] - usual[worst]) > max(chance[worst], _OTHER_SHARE):
+            path = recipe.sources[shared[worst]].path
+            off.append(f"{share[worst]:.0%} of {name} are from {path}, and {usual[worst]:.0%} of what is learned")
+    return Check(
+        code="sources",
+        level="warning" if off else "ok",
+        message="; ".join(off) or f"held-out rows are from {len(shared):,} sources in the shares of what is learned",
+        hint="a loss over another mix of sources moves for other reasons than the one of training" if off else None,
     )
 
 
@@ -112,6 +175,18 @@ def check_rejected(cache: Cache) -> Check:
         message=f"{number:,} of {totals.rows:,} rows were rejected, most often {code} ({totals.rejected[code]:,})",
         count=number,
         hint=f"{cache.folder}/rejected.jsonl lists them" if share > _MUCH else None,
+    )
+
+
+def check_read(num_rows: int, num_refused: int) -> Check:
+    """Whether much of some files cannot be read."""
+    is_much = num_refused > _MUCH * num_rows
+    return Check(
+        code="rejected",
+        level="warning" if is_much else "ok",
+        message=f"{num_refused:,} of {num_rows:,} rows cannot be read" if num_refused else "every row can be read",
+        count=num_refused,
+        hint="packer preview FILE shows why" if is_much else None,
     )
 
 

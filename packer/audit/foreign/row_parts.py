@@ -104,7 +104,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
         is_space=is_space,
         padding=padding,
         content=content,
-        starts=_starts(row),
+        starts=sequence_starts(row),
         openings=openings,
     )
 
@@ -179,7 +179,7 @@ def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:
     return padding
 
 
-def _starts(row: TokenRow) -> Bool:
+def sequence_starts(row: TokenRow) -> Bool:
     """Where sequences begin: by seq_lengths, else by position_ids, else by numbers in attention_mask.  # bool[n]
 
     Lengths that do not fit the row say nothing.

@@ -1,0 +1,81 @@
+"""Pairs in blocks: a pair is placed as one piece, its chosen answer right before its rejected one.
+
+Documents 2i and 2i + 1 are pair i. A block holds whole pairs: their answers are compared with each other, so none is
+cut, and a pair that is longer than a block is in none. What a pair takes is the slots of both its documents.
+"""
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Bool, Int64, PackPlan
+from packer.pack.overlong import CountTrained, DroppedTokens, Pieces
+from packer.pack.pack_plan import plan
+from packer.pack.select import OVERLONG, TOO_SHORT, Selection
+from packer.recipe import Pack
+
+_SIDES = 2
+
+
+def arrange_pairs(
+    lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained
+) -> tuple[PackPlan, DroppedTokens]:
+    """Plan blocks of whole pairs.
+
+    Args:
+        lengths: tokens of each document, two for each pair.  # integers [N]
+        pack: the rules; its mode is ``isolated``, and ``overlong`` is ``reject``.
+        count_trained: see :func:`packer.pack.overlong.trained_counter`.
+
+    Returns:
+        the plan, of documents, and what is dropped: both documents of a pair that is longer than a block (`overlong`),
+        or of which one is shorter than ``min_length`` (`too_short`)
+
+    """
+    slots = -(-lengths.astype(np.int64) // pack.align) * pack.align
+    of_pair = slots.reshape(-1, _SIDES).sum(axis=1)
+    is_short: Bool = lengths.reshape(-1, _SIDES).min(axis=1) < pack.min_length
+    is_long = of_pair > pack.block_len
+    pair = np.flatnonzero(~is_short & ~is_long)
+    pieces = Pieces(document=pair, start=np.zeros_like(pair), length=of_pair[pair].astype(np.int32))
+    placed = plan(pieces, _rules_of_pairs(pack))
+    document = _documents(placed.document)
+    dropped = np.flatnonzero(is_short | is_long)
+    left_out = Selection(
+        length=lengths,
+        dropped=_documents(dropped),
+        dropped_length=lengths[_documents(dropped)].astype(np.int64),
+        reason=np.repeat(np.where(is_short[dropped], TOO_SHORT, OVERLONG), _SIDES).astype(np.uint8),
+    )
+    nothing = np.zeros(0, np.int64)
+    return (
+        PackPlan(
+            document=document,
+            start=np.zeros_like(document),
+            length=lengths[document].astype(np.int32),
+            slots=slots[document].astype(np.int32),
+            block_offsets=_SIDES * placed.block_offsets,
+        ),
+        DroppedTokens.of(
+            left_out,
+            count_trained,
+            kept=(nothing, nothing),
+            document=nothing,
+            start=nothing,
+            end=nothing,
+            reason=np.zeros(0, np.uint8),
+        ),
+    )
+
+
+def _rules_of_pairs(pack: Pack) -> Pack:
+    """The rules where a pair counts as one document, whose slots are aligned already."""
+    most = None if pack.max_documents is None else max(1, pack.max_documents // _SIDES)
+    return msgspec.structs.replace(
+        pack, align=1, max_documents=most, group_documents=max(1, pack.group_documents // _SIDES)
+    )
+
+
+def _documents(pair: Int64) -> Int64:
+    """The documents of some pairs: [3, 0] gives [6, 7, 0, 1]."""
+    return (_SIDES * pair[:, None] + np.arange(_SIDES)).reshape(-1)

@@ -1,0 +1,159 @@
+"""The documents of a build: partitions are taken from what was finished before, or made, here or in processes."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from packer.errors import InputError
+from packer.pipeline import engine
+from packer.pipeline.executor import jobs_for, run_tasks
+from packer.pipeline.inputs import refuse_changed
+from packer.pipeline.partition import (
+    Documents,
+    Made,
+    PartitionResult,
+    PartitionTask,
+    PartitionWork,
+    write_journal,
+)
+from packer.pipeline.plan import BuildPlan
+from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
+from packer.pipeline.reuse import reusable, reuse
+from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
+from packer.pipeline.timing import Clock
+from packer.progress import Progress
+from packer.recipe import Recipe
+from packer.store.manifest import Manifest, StoredTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a cache is to be made; see :func:`build`."""
+
+    jobs: int | None
+    fail_above: float | None
+    force: bool
+    on_error: str = "reject"
+    repair: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One of several equal shares of the partitions: those whose number leaves `index` when divided by `count`."""
+
+    index: int
+    """From 0."""
+
+    count: int
+
+
+def by_reference(recipe: Recipe) -> Recipe:
+    """The recipe with the reference engine."""
+    return msgspec.structs.replace(recipe, engine="reference")
+
+
+class RowDocuments:
+    """The documents of a build: made of rows, or taken from what was finished before."""
+
+    def __init__(self, plan: BuildPlan, folder: Path, options: Options, progress: Progress) -> None:
+        self.wanted = plan.provenance
+        self.model_files = plan.model.files
+        self.stages = Clock()
+        self.processes = 0
+        self.rejected_inputs: tuple[RejectedInput, ...] = ()
+        self._plan = plan
+        self._folder = folder
+        self._options = options
+        self._progress = progress
+
+    def refuse_changed(self) -> None:
+        refuse_changed(self._plan.files, self._plan.inputs)
+
+    def documents(self, found: Manifest | None) -> Documents:
+        """The result of every partition, in order: reused where it is there, made where it is not."""
+        plan = self._plan
+        there, tables = reusable(self._folder, found, repair=self._options.repair)
+        results: dict[int, PartitionResult] = {}
+        traits: dict[int, StoredTable] = {}
+        for number, task in enumerate(plan.tasks):
+            if task.traits is not None and task.traits.key in tables:
+                traits[number] = tables[task.traits.key]
+                write_journal(self._folder, task.traits.key, traits[number])
+            if task.key in there:
+                results[number] = reuse(self._folder, there[task.key], task)
+                write_journal(self._folder, task.key, results[number])
+                self._check_rejected(results[number])
+        refuse_early(plan, results)
+        num_built = len(plan.tasks) - len(results)
+        for number, made in self._make(self._missing(range(len(plan.tasks)), there, tables)):
+            self.stages.add(made.seconds)
+            if made.traits is not None:
+                traits[number] = made.traits
+            if made.result is not None:
+                results[number] = made.result
+                self._check_rejected(made.result)
+                refuse_early(plan, results)
+            shard = results[number].shard
+            self._progress.advance(shard.num_input_rows, 0 if made.result is None else shard.num_tokens)
+        ordered = [results[number] for number in range(len(plan.tasks))]
+        self.rejected_inputs = rejected_inputs(plan, ordered)
+        check_rewrite_cost(plan, [result.shard for result in ordered])
+        return Documents(results=ordered, traits=[traits[number] for number in sorted(traits)], num_built=num_built)
+
+    def make_share(self, found: Manifest | None, share: Share) -> tuple[int, int]:
+        """Make the partitions of a share that are not there; return how many were made, and how many were there."""
+        own = range(share.index, len(self._plan.tasks), share.count)
+        missing = self._missing(own, *reusable(self._folder, found, repair=False))
+        for number, made in self._make(missing):
+            shard = None if made.result is None else made.result.shard
+            num_rows = self._plan.tasks[number].partition.num_rows
+            self._progress.advance(num_rows, 0 if shard is None else shard.num_tokens)
+        return len(missing), len(own) - len(missing)
+
+    def _missing(
+        self, numbers: Iterable[int], there: Mapping[str, PartitionResult], tables: Mapping[str, StoredTable]
+    ) -> dict[int, PartitionTask]:
+        """Of some partitions what is to be made of them, where anything is."""
+        tasks = {}
+        for number in numbers:
+            task = self._plan.tasks[number]
+            traits = None if task.traits is None or task.traits.key in tables else task.traits
+            if task.key not in there or traits is not None:
+                tasks[number] = replace(task, has_documents=task.key in there, traits=traits)
+        return tasks
+
+    def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, Made]]:
+        """Number of each task, and what it made, as they come."""
+        plan, missing = self._plan, list(wanted)
+        sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
+        jobs = min(self._options.jobs or jobs_for(sum(sizes.values())), len(missing))
+        if self._options.on_error != "fail":
+            # First those that show the cost of rewritten history, and then the largest, so that no process is left
+            # alone with one at the end.
+            soon = sampled_tasks(plan)
+            missing = sorted(missing, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
+        self._progress.stage("documents", sum(wanted[number].partition.num_rows for number in missing), "rows")
+        if not missing:
+            return
+        self.processes = jobs
+        # Both engines give the same ids. For few rows, the reference is done before the fast encoder is there.
+        few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
+        recipe = by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
+        tasks = [wanted[number] for number in missing]
+        for i, made in run_tasks(PartitionWork, (self._folder, recipe, plan.model), tasks, jobs=jobs):
+            yield missing[i], made
+
+    def _check_rejected(self, result: PartitionResult) -> None:
+        if self._options.on_error != "fail" or not result.rejected:
+            return
+        first, shard = result.rejected[0], result.shard
+        assert shard.source is not None
+        entry = self._plan.inputs[shard.source]
+        number = shard.first_row + first.row
+        place = entry.path if first.line is None else f"{entry.path}:{first.line}"
+        raise InputError(
+            f"{place}: {first.code}: {first.reason} (row {number})",
+            hint="without --on-error fail such rows are left out and listed in rejected.jsonl",
+        )

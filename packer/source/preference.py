@@ -1,0 +1,323 @@
+"""Schema `preference`: two answers to one request, the one chosen and the other rejected.
+
+A pair is read as two rows of another schema, one with each answer, by that schema's own reader: answers that are texts
+behind a prompt that is a text are completions, all others are chats. What two chats say alike from their start on,
+message by message and never by characters, is the context, of which nothing is learned. Behind it, both go on with an
+answer of the assistant's.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from packer.batches import Message, Preference, Sample, num_shared, says_something
+from packer.source import alpaca, chat, completion, sharegpt
+from packer.source.chat import CALL_ROLES, ROLES, weighted
+from packer.source.decode import Refused, decode_json
+from packer.source.row import ID_FIELDS, RowFields, RowSchema, one_of, type_name
+from packer.source.unsupported_rows import is_preference
+
+Turns: TypeAlias = list[Any]
+"""Messages as a row has them."""
+
+_CHOSEN = ("chosen", "chosen_messages", "chosen_response")
+_REJECTED = ("rejected", "rejected_messages", "rejected_response")
+_OPENINGS = ("prompt", "conversations", "conversation", "messages")
+"""Fields that may hold the messages before the answers."""
+
+_SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"))
+_SPEAKER = re.compile(r"\n\n(Human|Assistant):")
+_OPENS_MESSAGE = re.compile(r"\s*(?:\[\s*)?\{")
+_MESSAGE_KEYS = ({"from", "value"}, {"role", "content"})
+
+
+class PairRow(RowFields, frozen=True, kw_only=True):
+    """Fields of a pair, whose types are those of the schema that reads it."""
+
+    chosen: Any = None
+    chosen_messages: Any = None
+    chosen_response: Any = None
+    rejected: Any = None
+    rejected_messages: Any = None
+    rejected_response: Any = None
+    prompt: Any = None
+    conversations: Any = None
+    conversation: Any = None
+    messages: Any = None
+    instruction: Any = None
+    query: Any = None
+    input: Any = None
+    history: Any = None
+    margin: Any = None
+    score_chosen: Any = None
+    score_rejected: Any = None
+    chosen_score: Any = None
+    rejected_score: Any = None
+
+
+_BESIDE = (*RowFields.__struct_fields__, *ID_FIELDS, "instruction", "query", "input", "history")
+"""Fields that both answers have in common, but for what comes before them as messages or as a text."""
+
+
+class _TwoRows(NamedTuple):
+    """A pair as two rows: who reads them, and the fields that each has of its own."""
+
+    read: Callable[[dict[str, Any], int], Sample]
+    chosen: dict[str, Any]
+    rejected: dict[str, Any]
+
+
+def read(row: dict[str, Any], number: int) -> Sample:
+    """``{"prompt": …, "chosen": …, "rejected": …}``, and the other forms of docs/how-to/inputs.md.
+
+    Raises:
+        Refused: the row cannot be a sample.
+
+    """
+    beside = {name: row[name] for name in _BESIDE if name in row}
+    rows = _as_two_rows(row)
+    sides = []
+    for side, own in (("chosen", rows.chosen), ("rejected", rows.rejected)):
+        try:
+            sides.append(rows.read(beside | own, number))
+        except Refused as refused:
+            raise Refused(refused.code, f"with the answer of `{side}`: {refused.reason}") from None
+    chosen, rejected = sides
+    if chosen.kind == "chat":
+        chosen, rejected = _with_context(chosen, rejected, _text(row.get("prompt")))
+    elif chosen.text == rejected.text:
+        raise _identical()
+    return msgspec.structs.replace(chosen, preference=Preference(rejected=rejected, margin=_margin(row)))
+
+
+def _as_two_rows(row: dict[str, Any]) -> _TwoRows:
+    given, is_alpaca = row.get("prompt"), bool(row.get("instruction") or row.get("query"))
+    if given is not None and not isinstance(given, str | list):
+        raise Refused("wrong_type", f"expected `str | array`, got `{type_name(given)}` at $.prompt")
+    prompt = _text(given)
+    chosen, rejected = _answers(row, are_texts=is_alpaca or prompt is not None)
+    opening = _opening(row, chosen)
+    if is_alpaca:
+        if opening or not isinstance(chosen, str):
+            raise Refused("wrong_type", "`instruction` is answered by texts, and has no messages beside it")
+        return _TwoRows(alpaca.read, {"output": chosen}, {"output": rejected})
+    if isinstance(chosen, str) and isinstance(rejected, str):
+        are_transcripts = chosen.startswith("\n\nHuman:") and rejected.startswith("\n\nHuman:")
+        if not opening and not are_transcripts:
+            return _completions(row, prompt, chosen, rejected)
+        chosen, rejected = ((_transcript if are_transcripts else _turns)(text) for text in (chosen, rejected))
+    return _chats(opening, prompt, _turns(chosen), _turns(rejected))
+
+
+def _answers(row: dict[str, Any], *, are_texts: bool) -> tuple[str | Turns, str | Turns]:
+    """Both answers as texts, or both as messages; `are_texts` says that a text is no JSON of messages.
+
+    ms-swift has the chosen answer at the end of `messages`.
+    """
+    rejected = _answer(row, _REJECTED, are_texts=are_texts)
+    chosen: str | Turns
+    messages = row.get("messages")
+    if messages and isinstance(messages, list) and all(row.get(name) is None for name in _CHOSEN):
+        if isinstance(rejected, str):
+            rejected = _turns(rejected)
+            messages = messages[-1:]
+        chosen = messages
+    else:
+        chosen = _answer(row, _CHOSEN, are_texts=are_texts)
+    if isinstance(chosen, str) != isinstance(rejected, str):
+        reason = f"`chosen` is `{type_name(chosen)}`, but `rejected` is `{type_name(rejected)}`"
+        raise Refused("wrong_type", reason)
+    return chosen, rejected
+
+
+def _answer(row: dict[str, Any], names: tuple[str, ...], *, are_texts: bool) -> str | Turns:
+    value: Any = one_of({name: row[name] for name in names if name in row}, where="$")
+    if isinstance(value, str) and not are_texts:
+        value = _turns_in_text(value)
+    if not value or (isinstance(value, str) and value.isspace()):
+        raise Refused("pair_empty_side", f"`{names[0]}` is empty")
+    if not isinstance(value, str | list | dict):
+        raise Refused("wrong_type", f"expected `str | object | array`, got `{type_name(value)}` at $.{names[0]}")
+    return [value] if isinstance(value, dict) else value
+
+
+def _opening(row: dict[str, Any], chosen: str | Turns) -> Turns:
+    """The messages before the answers; `messages` may end with the chosen answer, and are taken without it."""
+    answer = _turns(chosen)
+    lists = {name: row[name] for name in _OPENINGS if isinstance(row.get(name), list)}
+    messages = lists.get("messages", [])
+    if messages[-len(answer) :] == answer:
+        lists["messages"] = messages[: -len(answer)]
+    return one_of(lists, where="$") or []
+
+
+def _completions(row: dict[str, Any], prompt: str | None, chosen: str, rejected: str) -> _TwoRows:
+    if prompt is None:
+        reason = "texts without a prompt that do not begin as transcripts do, with `\\n\\nHuman:`"
+        raise Refused("pair_no_prompt", f"`chosen` and `rejected` are {reason}")
+    completion.refuse_chat_fields(row, columns="instruction: prompt")
+    return _TwoRows(
+        completion.read, {"prompt": prompt, "completion": chosen}, {"prompt": prompt, "completion": rejected}
+    )
+
+
+def _chats(opening: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -> _TwoRows:
+    """Whole conversations, from an opening and two answers to it, or from answers that hold all of it."""
+    if chosen[: len(opening)] == rejected[: len(opening)] == opening:
+        opening = []
+    speakers = {_speaker(chosen[0]), _speaker(rejected[0])}
+    if prompt is not None and not opening and speakers == {"assistant"}:
+        opening = [{"role": "user", "content": prompt}]
+    if opening and not speakers.isdisjoint({"system", "user"}):
+        reason = "the answers neither open with a message of the assistant's nor repeat all that stands before them"
+        raise Refused("pair_context_differs", reason)
+    chosen, rejected = [*opening, *chosen], [*opening, *rejected]
+    if any(isinstance(turn, dict) and "from" in turn for turn in (*chosen, *rejected)):
+        return _TwoRows(sharegpt.read, {"conversations": chosen}, {"conversations": rejected})
+    return _TwoRows(chat.read, {"messages": chosen}, {"messages": rejected})
+
+
+def _with_context(chosen: Sample, rejected: Sample, prompt: str | None) -> tuple[Sample, Sample]:
+    """Both chats with a context that is the same and not learned.
+
+    Args:
+        chosen: with its answer.
+        rejected: with its answer.
+        prompt: a text that may say again what the user says first or last in the context.
+
+    """
+    shared = num_shared(chosen.messages, rejected.messages)
+    answers = chosen.messages[shared:], rejected.messages[shared:]
+    if not any(answers):
+        raise _identical()
+    if any(answer and answer[0].role != "assistant" for answer in answers):
+        reason = f"they differ first in messages[{shared}], which is not the assistant's on both sides"
+        raise Refused("pair_context_differs", reason)
+    for side, answer in zip(("chosen", "rejected"), answers, strict=True):
+        refuse_empty_answer(answer, f"the answer of `{side}` says nothing")
+    context = as_context(chosen.messages[:shared])
+    asked = [message.fields["content"].strip() for message in context if message.role == "user"]
+    if prompt is not None and prompt.strip() not in {*asked[:1], *asked[-1:]}:
+        reason = "`prompt` is neither the first nor the last that the user says before the answers"
+        raise Refused("pair_context_differs", reason)
+    ours, theirs = (
+        msgspec.structs.replace(sample, messages=context + answer)
+        for sample, answer in zip((chosen, rejected), answers, strict=True)
+    )
+    return ours, theirs
+
+
+def as_context(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages before an answer that was compared or rated, none of them learned.
+
+    Raises:
+        Refused: `pair_no_prompt`; nobody asks anything in them.
+
+    """
+    if not any(message.role in {"user", "tool"} for message in messages):
+        raise Refused("pair_no_prompt", "no message of a user stands before the answer")
+    return tuple(weighted(message, 0.0) for message in messages)
+
+
+def refuse_empty_answer(answer: tuple[Message, ...], reason: str) -> None:
+    """Refuse an answer in which the assistant has no text, no call and no reasoning.
+
+    Raises:
+        Refused: `pair_empty_side`.
+
+    """
+    if not any(message.role == "assistant" and says_something(message.fields) for message in answer):
+        raise Refused("pair_empty_side", reason)
+
+
+def _identical() -> Refused:
+    return Refused("pair_identical", "`chosen` and `rejected` say the same")
+
+
+def _turns(answer: str | Turns) -> Turns:
+    return [{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer
+
+
+def _turns_in_text(text: str) -> Any:
+    """The messages whose JSON a cell of a table holds, a list or a single one; else the text."""
+    if not _OPENS_MESSAGE.match(text):
+        return text
+    try:
+        value = decode_json(text.encode())
+    except Refused:
+        return text
+    messages = value if isinstance(value, list) else [value]
+    are_messages = all(
+        isinstance(each, dict) and any(keys <= each.keys() for keys in _MESSAGE_KEYS) for each in messages
+    )
+    return value if are_messages else text
+
+
+def _transcript(text: str) -> Turns:
+    r"""The messages of a transcript as the data sets of HH have it; the blank behind a speaker's name is the form's.
+
+    Example:
+        >>> _transcript("\n\nHuman: Hi\n\nAssistant: Hello")
+        [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello'}]
+
+    """
+    _, *parts = _SPEAKER.split(text)
+    return [
+        {"role": "user" if speaker == "Human" else "assistant", "content": said.removeprefix(" ")}
+        for speaker, said in zip(parts[::2], parts[1::2], strict=True)
+    ]
+
+
+def _speaker(turn: Any) -> str | None:
+    """The role of a message as it stands in its row; None for one that its reader will refuse."""
+    name = (turn.get("from") or turn.get("role")) if isinstance(turn, dict) else None
+    if not isinstance(name, str):
+        return None
+    return "assistant" if name in CALL_ROLES else ROLES.get(name.lower())
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _margin(row: dict[str, Any]) -> float | None:
+    """By how much the chosen answer is better: `margin`, or how far two scores lie apart."""
+    given = row.get("margin")
+    if given is not None and given != "":
+        margin = _number(given)
+        if margin is None:
+            raise Refused("wrong_type", f"expected `float`, got `{type_name(given)}` at $.margin")
+        return margin
+    for chosen, rejected in _SCORES:
+        ours, theirs = _number(row.get(chosen)), _number(row.get(rejected))
+        if ours is not None and theirs is not None:
+            return ours - theirs
+    return None
+
+
+def _number(value: Any) -> float | None:
+    """A number, or a text that is one, as CSV has no others."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+SCHEMA = RowSchema(
+    needs=((*_CHOSEN, "messages"), _REJECTED),
+    rows=(PairRow,),
+    read=read,
+    help="`chosen` and `rejected` (also `chosen_messages`, `chosen_response` and so on) behind a `prompt`, all texts "
+    "or all messages; or with the whole conversation in each of them; or behind `messages`, `conversations` or "
+    "`instruction`; `margin`, or scores as `score_chosen` and `score_rejected`; `tools`, `system`, "
+    "`chat_template_kwargs`, `id`",
+    is_meant=is_preference,
+    json_fields=("chosen_messages", "rejected_messages"),
+    message_fields=("prompt", "chosen", "rejected"),
+)

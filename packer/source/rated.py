@@ -1,0 +1,70 @@
+"""Schema `rated`: an answer that was found desirable or not, as KTO learns from it.
+
+The row is one of another schema with a boolean `label` beside it, and is read by that schema's own reader. Of a
+`completion`, all of it is the answer; of a chat, what the assistant says after the last message of the user.
+"""
+
+from typing import Any
+
+import msgspec
+
+from packer.batches import Preference, Sample
+from packer.source import alpaca, chat, completion, sharegpt
+from packer.source.decode import Refused
+from packer.source.preference import as_context, refuse_empty_answer
+from packer.source.row import RowSchema, type_name
+
+_SCHEMAS = (chat.SCHEMA, sharegpt.SCHEMA, completion.SCHEMA, alpaca.SCHEMA)
+"""Of the answers that are rated, in the order in which a row that fits several is taken."""
+
+
+class RatedRow(msgspec.Struct, frozen=True, kw_only=True):
+    label: bool
+
+
+def read(row: dict[str, Any], number: int) -> Sample:
+    """``{"prompt": "…", "completion": "…", "label": true}``, or `messages`, or another form of a chat, and `label`.
+
+    Raises:
+        Refused: the row cannot be a sample.
+
+    """
+    label = row["label"]
+    if not isinstance(label, bool):
+        raise Refused("wrong_type", f"expected `bool`, got `{type_name(label)}` at $.label")
+    schema = _schema_of(row)
+    if schema is None:
+        raise Refused("unknown_schema", "no answer that could be rated: `completion`, `messages` or another")
+    prompt, answer = row.get("prompt"), row.get("completion")
+    if schema is completion.SCHEMA and isinstance(prompt, list) and isinstance(answer, list):
+        sample = chat.read(row | {"messages": [*prompt, *answer]}, number)
+        return _rated(sample, len(sample.messages) - len(answer), is_desirable=label)
+    sample = schema.read(row, number)
+    asked = [i for i, message in enumerate(sample.messages) if message.role == "user"]
+    return _rated(sample, max(asked, default=-1) + 1, is_desirable=label)
+
+
+def _schema_of(row: Any) -> RowSchema | None:
+    return next((schema for schema in _SCHEMAS if schema.missing(row) is None), None)
+
+
+def _rated(sample: Sample, num_context: int, *, is_desirable: bool) -> Sample:
+    """The sample with its rating, of which the first messages are not learned."""
+    preference = Preference(is_desirable=is_desirable)
+    if sample.kind == "completion":
+        if not sample.prompt.strip():
+            raise Refused("pair_no_prompt", "`prompt` is empty")
+        return msgspec.structs.replace(sample, preference=preference)
+    context, answer = as_context(sample.messages[:num_context]), sample.messages[num_context:]
+    refuse_empty_answer(answer, "the answer that is rated says nothing")
+    return msgspec.structs.replace(sample, messages=context + answer, preference=preference)
+
+
+SCHEMA = RowSchema(
+    needs=(("label",), ("messages", "conversations", "conversation", "completion", "output", "response")),
+    rows=(RatedRow, *(shape for schema in _SCHEMAS for shape in schema.rows)),
+    read=read,
+    help="`label`, true or false, beside a row of `messages`, `sharegpt`, `completion` or `alpaca` whose last answer "
+    "it is about",
+    is_meant=lambda row: isinstance(row["label"], bool) and _schema_of(row) is not None,
+)

@@ -1,0 +1,178 @@
+"""Preference data: each side of a pair is made as a chat is, and then the two are put together, or dropped together.
+
+A pair is two answers to one request. Both sides go through rendering, tokenizing and their proofs as rows of their own,
+so that what is trained of an answer is defined once. What makes them a pair is seen in the ids: up to the first token
+that is trained, both are the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from packer.batches import (
+    CHOSEN,
+    DESIRABLE,
+    REJECTED,
+    SIDES,
+    UNDESIRABLE,
+    DocumentBatch,
+    Int32,
+    Int64,
+    Preference,
+    Rejection,
+    RowBatch,
+    Sample,
+    TurnBatch,
+)
+from packer.layout import select_documents
+
+Sides = TypeVar("Sides", int, Int32)
+
+_PER_ROW = 2
+"""The sides of row r are the rows 2r and 2r + 1; a rated answer is 2r alone."""
+
+
+def by_side(rows: RowBatch) -> RowBatch:
+    """The sides of all pairs as rows of their own, the chosen side of a pair before the rejected one."""
+    samples: list[Sample] = []
+    for sample in rows.samples:
+        preference = _preference(sample)
+        sides = (sample,) if preference.rejected is None else (sample, preference.rejected)
+        samples += [
+            msgspec.structs.replace(side, row=_PER_ROW * sample.row + number, preference=None)
+            for number, side in enumerate(sides)
+        ]
+    return RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples))
+
+
+def row_of_side(side: Sides) -> Sides:
+    """The row that has this side, or rows; -1 of -1."""
+    return side // _PER_ROW
+
+
+def join_sides(
+    rows: RowBatch,
+    turns: TurnBatch,
+    documents: DocumentBatch,
+    rejections: Sequence[Rejection],
+) -> tuple[DocumentBatch, tuple[Rejection, ...]]:
+    """Put the sides of each row together again.
+
+    Args:
+        rows: as they were read.
+        turns: what was rendered of :func:`by_side` of them.
+        documents: of the sides, in their order.
+        rejections: of the sides.
+
+    Returns:
+        The documents of the rows all of whose sides have one, a chosen one right before its rejected one; and why the
+        other rows have none: the reason of their first side, `pair_rewritten`, `pair_modes_differ`,
+        `pair_prompt_differs` or `pair_identical`.
+
+    """
+    of_side: dict[int, Rejection] = {}
+    for rejection in rejections:
+        of_side.setdefault(rejection.row, rejection)
+    sides, first, count = np.unique(documents.sample, return_index=True, return_counts=True)
+    place = dict(zip(sides.tolist(), zip(first.tolist(), count.tolist(), strict=True), strict=True))
+    prompts = _prompts(turns)
+    kept: list[int] = []
+    side: list[int] = []
+    margin: list[float] = []
+    rejected: list[Rejection] = []
+    for sample in rows.samples:
+        preference = _preference(sample)
+        names = (CHOSEN, REJECTED) if preference.rejected is not None else (_rated(preference),)
+        own = [_PER_ROW * sample.row + number for number in range(len(names))]
+        reason = _rejected_side(sample.row, own, names, of_side) or _rewritten(sample.row, own, names, place)
+        if reason is None and len(own) > 1:
+            reason = _apart(sample.row, own, documents, [place[each][0] for each in own], prompts)
+        if reason is not None:
+            rejected.append(reason)
+            continue
+        kept += [place[each][0] for each in own]
+        side += names
+        margin += [np.nan if preference.margin is None else preference.margin] * len(own)
+    chosen = select_documents(documents, np.array(kept, np.int64))
+    return (
+        replace(
+            chosen,
+            sample=(chosen.sample // _PER_ROW).astype(np.int32),
+            side=np.array(side, np.int8),
+            margin=np.array(margin, np.float32),
+        ),
+        tuple(rejected),
+    )
+
+
+def _preference(sample: Sample) -> Preference:
+    assert sample.preference is not None, "a partition has one schema"
+    return sample.preference
+
+
+def _rated(preference: Preference) -> int:
+    return DESIRABLE if preference.is_desirable else UNDESIRABLE
+
+
+def _rejected_side(
+    row: int, own: Sequence[int], names: Sequence[int], of_side: Mapping[int, Rejection]
+) -> Rejection | None:
+    """Why a side of the row is rejected, and with it the row."""
+    for each, name in zip(own, names, strict=True):
+        if each in of_side:
+            reason = of_side[each].reason if len(own) == 1 else f"{SIDES[name]}: {of_side[each].reason}"
+            return msgspec.structs.replace(of_side[each], row=row, reason=reason)
+    return None
+
+
+def _rewritten(
+    row: int, own: Sequence[int], names: Sequence[int], place: Mapping[int, tuple[int, int]]
+) -> Rejection | None:
+    for each, name in zip(own, names, strict=True):
+        count = place[each][1]
+        if count > 1:
+            reason = f"the {SIDES[name]} answer needs {count} documents, as its later turns rewrite its earlier ones"
+            return Rejection(row=row, code="pair_rewritten", reason=reason)
+    return None
+
+
+def _apart(
+    row: int,
+    own: Sequence[int],
+    documents: DocumentBatch,
+    numbers: Sequence[int],
+    prompts: Mapping[int, bytes],
+) -> Rejection | None:
+    """Why two sides are no pair: their prompts differ, or nothing does."""
+    starts = [int(documents.run_start[documents.run_offsets[number]]) for number in numbers]
+    ids = [documents.input_ids[documents.offsets[number] : documents.offsets[number + 1]] for number in numbers]
+    texts = [prompts[each] for each in own]
+    if texts[0] != texts[1]:
+        # What two prompts for one conversation do not share is the template's text, not the row's.
+        shared = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+        chosen, other = (text[shared:].decode(errors="replace").replace("\n", "\\n") for text in texts)
+        reason = f"the prompt of the chosen answer ends in '{chosen}', that of the rejected one in '{other}'"
+        return Rejection(row=row, code="pair_modes_differ", reason=reason)
+    if not np.array_equal(ids[0][: starts[0]], ids[1][: starts[1]]):
+        differ = np.flatnonzero(ids[0][: min(starts)] != ids[1][: min(starts)])
+        at = int(differ[0]) if len(differ) else min(starts)
+        reason = f"the prompts part at token {at}: {ids[0][at]} before the chosen answer, {ids[1][at]} before the other"
+        return Rejection(row=row, code="pair_prompt_differs", reason=reason)
+    if np.array_equal(ids[0], ids[1]):
+        return Rejection(row=row, code="pair_identical", reason="both sides are the same tokens")
+    return None
+
+
+def _prompts(turns: TurnBatch) -> dict[int, bytes]:
+    """The prompt of the first turn of each side."""
+    row = turns.sample[turns.turn_text]
+    order = np.lexsort((turns.turn_message, row))
+    sides, firsts = np.unique(row[order], return_index=True)
+    starts: Int64 = turns.text_offsets[turns.turn_text]
+    return {
+        side: turns.text[starts[turn] : starts[turn] + turns.prompt_end[turn]]
+        for side, turn in zip(sides.tolist(), order[firsts].tolist(), strict=True)
+    }

@@ -1,0 +1,85 @@
+"""What rules about rows see of preference data."""
+
+import json
+
+import pytest
+from xxhash import xxh3_128_digest
+
+from packer.batches import Preference, Sample
+from packer.curate import filters
+from packer.curate.row_words import said
+from packer.curate.texts import answers, content_key, conversation, prompt_key, prompts
+from packer.row_rules import Filter, Range
+from packer.source import unused_keys
+from packer.source.schema import read_row
+
+PROMPT = [
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Ho"},
+    {"role": "user", "content": "Why?"},
+]
+CHOSEN = [{"role": "assistant", "content": "So."}]
+REJECTED = [{"role": "assistant", "content": "No.", "mood": "bad"}, {"role": "user", "content": "Oh."}]
+ROW = {"prompt": PROMPT, "chosen": CHOSEN, "rejected": REJECTED}
+TEXTS = {"prompt": "Why?", "chosen": "So.", "rejected": "No."}
+
+
+def read(row, schema="preference"):
+    return read_row(row, number=0, schema=schema, columns={})
+
+
+def test_texts_of_a_pair_are_those_of_both_sides_and_the_context_counts_once():
+    pair = read(ROW)
+    assert prompts(pair) == ["Hi", "Why?", "Oh."]
+    assert answers(pair) == ["Ho", "So.", "No."]
+    assert conversation(pair) == "Hi\nHo\nWhy?\nSo.\nNo.\nOh."
+    assert [text for _, text in said(pair)] == ["Hi", "Ho", "Why?", "So.", "No.", "Oh."]
+    assert [*unused_keys([pair])] == ["mood"]
+    texts = read(TEXTS)
+    assert (prompts(texts), answers(texts)) == (["Why?"], ["So.", "No."])
+    assert conversation(texts) == "Why?\nSo.\nNo."
+    assert [*said(texts)] == [("user", "Why?"), ("assistant", "So."), ("assistant", "No.")]
+
+
+def test_a_pair_passes_where_both_sides_do():
+    samples = [read(ROW), read(ROW | {"rejected": CHOSEN[:0] + REJECTED[:1]}), read(TEXTS)]
+    for rule, expected in (
+        (Filter(name="few", messages=Range(max=4, min=1)), [False, True, False]),
+        (Filter(name="short", of="answers", chars=Range(max=3)), [True, True, True]),
+        (Filter(name="no", of="answers", not_matches="No"), [False, False, False]),
+    ):
+        assert filters.Tester(rule, rule.name, None).of_samples(samples).tolist() == expected
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_pairs_are_the_same_content_only_where_both_sides_and_the_margin_are(folded):
+    others = [
+        ROW,
+        ROW | {"chosen": REJECTED, "rejected": CHOSEN},
+        ROW | {"rejected": REJECTED[:1]},
+        ROW | {"margin": 1},
+        TEXTS,
+        TEXTS | {"rejected": "Never."},
+    ]
+    pairs = [read(row) for row in others]
+    rows = [{"prompt": "Why?", "completion": "So."}, {"messages": [*PROMPT, *CHOSEN]}]
+    rated = [read(row | {"label": label}, "rated") for row in rows for label in (True, False)]
+    plain = [read(rows[0], "completion"), read(rows[1], "messages")]
+    keys = {content_key(sample, folded=folded) for sample in (*pairs, *rated, *plain)}
+    assert len(keys) == len(pairs) + len(rated) + len(plain)
+    assert content_key(read(ROW | {"id": "another"}), folded=folded) == content_key(pairs[0], folded=folded)
+    assert content_key(read({"chosen": PROMPT + CHOSEN, "rejected": PROMPT + REJECTED}), folded=folded) == content_key(
+        pairs[0], folded=folded
+    )
+
+
+def test_a_pair_is_split_by_its_first_prompt_and_other_rows_keep_their_keys():
+    """Of caches that there are, the rows keep their splits."""
+    messages = [*PROMPT, *CHOSEN]
+    alone = read({"messages": messages}, "messages")
+    assert prompt_key(read(ROW)) == prompt_key(alone)
+    written = [[[message, None] for message in messages], None, {}, "", ""]
+    compact = json.dumps(written, sort_keys=True, separators=(",", ":")).encode()
+    assert content_key(alone) == xxh3_128_digest(compact)
+    rated = Sample(kind="text", row=0, text="a", preference=Preference())
+    assert content_key(rated) != content_key(Sample(kind="text", row=0, text="a"))
