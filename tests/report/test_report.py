@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from urllib.parse import urlencode
 
 import numpy as np
+import preference_rows
 import pytest
 from command_line import assert_refused, fields, run
 from hostile_rows import FILE_NAME, HOSTILE
@@ -65,6 +66,17 @@ def test_texts_message_numbers_and_places_are_those_of_inspect(starter_cache, tm
         assert [(length, message) for _, length, message, _ in shown["spans"]] == [
             (run.num_tokens, run.message) for run in each.runs
         ]
+
+
+def test_a_page_names_the_sides_of_a_pair(starter, tmp_path):
+    cache = preference_rows.built(
+        tmp_path / "cache", [preference_rows.pair(n) for n in range(4)], starter / "tokenizer"
+    )
+    ((_, item, _),) = page_of(cache, tmp_path / "page.html", blocks=((None, 0),)).items()
+    assert [(each["row"], each["side"]) for each in item["documents"][:2]] == [
+        (item["documents"][0]["row"], "chosen"),
+        (item["documents"][0]["row"], "rejected"),
+    ]
 
 
 def test_hostile_rows_names_and_reasons_are_text(hostile_cache, tmp_path):
