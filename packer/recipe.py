@@ -17,6 +17,7 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName
+from packer.read_rules import Read, check_read
 from packer.recipe_errors import explain
 from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take, check_rules
 from packer.row_schemas import ROW_SCHEMAS
@@ -34,7 +35,7 @@ SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 _NAMES_IN_IDENTITIES = {"on_prompt_mismatch": "divergent", "history_rewrite": "rewritten"}
 """What keys of ``supervision`` were called when identities of documents were first computed."""
 
-_ROW_KEYS = ("filters", "decontaminate", "deduplicate", "split")
+_RULE_KEYS = ("filters", "decontaminate", "deduplicate", "split", "read")
 _LATER_KEYS = ("name", "call_ids", "roles", "where", "take")
 """Keys of a recipe, and of its `template`, `rows` and sources, written only where set: manifests keep their bytes."""
 
@@ -175,6 +176,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     split: Split | None = None
     pack: Pack = Pack()
     shard_bytes: PositiveInt = 512 * 2**20
+    read: Read = Read()
 
     @property
     def row_rules(self) -> RowRules:
@@ -203,9 +205,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return half
 
     def blocks_half(self) -> dict[str, Any]:
-        """JSON of what decides the blocks, with every default written out."""
+        """JSON of what decides the blocks and what is kept for the reader, with every default written out."""
         whole = to_json(self)
-        return {key: whole[key] for key in ("pack", "shard_bytes")}
+        return {key: whole.get(key, {}) for key in ("pack", "shard_bytes", "read")}
 
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
@@ -214,7 +216,7 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     if not isinstance(value, Recipe):
         return plain
     groups = [(group, _LATER_KEYS) for group in (plain["template"], plain["rows"], *plain["sources"])]
-    for group, keys in [(plain, _ROW_KEYS), *groups]:
+    for group, keys in [(plain, _RULE_KEYS), *groups]:
         for key in [key for key in keys if not group.get(key, True)]:
             del group[key]
     return plain
@@ -298,6 +300,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         )
     _check_names(recipe, where)
     _check_pack(recipe.pack, where)
+    check_read(recipe.read, where)
     check_rules(recipe.row_rules, where)
     try:
         dt.date.fromisoformat(recipe.template.date)

@@ -1,6 +1,7 @@
 """Shared fixtures: where real data lies, and how properties are searched."""
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -28,11 +29,17 @@ if "XDG_CACHE_HOME" not in os.environ or "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _SEARCHING = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("test", _SEARCHING, derandomize=True, max_examples=40)
+settings.register_profile("test", _SEARCHING, derandomize=True, max_examples=25)
 settings.register_profile("deep", _SEARCHING, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays; a collection of garbage need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +47,13 @@ def _few_rows_are_made_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small builds are left to what is there at once, and then would not test what large ones wait for."""
     monkeypatch.setattr("packer.pipeline.engine.WORTH_LOADING_BYTES", 0)
     monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
+
+
+@pytest.fixture(autouse=True)
+def _a_tokenizer_is_tried_on_few_texts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trying the fast encoder takes longer than most builds; tests/tokenize/test_fast.py is about what trials find."""
+    if request.path.name != "test_fast.py":
+        monkeypatch.setattr("packer.tokenize.fast._RUNS", (8,) * 100)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "limits", "watchdog", "names", "rejections", "literals", "display", "progress", "batches", "strict_yaml", "row_schemas", "named_templates", "row_rules", "recipe_errors", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
+    "errors", "limits", "watchdog", "names", "rejections", "literals", "display", "progress", "batches", "strict_yaml", "row_schemas", "named_templates", "row_rules", "read_rules", "recipe_errors", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
     "model", "spelling",
     "layout", "permute", "preload",
     "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit", "report", "load", "export", "starter",
@@ -29,9 +29,19 @@ def layer_of(path: Path) -> str:
 
 
 @functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text("utf-8"))))
+
+
+def calls_of(path: Path) -> list[tuple[ast.Call, str]]:
+    """Calls, with what is called."""
+    return [(node, ast.unparse(node.func)) for node in nodes_of(path) if isinstance(node, ast.Call)]
+
+
+@functools.cache
 def imports_of(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -112,8 +122,8 @@ def test_patterns_hold_the_whole_value() -> None:
     r"""`$` also matches before a newline at the end, so that "train\n" would pass for "train"; and `msgspec` searches."""
     checked = 0
     for path in (*MODULES, *sorted((REPOSITORY / "cli").glob("*.py"))):
-        for call in (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)):
-            if ast.unparse(call.func).startswith("re."):
+        for call, name in calls_of(path):
+            if name.startswith("re."):
                 texts = [part.value for part in ast.walk(call.args[0]) if isinstance(part, ast.Constant)]
                 assert not [text for text in texts if re.search(r"(?<!\\)\$", str(text))], f"{path}: {texts}"
                 checked += len(texts)
@@ -129,8 +139,8 @@ def test_commands_print_by_the_output_layer_alone() -> None:
     writing = {"echo", "secho", "style", "print", "write", "writelines", "print_exception", "print_exc", "Console"}
     checked = 0
     for path in sorted(set((REPOSITORY / "cli").glob("*.py")) - {REPOSITORY / "cli" / "output.py"}):
-        for call in (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)):
-            name = ast.unparse(call.func).rpartition(".")[2]
+        for call, called in calls_of(path):
+            name = called.rpartition(".")[2]
             assert name not in writing, f"{path}:{call.lineno} prints by {name}"
             checked += name == "line"
     assert checked > 50

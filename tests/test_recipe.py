@@ -43,6 +43,7 @@ def test_every_key_with_a_choice_is_examined() -> None:
 def test_a_word_that_may_not_stand_there_is_reported_with_those_that_may(key: str, words: tuple[str, ...]) -> None:
     value = {"supervision.allow_dropped": "[wrong]", "sources.roles": "{a: wrong}"}.get(key, "wrong")
     values = {"sources": [{"path": "a.jsonl", "take": {"rows": 1}}], "split": {"shares": {"test": 0.1}}}
+    values["read"] = {"batching": "padded"}
     with pytest.raises(RecipeError) as caught:
         make_recipe(values, [f"{key}={value}"])
     place = key.replace("sources.", "sources[0].")
@@ -71,9 +72,24 @@ def test_keys_that_came_later_change_nothing_where_they_are_not_set() -> None:
     documents = documents_identity(recipe, {"tokenizer.json": "0" * 64}, "1")
     fingerprint = recipe_fingerprint(recipe, documents, ())
     assert fingerprint == "1e6e4ab8764a595be111d50efe6582c248115a0dfc0a8f867fa9e5ab260030e9"
-    assert not re.search('"(name|call_ids|roles)"', json.dumps(to_json(recipe)))
-    for key in ("template.name=plain", "rows.call_ids=short", "sources.roles={client: user}"):
+    assert not re.search('"(name|call_ids|roles|read)"', json.dumps(to_json(recipe)))
+    for key in ("template.name=plain", "rows.call_ids=short", "sources.roles={client: user}", "read.batching=padded"):
         later = make_recipe(to_json(recipe), [key])
         assert to_json(later) != to_json(recipe) and make_recipe(to_json(later)) == later
     short = make_recipe(to_json(recipe), ["rows.call_ids=short"])
     assert documents_identity(short, {}, "1") != documents_identity(recipe, {}, "1")
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"cutoff_len": 64}, "read.cutoff_len: blocks were cut"),
+        ({"batching": "padding_free", "side": "left"}, "read.side: batching 'padding_free' pads no documents"),
+        ({"multiple_of": 8}, "read.multiple_of: batching 'packed' pads no documents"),
+        ({"batching": "padded", "multiple_of": 8, "length": 64}, "both read.length and read.multiple_of"),
+        ({"batching": "padded", "length": 0}, "read.length: expected `int` >= 1"),
+    ],
+)
+def test_rules_for_the_reader_that_mean_nothing_together_are_refused(rules: dict[str, object], message: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        make_recipe({"read": rules})

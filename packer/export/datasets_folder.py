@@ -4,69 +4,90 @@ A folder with an Arrow stream file, ``state.json`` and ``dataset_info.json``. Do
 ``input_ids``, ``attention_mask`` and ``labels``, which is what axolotl asks of a dataset that is tokenized already;
 blocks have ``position_ids`` and ``seq_lengths`` in place of the mask: TRL takes boundaries from ``seq_lengths``, others
 from ``position_ids``, and a mask of ones would make transformers overlook both. Labels are unshifted.
+
+Pairs have the three columns of documents twice, as ``chosen_`` and ``rejected_``, and rated answers have them once with
+``kto_tags``: the names of LLaMA-Factory's collators, which also ask for ``images``, ``videos`` and ``audios``.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import BlockBatch, Int64
+from packer.batches import CHOSEN, DESIRABLE, BlockBatch, Int64
+from packer.errors import UsageError
 from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
+from packer.layout import concatenated_ranges, offsets_of
 
 _COLUMNS = {
     "documents": ("input_ids", "attention_mask", "labels"),
     "blocks": ("input_ids", "labels", "position_ids", "seq_lengths"),
 }
 _TYPES = {"attention_mask": pa.int8(), "loss_weights": pa.float32()}
+_MEDIA = ("images", "videos", "audios")
 _FILE = "data-00000-of-00001.arrow"
 
 
-class DatasetsWriter(Writer):
+class DatasetFolder(Writer):
     """One split as a folder that ``datasets.load_from_disk`` loads; the folder around several is one, too."""
+
+    name: ClassVar[str]
+    """Of the format; part of the identity that datasets caches by."""
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
         self._folder = "" if rows.is_alone else f"{self.split}/"
-        self._weighted = rows.weighted
-        names = _COLUMNS[self.unit] + (("loss_weights",) if self._weighted else ())
-        fields = [(name, pa.list_(_TYPES.get(name, pa.int32()))) for name in names]
-        features = {name: _feature(str(kind.value_type)) for name, kind in fields}
+        self.weighted = rows.weighted
+        columns = self.columns()
+        features = {name: _feature(kind) for name, kind in columns.items()}
         self._info = {"citation": "", "description": "", "features": features, "homepage": "", "license": ""}
-        self._schema = pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": features}})})
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        self._schema = pa.schema(list(columns.items()), metadata=metadata)
         self._stream = pa.ipc.new_stream(files.open(f"{self._folder}{_FILE}"), self._schema)
+
+    @classmethod
+    def refuse(cls, rows: Sequence[SplitRows]) -> None:
+        if rows[0].is_preference and any(each.weighted for each in rows):
+            raise UsageError(
+                f"{rows[0].cache.folder} has fractional loss weights, and trainers of preference data read none",
+                hint="build it without weights",
+            )
 
     @classmethod
     def write_index(cls, files: Files, splits: Sequence[str]) -> None:
         if len(splits) > 1:
             files.write("dataset_dict.json", json.dumps({"splits": list(splits)}).encode())
 
-    def documents(self, batch: FlatDocuments) -> None:
-        columns: dict[str, npt.NDArray[Any]] = {
-            "input_ids": batch.input_ids,
-            "attention_mask": np.ones(len(batch.input_ids), np.int8),
-            "labels": batch.labels,
-        }
-        if batch.loss_weights is not None:
-            columns["loss_weights"] = batch.loss_weights
-        self._write({name: _lists(values, batch.offsets) for name, values in columns.items()})
+    def columns(self) -> dict[str, pa.DataType]:
+        """Name and type of each column."""
+        raise NotImplementedError
 
-    def blocks(self, batch: BlockBatch) -> None:
-        B, L = batch.input_ids.shape
-        offsets = np.arange(B + 1, dtype=np.int64) * L
-        columns = {name: _lists(getattr(batch, name).reshape(-1), offsets) for name in _COLUMNS["blocks"][:3]}
-        columns["seq_lengths"] = _lists(batch.seq_lengths, batch.seq_offsets)
-        if batch.loss_weights is not None:
-            columns["loss_weights"] = _lists(batch.loss_weights.reshape(-1), offsets)
-        self._write(columns)
+    def margin_column(self) -> dict[str, pa.DataType]:
+        """The column `margin`, where some pair has one."""
+        margins = self.rows.cache.documents(self.split).margins()
+        return {} if np.isnan(margins).all() else {"margin": pa.float32()}
+
+    def of_rows(self, batch: FlatDocuments) -> dict[str, pa.Array]:
+        """The columns of preference data that have one value a row."""
+        if batch.sides is None or batch.margins is None:
+            return {}
+        step = 2 if self.rows.is_paired else 1
+        margins, liked = batch.margins[::step], np.isin(batch.sides[::step], (CHOSEN, DESIRABLE))
+        found = {
+            "margin": pa.array(margins, pa.float32(), from_pandas=True),
+            "kto_tags": pa.array(liked),
+            "label": pa.array(liked),
+            **{name: pa.nulls(len(liked)) for name in _MEDIA},
+        }
+        return {name: values for name, values in found.items() if name in self._schema.names}
 
     def finish(self) -> dict[str, Any]:
         self._stream.close()
-        identity = f"{self.rows.cache.manifest.content_fingerprint} datasets {self.unit} {self.split}"
+        identity = f"{self.rows.cache.manifest.content_fingerprint} {self.name} {self.unit} {self.split}"
         state: dict[str, Any] = {
             "_data_files": [{"filename": _FILE}],
             "_fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:16],
@@ -78,24 +99,78 @@ class DatasetsWriter(Writer):
         }
         for name, value in (("dataset_info.json", self._info), ("state.json", state)):
             self.files.write(f"{self._folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
-        return {"columns": list(self._schema.names), "path": self._folder.rstrip("/") or "."}
+        pairs = {"pairs": len(self.rows) // 2} if self.rows.is_paired else {}
+        return {"columns": list(self._schema.names), "path": self._folder.rstrip("/") or ".", **pairs}
+
+    def append(self, columns: Mapping[str, pa.Array]) -> None:
+        """Append rows, given by column."""
+        arrays = [columns[name] for name in self._schema.names]
+        self._stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+
+class DatasetsWriter(DatasetFolder):
+    """A label for each token."""
+
+    name = "datasets"
+
+    def columns(self) -> dict[str, pa.DataType]:
+        names = _COLUMNS[self.unit] + (("loss_weights",) if self.weighted else ())
+        columns = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
+        if not self.rows.is_preference:
+            return columns
+        media = {name: pa.null() for name in _MEDIA}
+        if self.rows.is_paired:
+            sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
+            return sided | self.margin_column() | media
+        return columns | {"kto_tags": pa.bool_()} | media
+
+    def documents(self, batch: FlatDocuments) -> None:
+        flat: dict[str, npt.NDArray[Any]] = {
+            "input_ids": batch.input_ids,
+            "attention_mask": np.ones(len(batch.input_ids), np.int8),
+            "labels": batch.labels,
+        }
+        if batch.loss_weights is not None:
+            flat["loss_weights"] = batch.loss_weights
+        starts, lengths = batch.offsets[:-1], batch.length
+        if self.rows.is_paired:
+            sides = {"chosen": slice(0, None, 2), "rejected": slice(1, None, 2)}
+            columns = {
+                f"{side}_{name}": pieces(values, starts[own], lengths[own])
+                for side, own in sides.items()
+                for name, values in flat.items()
+            }
+        else:
+            columns = {name: _lists(values, batch.offsets) for name, values in flat.items()}
+        self.append(columns | self.of_rows(batch))
+
+    def blocks(self, batch: BlockBatch) -> None:
+        B, L = batch.input_ids.shape
+        offsets = np.arange(B + 1, dtype=np.int64) * L
+        columns = {name: _lists(getattr(batch, name).reshape(-1), offsets) for name in _COLUMNS["blocks"][:3]}
+        columns["seq_lengths"] = _lists(batch.seq_lengths, batch.seq_offsets)
+        if batch.loss_weights is not None:
+            columns["loss_weights"] = _lists(batch.loss_weights.reshape(-1), offsets)
+        self.append(columns)
 
     def notes(self) -> Iterator[str]:
-        if self._weighted:
+        if self.weighted:
             yield "TRL, axolotl and LLaMA-Factory do not read loss_weights: they train every label with weight 1"
         if self.unit == "blocks":
             reads = "seq_lengths or position_ids (TRL: padding_free)"
             yield f"blocks keep documents apart only where the trainer reads {reads}"
 
-    def _write(self, columns: dict[str, pa.Array]) -> None:
-        arrays = [columns[name] for name in self._schema.names]
-        self._stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+def pieces(values: npt.NDArray[Any], starts: Int64, lengths: Int64) -> pa.Array:
+    """Pieces of a flat array as lists."""
+    return _lists(values[concatenated_ranges(starts, lengths)], offsets_of(lengths))
 
 
-def _feature(dtype: str) -> dict[str, Any]:
-    """A list column, under the name that every version of datasets reads."""
-    dtype = {"float": "float32"}.get(dtype, dtype)
-    return {"feature": {"dtype": dtype, "_type": "Value"}, "length": -1, "_type": "Sequence"}
+def _feature(kind: pa.DataType) -> dict[str, Any]:
+    """A column as datasets describes it; a list under the name that every version reads."""
+    if pa.types.is_list(kind):
+        return {"feature": _feature(kind.value_type), "length": -1, "_type": "Sequence"}
+    return {"dtype": {"float": "float32"}.get(str(kind), str(kind)), "_type": "Value"}
 
 
 def _lists(values: npt.NDArray[Any], offsets: Int64) -> pa.Array:

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 from packer.errors import UsageError
 
 Unit: TypeAlias = Literal["documents", "blocks"]
+Kind: TypeAlias = Literal["examples", "preference"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,9 @@ class Format:
     separates_mask: bool = False
     """Whether the loss mask can be a file of its own."""
 
+    kinds: tuple[Kind, ...] = ("examples",)
+    """What its rows may be. Preference data needs a place for which answer was chosen."""
+
     def load(self) -> Any:
         """The class of its writers."""
         module, _, name = self.writer.partition(".")
@@ -40,6 +44,12 @@ FORMATS: dict[str, Format] = {
         help="a folder for load_from_disk (TRL, axolotl, LLaMA-Factory)",
         units=("documents", "blocks"),
         holds_weights=True,
+        kinds=("examples", "preference"),
+    ),
+    "trl": Format(
+        writer="trl_columns.TrlWriter",
+        help="pairs and rated answers, in the columns of TRL's DPO and KTO trainers",
+        kinds=("preference",),
     ),
     "megatron": Format(writer="megatron.MegatronWriter", help=".bin and .idx of Megatron-LM", separates_mask=True),
     "olmo": Format(

@@ -132,11 +132,28 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
     if rows[0].separate_mask and not form.separates_mask:
         able = ", ".join(name for name, other in FORMATS.items() if other.separates_mask)
         raise UsageError(f"--separate-mask is for {able}; {to} has the mask with the tokens", hint="leave it out")
+    _refuse_kind(to, form, rows[0])
     if not form.holds_weights and any(each.weighted for each in rows):
         able = ", ".join(name for name, other in FORMATS.items() if other.holds_weights)
         raise UsageError(
             f"{rows[0].cache.folder} has fractional loss weights, and {to} has no place for them",
             hint=f"--to {able} has a column loss_weights, for a trainer that reads it",
+        )
+
+
+def _refuse_kind(to: str, form: Format, rows: SplitRows) -> None:
+    """Refuse preference data where a trainer could not tell a rejected answer from one to imitate, and the reverse."""
+    folder, kind = rows.cache.folder, "preference" if rows.is_preference else "examples"
+    if kind not in form.kinds:
+        reason = "preference data, and {} has no place for which answer was chosen"
+        if kind == "examples":
+            reason = "examples to imitate, and {} is for pairs and rated answers"
+        able = ", ".join(f"--to {name}" for name, other in FORMATS.items() if kind in other.kinds)
+        raise UsageError(f"{folder} holds {reason.format(to)}", hint=f"for such a cache: {able}")
+    if kind == "preference" and rows.unit == "blocks":
+        raise UsageError(
+            f"{folder} holds preference data, and blocks do not say which answer was chosen",
+            hint="leave --blocks out: documents are exported with their sides",
         )
 
 

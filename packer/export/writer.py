@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import BlockBatch, Bool, Float32, Int32, Int64
+from packer.batches import BlockBatch, Bool, Float32, Int8, Int32, Int64
 from packer.export.formats import Unit
 from packer.layout import MASKED, offsets_of
 from packer.store.cache import BlockShards, Cache, DocumentShards
@@ -31,6 +31,8 @@ class FlatDocuments:
     labels: Int32  # [K], unshifted
     loss_weights: Float32 | None  # [K], where the split has fractional weights
     offsets: Int64  # [D + 1]
+    sides: Int8 | None = None  # [D] of preference data; of a pair both documents are here
+    margins: Float32 | None = None  # [D] NaN where there is none; None where `sides` is
 
     @property
     def trained(self) -> Bool:
@@ -66,6 +68,16 @@ class SplitRows:
         """Whether some rows have fractional loss weights."""
         return self.shards.weighted
 
+    @property
+    def is_preference(self) -> bool:
+        """Whether the rows are pairs or rated answers."""
+        return self.cache.documents(self.split).is_preference
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
+        return self.cache.documents(self.split).is_paired
+
     def __len__(self) -> int:
         return len(self.shards)
 
@@ -84,7 +96,8 @@ class SplitRows:
                 yield shards.read(np.arange(first, min(first + step, len(shards)), dtype=np.int64))
             return
         lengths = shards.lengths().astype(np.int64)
-        for first, end in _windows(lengths):
+        sides, margins = (shards.sides(), shards.margins()) if shards.is_preference else (None, None)
+        for first, end in _windows(lengths, together=2 if shards.is_paired else 1):
             found = shards.locate(np.arange(first, end, dtype=np.int64))
             offsets = offsets_of(lengths[first:end])
             columns = {name: np.empty(int(offsets[-1]), np.int32) for name in ("input_ids", "labels")}
@@ -92,16 +105,23 @@ class SplitRows:
             for name, column in (*columns.items(), ("loss_weights", weights)):
                 if column is not None:
                     found.copy(name, column, offsets[:-1].tolist(), lengths[first:end].tolist(), 0)
-            yield FlatDocuments(**columns, loss_weights=weights, offsets=offsets)
+            yield FlatDocuments(
+                **columns,
+                loss_weights=weights,
+                offsets=offsets,
+                sides=None if sides is None else sides[first:end],
+                margins=None if margins is None else margins[first:end],
+            )
 
 
-def _windows(lengths: Int64) -> Iterator[tuple[int, int]]:
-    """Ranges of documents of about `_TOKENS` tokens, none of them empty.
+def _windows(lengths: Int64, *, together: int) -> Iterator[tuple[int, int]]:
+    """Ranges of documents of about `_TOKENS` tokens, none of them empty, that begin at a multiple of `together`.
 
     Worked example: with 10 in place of a million, lengths [6, 3, 9, 40, 1] make [0, 3), [3, 4) and [4, 5): a range ends
     with the document that reaches the next multiple of 10.
     """
-    cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // _TOKENS, prepend=0)) + 1
+    sums = np.cumsum(lengths)[together - 1 :: together]
+    cuts = together * (np.flatnonzero(np.diff(sums // _TOKENS, prepend=0)) + 1)
     bounds = np.unique([0, *cuts.tolist(), len(lengths)]).tolist()
     yield from pairwise(bounds)
 

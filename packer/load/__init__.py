@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from packer.load.loader import PackedLoader
     from packer.load.mixture import Mixture
     from packer.load.poison import poison_test
+    from packer.load.reference import Reference, fill_reference, read_reference
     from packer.load.seeds import example_seed
     from packer.load.step import MicroBatch, Step, shift_labels
 
@@ -21,12 +22,15 @@ __all__ = [
     "Mixture",
     "PackedDataset",
     "PackedLoader",
+    "Reference",
     "Step",
     "StepDataset",
     "check_batch",
     "collate",
     "example_seed",
+    "fill_reference",
     "poison_test",
+    "read_reference",
     "shift_labels",
     "view_batch",
 ]
@@ -36,12 +40,15 @@ _HOME = {
     "Mixture": "mixture",
     "PackedDataset": "datasets",
     "PackedLoader": "loader",
+    "Reference": "reference",
     "Step": "step",
     "StepDataset": "datasets",
     "check_batch": "contract",
     "collate": "datasets",
     "example_seed": "seeds",
+    "fill_reference": "reference",
     "poison_test": "poison",
+    "read_reference": "reference",
     "shift_labels": "step",
     "view_batch": "batch_view",
 }

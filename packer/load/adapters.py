@@ -1,10 +1,11 @@
 """Micro-batches as particular model libraries take them."""
 
 import torch
+from torch import Tensor
 
 from packer.errors import UsageError
 from packer.load.attention import documents_of, mask_4d
-from packer.load.step import MicroBatch
+from packer.load.step import MicroBatch, shift_labels
 
 
 def huggingface(
@@ -42,7 +43,8 @@ def huggingface(
 
     """
     _check(micro_batch, seq_idx=seq_idx, explicit_mask=mask_dtype is not None)
-    arguments = {name: value for name, value in micro_batch.items() if name != "document_ids"}
+    unknown = ("document_ids", "special_tokens_mask")  # to models
+    arguments = {name: value for name, value in micro_batch.items() if name not in unknown}
     arguments["use_cache"] = False
     documents = documents_of(micro_batch)
     if mask_dtype is not None:
@@ -54,10 +56,44 @@ def huggingface(
     return arguments
 
 
+def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch: float | None = None) -> Tensor:
+    """The loss of a micro-batch with ``loss_weights``: cross-entropy times weight, summed over its targets and divided.
+
+    In bfloat16 and float16 it is computed in float32, as Hugging Face models do.
+
+    Args:
+        logits: of the model, [B, T, V].
+        micro_batch: as the loader gives it, labels shifted or not.
+        num_items_in_batch: ``step.num_items_in_batch``, the summed weights of the whole step; losses of its
+            micro-batches then add up to the weighted mean. None divides by the weights of this micro-batch.
+
+    Example:
+        >>> arguments = {name: value for name, value in micro_batch.items() if name != "loss_weights"}  # doctest: +SKIP
+        >>> logits = model(**huggingface(arguments)).logits  # doctest: +SKIP
+        >>> weighted_loss(logits, micro_batch, num_items_in_batch=step.num_items_in_batch)  # doctest: +SKIP
+
+    """
+    shifted = micro_batch if "shift_labels" in micro_batch else shift_labels(micro_batch)
+    targets, weights = shifted["shift_labels"].flatten(), shifted["shift_loss_weights"].flatten()
+    scores = logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32))
+    losses = torch.nn.functional.cross_entropy(scores, targets, reduction="none")
+    divisor = weights.sum() if num_items_in_batch is None else num_items_in_batch
+    loss: Tensor = (losses * weights).sum() / divisor
+    return loss
+
+
+def _has_packed_rows(micro_batch: MicroBatch) -> bool:
+    """Whether a row holds more than one document by ``document_ids``, in which -1 is padding of padded rows."""
+    if "document_ids" not in micro_batch:
+        return False
+    left, right = micro_batch["document_ids"][..., :-1], micro_batch["document_ids"][..., 1:]
+    return "attention_mask" not in micro_batch or bool(((left != right) & (left >= 0) & (right >= 0)).any())
+
+
 def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> None:
     if "cu_seq_lens_q" in micro_batch:
         _check_flattened(micro_batch)
-    elif "document_ids" in micro_batch and not explicit_mask:
+    elif _has_packed_rows(micro_batch) and not explicit_mask:
         raise UsageError(
             "a micro-batch of several rows: flash attention ignores position_ids where the batch is not 1",
             hint="open the loader with flatten=True, or pass mask_dtype for a 4-D mask (eager and SDPA)",
@@ -79,7 +115,7 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> No
     if "loss_weights" in micro_batch:
         raise UsageError(
             "Hugging Face models compute their loss without loss_weights",
-            hint="compute the loss from the logits, or remove loss_weights to train all turns alike",
+            hint="take weighted_loss(model(...).logits, micro_batch), or remove loss_weights to train all turns alike",
         )
 
 

@@ -13,17 +13,16 @@ from packer.batches import Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import concatenated_ranges
 from packer.load.attention import documents_of
-from packer.load.batching import name_of, named
+from packer.load.batching import Packed
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
+from packer.load.options import batching_of
+from packer.load.ordering import LengthBucketed
 from packer.load.row_source import pad_id_of
 from packer.load.state import ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
 from packer.load.steps import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards
-
-_OF_STATE = ("split", "batching", "cutoff_len", "order", "seed", "end")
-"""Arguments of a loader that a state names, beside its size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +97,7 @@ def view_batch(
     if not 0 <= rank < world_size:
         raise UsageError(f"no rank {rank} of {world_size}", hint=f"they are numbered 0 to {world_size - 1}")
     if state is not None:
-        saved = decode_state(state)
-        of_run = {name: getattr(saved, name) for name in _OF_STATE}
-        arguments = of_run | {"global_batch_size": saved.opened_batch_size} | arguments
+        arguments = _of_state(decode_state(state)) | arguments
     shards = _shards(cache, arguments)
     arguments |= {"world_size": world_size, "prefetch": 0, "weights": "use" if shards.weighted else "refuse"}
     loaders = [PackedLoader(cache, rank=each, **arguments) for each in range(world_size)]
@@ -160,9 +157,18 @@ def _states(value: Any) -> Iterator[dict[str, Any]]:
             yield from _states(item)
 
 
+def _of_state(state: ReaderState) -> dict[str, Any]:
+    """The arguments of the loader that saved a state, but for weights and the rows of a curriculum."""
+    names = ("split", "cutoff_len", "order", "seed", "end", "micro_batch_size")
+    arguments = {name: getattr(state, name) for name in names}
+    if state.order == "length_bucketed" and state.order_by is not None:
+        arguments["order"] = LengthBucketed(int(state.order_by))
+    return arguments | {"batching": state.batching_value, "global_batch_size": state.opened_batch_size}
+
+
 def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentShards:
     """The rows that are read, with the split they come from if none was named."""
-    if name_of(named(arguments.get("batching", "packed"))) != "packed":
+    if not isinstance(batching_of([cache], arguments.get("batching"), None)[0], Packed):
         return cache.documents(arguments.setdefault("split", cache.splits("documents")[0]))
     if not cache.splits("blocks"):
         hint = "batching padded, padding_free and token_budget are made of its documents"

@@ -8,13 +8,14 @@ micro-batches as the budget asks for, a multiple of the ranks, so that all ranks
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from packer.batches import Int64
 from packer.load.arguments import MOST, one_of, whole
 from packer.load.steps import PADDING_ROW
+from packer.read_rules import BatchingName, Read, Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class Padded:
     multiple_of: int = 1
     """The longest is rounded up to a multiple of it: 8 or 64 suit matrix units."""
 
-    side: Literal["right", "left"] = "right"
+    side: Side = "right"
 
     def rounded(self, longest: int) -> int:
         """Tokens of a row of a micro-batch whose longest document has so many."""
@@ -57,7 +58,6 @@ class TokenBudget:
 
 
 Batching: TypeAlias = Packed | Padded | PaddingFree | TokenBudget
-BatchingName: TypeAlias = Literal["packed", "padded", "padding_free", "token_budget"]
 
 NAMED: dict[BatchingName, Batching] = {
     "packed": Packed(),
@@ -90,6 +90,19 @@ def named(batching: Batching | BatchingName) -> Batching:
             if padded.multiple_of != 1:
                 raise ValueError("a padded batching has either a length or a multiple_of")
     return value
+
+
+def of_name(name: BatchingName, padded: Padded | None) -> Batching:
+    """The batching of a kind that pads so; :func:`name_of` and :func:`padded_of` give back the two."""
+    if name == "token_budget":
+        return TokenBudget(padded=padded)
+    return padded if name == "padded" and padded is not None else NAMED[name]
+
+
+def of_recipe(read: Read) -> Batching:
+    """The batching that a recipe asks for."""
+    padded = Padded(length=read.length, multiple_of=read.multiple_of or 1, side=read.side or "right")
+    return of_name(read.batching, padded if read.is_padded else None)
 
 
 def padded_of(batching: Batching) -> Padded | None:

@@ -6,12 +6,13 @@ What iterates over a dataset of steps expects three things that a :class:`~packe
   says how many steps are left.
 - It stops after that many steps and never asks for the one that is not there. A loader learns from being asked that
   its epoch is over.
-- It would rather run in a worker. A loader reads ahead in a thread of its own.
+- It may run in workers, which must share the steps. A loader reads ahead in a thread of its own.
 """
 
 import operator
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -21,12 +22,14 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from packer.errors import CheckError, UsageError
-from packer.load.arguments import instance, one_of, opened
+from packer.batches import Int64
+from packer.errors import CheckError
+from packer.layout import offsets_of
+from packer.load.arguments import function, instance, one_of, opened
 from packer.load.loader import PackedLoader
-from packer.load.rows import check_weights
+from packer.load.rows import RowKind, check_weights
 from packer.load.step import Step
-from packer.store.cache import BlockShards, Cache, FoundBlocks
+from packer.store.cache import Cache, FoundBlocks, FoundDocuments
 
 _HINT = "pass what state_dict() returned, unchanged"
 
@@ -36,14 +39,15 @@ class Item(dict[str, Tensor]):
 
 
 class PackedDataset(Dataset[Item]):
-    """Block `i` of a split as a dict of tensors.
+    """Block or document `i` of a split as a dict of tensors.
 
     | name | type |
     | --- | --- |
     | input_ids, labels, position_ids | int64 [L] |
-    | seq_lengths | int64 [S], sums to L; a padding run is its last entry |
+    | seq_lengths | int64 [S], sums to L; a padding run is its last entry; of a document its length |
     | num_trained | int64 [] |
     | loss_weights, with ``weights="use"`` | float32 [L] |
+    | of a document: doc_id, source, row | int64 []; `source` is the number of the manifest's input it comes from |
 
     It pickles as the cache's folder and fingerprint, so workers open the same bytes for themselves. A DataLoader gives
     flattened micro-batches of it, see :func:`collate`. What :class:`PackedLoader` knows of order, resume and the global
@@ -52,6 +56,7 @@ class PackedDataset(Dataset[Item]):
     Args:
         cache: folder of a cache, or an open one.
         split: name of the split.
+        kind: ``blocks`` or ``documents``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises where the cache holds fractional weights.
 
     Raises:
@@ -60,49 +65,66 @@ class PackedDataset(Dataset[Item]):
     """
 
     def __init__(
-        self, cache: str | Path | Cache, split: str = "train", *, weights: Literal["refuse", "use"] = "refuse"
+        self,
+        cache: str | Path | Cache,
+        split: str = "train",
+        *,
+        kind: RowKind = "blocks",
+        weights: Literal["refuse", "use"] = "refuse",
     ) -> None:
         one_of("weights", weights, ("refuse", "use"))
+        self._kind: RowKind = one_of("kind", kind, ("blocks", "documents"))
         self._cache = opened(cache)
         instance("split", split, str, "the name of a split")
         self._split = split
         self._weighted = weights == "use"
-        self._blocks: BlockShards = self._cache.blocks(split)
-        check_weights(weighted=self._blocks.weighted, wanted=self._weighted)
+        self._rows: Any = self._cache.blocks(split) if kind == "blocks" else self._cache.documents(split)
+        check_weights(weighted=self._rows.weighted, wanted=self._weighted)
 
     def __len__(self) -> int:
-        return len(self._blocks)
+        return len(self._rows)
 
     def __repr__(self) -> str:
-        return f"<PackedDataset of {self._cache!r}, split '{self._split}': {len(self):,} blocks>"
+        return f"<PackedDataset of {self._cache!r}, split '{self._split}': {len(self):,} {self._kind}>"
 
     def __getitem__(self, index: int) -> Item:
-        """One block; a negative index counts from the end.
+        """One block or document; a negative index counts from the end.
 
         Raises:
-            IndexError: there is no such block.
-            CheckError: the block is not what its digest says.
+            IndexError: there is none of this number.
+            CheckError: the row is not what its digest says.
 
         """
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Item]:
-        """Several blocks in one read, in the order asked."""
+        """Several in one read, in the order asked."""
         asked = np.array([operator.index(index) for index in indices], np.int64)
         size = len(self)
         if np.any((asked < -size) | (asked >= size)):
-            raise IndexError(f"block index out of range for {size} blocks")
-        found = self._blocks.locate(np.where(asked < 0, asked + size, asked))
-        return self._items(found)
+            raise IndexError(f"index out of range for {size} {self._kind}")
+        numbers = np.where(asked < 0, asked + size, asked)
+        found = self._rows.locate(numbers)
+        listed = self._of_blocks(found) if self._kind == "blocks" else self._of_documents(found, numbers)
+        return [
+            Item({name: torch.as_tensor(column[row]) for name, column in listed.items()}) for row in range(len(found))
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"cache": self._cache, "split": self._split, "weights": "use" if self._weighted else "refuse"}
+        weights = "use" if self._weighted else "refuse"
+        return {"cache": self._cache, "split": self._split, "kind": self._kind, "weights": weights}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def _items(self, found: FoundBlocks) -> list[Item]:
-        shape = (len(found), self._blocks.block_len)
+    @cached_property
+    def _origins(self) -> tuple[Int64, Int64]:
+        found: tuple[Int64, Int64] = self._rows.origins()
+        return found
+
+    def _of_blocks(self, found: FoundBlocks) -> dict[str, Any]:
+        """By name, an array for each block."""
+        shape = (len(found), self._rows.block_len)
         columns = {name: np.empty(shape, np.int64) for name in ("input_ids", "labels", "position_ids")}
         for name, column in columns.items():
             found.copy(name, column)
@@ -114,13 +136,31 @@ class PackedDataset(Dataset[Item]):
         if self._weighted:
             listed["loss_weights"] = weights = np.empty(shape, np.float32)
             found.copy("loss_weights", weights)
-        return [
-            Item({name: torch.from_numpy(column[row]) for name, column in listed.items()}) for row in range(len(found))
-        ]
+        return listed
+
+    def _of_documents(self, found: FoundDocuments, numbers: Int64) -> dict[str, Any]:
+        """By name, an array for each document."""
+        lengths = np.array(found.values("length"), np.int64)
+        bounds = offsets_of(lengths)
+        names: dict[str, type] = {"input_ids": np.int64, "labels": np.int64}
+        listed: dict[str, Any] = {}
+        for name, dtype in (names | ({"loss_weights": np.float32} if self._weighted else {})).items():
+            flat = np.empty(bounds[-1], dtype)
+            found.copy(name, flat, bounds[:-1].tolist(), lengths.tolist(), 0)
+            listed[name] = np.split(flat, bounds[1:-1])
+        sources, rows = (column[numbers] for column in self._origins)
+        return listed | {
+            "position_ids": [np.arange(length) for length in lengths],
+            "seq_lengths": lengths[:, None],
+            "num_trained": np.array(found.values("num_trained"), np.int64),
+            "doc_id": np.array(found.values("doc_id"), np.int64),
+            "row": rows,
+            "source": sources,
+        }
 
 
 def collate(items: Sequence[Item]) -> dict[str, Any]:
-    """Blocks of :class:`PackedDataset` as one flattened micro-batch, as a DataLoader makes it by itself.
+    """Blocks or documents of :class:`PackedDataset` as one flattened micro-batch, as a DataLoader makes it by itself.
 
     The form is that of :class:`PackedLoader` with ``flatten=True``. For a ``collate_fn`` that other trainers ask for.
 
@@ -147,11 +187,16 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
     }
 
 
-class StepDataset(IterableDataset[Step]):
+class StepDataset(IterableDataset[Any]):
     """Steps of a loader; ``state_dict`` and ``load_state_dict`` are what stateful frameworks look for.
 
     Iterating gives the rest of the current epoch, or the next epoch where nothing is left of it: never an empty pass.
     Leave the loader's own iteration alone meanwhile; its other methods may be used.
+
+    Workers of a DataLoader share the steps, and every number of workers gives the same steps in the same order: of W
+    workers, worker w makes every W-th step from the w-th on. Each keeps its own state, so use torchdata's
+    ``StatefulDataLoader``, which saves and restores the states of as many workers. Workers that persist go on with the
+    next epoch; others begin where the dataset stands, so call ``loader.set_epoch(n)`` before each.
 
     Example:
         >>> StatefulDataLoader(StepDataset(loader), batch_size=None)  # torchdata  # doctest: +SKIP
@@ -160,35 +205,27 @@ class StepDataset(IterableDataset[Step]):
     A Lightning module loops over a step's micro-batches under manual optimization.
 
     Args:
-        loader: says everything else: sizes, rank, order, form.
+        loader: says everything else: sizes, rank, order, form. Where workers have none of `torch.distributed`, as those
+            that are spawned, it is opened with `rank` and `world_size`.
+        transform: makes of each step what is given in its place, in the worker that read it. Without one, reading needs
+            no workers: the loader reads ahead in a thread.
 
     """
 
-    def __init__(self, loader: PackedLoader) -> None:
+    def __init__(self, loader: PackedLoader, transform: Callable[[Step], Any] | None = None) -> None:
         self.loader = instance("loader", loader, PackedLoader, "a PackedLoader")
+        if transform is not None:
+            function("transform", transform, "a function of a step")
+        self._transform = transform
         self._epoch = loader.epoch
         self._taken = 0  # steps returned of that epoch
+        self._first: int | None = None  # in a worker, index of the step that its iteration began with
 
-    def __iter__(self) -> Iterator[Step]:
-        """Begin or go on with an epoch.
-
-        A worker of a DataLoader has a copy of the loader, and the process that saves keeps the one that never moves;
-        several workers give every step several times.
-
-        Raises:
-            UsageError: in a worker of a DataLoader.
-
-        """
-        worker = get_worker_info()
-        if worker is not None:
-            raise UsageError(
-                f"a loader's steps cannot come from {worker.num_workers} worker(s): each would read a copy of its own, "
-                "and the state saved would not be the one of what was read; pass num_workers=0, the loader reads ahead "
-                "in a thread (prefetch=)"
-            )
-        if not self.loader.steps_left:
+    def __iter__(self) -> Iterator[Any]:
+        """Begin or go on with an epoch."""
+        if self._first is None and not self.loader.steps_left:
             deque(self.loader, maxlen=0)  # being asked once more, it goes on to the next epoch
-        return self._steps()
+        return self._steps(get_worker_info())
 
     def __len__(self) -> int:
         """Steps of the whole current epoch, those already returned among them; the global batch size of now is used."""
@@ -199,7 +236,7 @@ class StepDataset(IterableDataset[Step]):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, and how many steps of its epoch were returned. The same on every rank."""
-        return {"reader": self.loader.state_dict(), "taken": self._taken_of_epoch()}
+        return {"reader": self.loader.state_dict(), "taken": self._taken_of_epoch(), "first": self._first}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state was saved; see :meth:`PackedLoader.load_state_dict`.
@@ -208,19 +245,25 @@ class StepDataset(IterableDataset[Step]):
             CheckError: the state is damaged, or not one of a loader like this.
 
         """
-        if not isinstance(state, dict) or set(state) != {"reader", "taken"}:
-            raise CheckError("state of steps: expected reader and taken", hint=_HINT)
-        taken = state["taken"]
-        if type(taken) is not int or not 0 <= taken < 2**63:
-            raise CheckError(f"state of steps: expected a number of steps as taken, found {taken!r}", hint=_HINT)
+        if not isinstance(state, dict) or set(state) != {"reader", "taken", "first"}:
+            raise CheckError("state of steps: expected reader, taken and first", hint=_HINT)
+        for name, least in (("taken", 0), ("first", None)):
+            number = state[name]
+            if number != least and (type(number) is not int or not 0 <= number < 2**63):
+                raise CheckError(f"state of steps: expected a number of steps as {name}, found {number!r}", hint=_HINT)
         self.loader.load_state_dict(state["reader"])
-        self._epoch, self._taken = self.loader.epoch, taken
+        self._epoch, self._taken, self._first = self.loader.epoch, state["taken"], state["first"]
 
-    def _steps(self) -> Iterator[Step]:
-        for step in self.loader:
+    def _steps(self, worker: Any) -> Iterator[Any]:
+        steps: Iterator[Step] = iter(self.loader)
+        if worker is not None:
+            self._first = self.loader.counters.steps if self._first is None else self._first
+            steps = self.loader.every(worker.num_workers, worker=worker.id, first=self._first)
+        for step in steps:
             self._taken = self._taken + 1 if step.epoch == self._epoch else 1
             self._epoch = step.epoch
-            yield step
+            yield step if self._transform is None else self._transform(step)
+        self._first = None
 
     def _taken_of_epoch(self) -> int:
         """Steps returned of the epoch the loader is in, which is a new one once the old one ended."""

@@ -13,13 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer.batches import Int32, Int64
-from packer.layout import MASKED, offsets_of, positions
+from packer.batches import Bool, Int32, Int64
+from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
 from packer.load.batching import Batching, Packed, Padded, padded_of
 from packer.load.step import MicroBatch
 from packer.store.cache import FoundBlocks, FoundDocuments
 
 _SEQUENCES = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+
+_ON_REQUEST = ("attention_mask", "document_ids", "special_tokens_mask")
+"""What micro-batches of every format have where it is asked for."""
 
 Columns: TypeAlias = dict[str, Sequence[Any]]
 """By name, a value for each of some micro-batches."""
@@ -45,7 +48,7 @@ def batch_format(
     flatten: bool,
     labels: Literal["unshifted", "shifted"],
     weighted: bool,
-    columns: Collection[str] | None,
+    columns: Collection[Any] | None,
 ) -> BatchFormat:
     """The format that a loader's arguments ask for.
 
@@ -55,14 +58,19 @@ def batch_format(
 
     """
     if columns is not None and (
-        not isinstance(columns, Collection) or not all(isinstance(name, str) for name in columns)
+        not isinstance(columns, Collection) or not all(isinstance(name, str) or name is ... for name in columns)
     ):
         raise TypeError(f"columns is {columns!r}; expected names")
-    there = list(_columns(batching, flatten=flatten, weighted=weighted))
-    wanted = frozenset(there if columns is None else columns)
+    usual = list(_columns(batching, flatten=flatten, weighted=weighted))
+    there = list(dict.fromkeys((*usual, *_ON_REQUEST)))
+    wanted = frozenset(usual if columns is None else columns)
+    if ... in wanted:
+        wanted = wanted - {...} | frozenset(usual)
     if not wanted or not wanted <= frozenset(there):
         found = ", ".join(sorted(wanted - frozenset(there))) or "none"
         raise ValueError(f"columns {found}: expected some of {', '.join(there)}")
+    if "special_tokens_mask" in wanted and "input_ids" not in wanted:
+        raise ValueError("the column special_tokens_mask needs the column input_ids")
     if labels == "shifted" and "labels" not in wanted:
         raise ValueError("labels='shifted' needs the column labels")
     return BatchFormat(flatten=flatten, shifted=labels == "shifted", weighted=weighted, columns=wanted)
@@ -103,11 +111,28 @@ class Layout(Protocol):
         """Positions of a micro-batch of so many rows, the lengths of those that are not padding given."""
 
 
-def layout_of(batching: Batching, *, block_len: int, pad_id: int, form: BatchFormat) -> Layout:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ids:
+    """What a layout must know of ids."""
+
+    pad: int
+    special: Int64  # [S]
+    """Control and stop tokens: what ``special_tokens_mask`` marks beside padding."""
+
+    separated: bool = False
+    """Whether blocks have an EOS between documents."""
+
+    def special_tokens(self, input_ids: Int64, real: Bool) -> Int64:
+        """1 for special tokens and for what is not real.  # int64, of the shape of `real`"""
+        marked: Int64 = (np.isin(input_ids, self.special) | ~real).astype(np.int64)
+        return marked
+
+
+def layout_of(batching: Batching, *, block_len: int, ids: Ids, form: BatchFormat) -> Layout:
     """The layout of a batching."""
     if isinstance(batching, Packed):
-        return BlockLayout(block_len=block_len, pad_id=pad_id, form=form)
-    return DocumentLayout(padded_of(batching), pad_id=pad_id, form=form)
+        return BlockLayout(block_len=block_len, ids=ids, form=form)
+    return DocumentLayout(padded_of(batching), ids=ids, form=form)
 
 
 class BlockLayout:
@@ -117,12 +142,13 @@ class BlockLayout:
     All micro-batches are of one shape, so they are written in one go: of small ones that takes a quarter of the time.
     """
 
-    def __init__(self, *, block_len: int, pad_id: int, form: BatchFormat) -> None:
+    def __init__(self, *, block_len: int, ids: Ids, form: BatchFormat) -> None:
         self.pads_rows = False
+        self._ids = ids
         self._block_len = block_len
         self._form = form
         self._fill: dict[str, Any] = {
-            "input_ids": pad_id,
+            "input_ids": ids.pad,
             "labels": MASKED,
             "position_ids": np.arange(block_len),
         }
@@ -140,6 +166,12 @@ class BlockLayout:
         if form.wants("loss_weights"):
             arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
             found.copy("loss_weights", weights[:num_real])
+        if form.wants("attention_mask", "special_tokens_mask"):
+            real = self._real(found, shape)
+            if form.wants("attention_mask"):
+                arrays["attention_mask"] = real.astype(np.int64)
+            if form.wants("special_tokens_mask"):
+                arrays["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real)
         columns: Columns = {}
         if form.wants("document_ids", *_SEQUENCES):
             lengths, num_sequences = self._sequences(found, len(parts), num_rows)
@@ -154,6 +186,19 @@ class BlockLayout:
     def num_slots(self, lengths: Int64, num_rows: int) -> int:
         del lengths  # a block is a block
         return num_rows * self._block_len
+
+    def _real(self, found: FoundBlocks, shape: tuple[int, int]) -> Bool:
+        """Slots that hold a piece, or an EOS behind one.
+
+        Worked example in mode ``eos``: pieces at 0 and 4, of 3 and 2 slots, sequences of 7 and 1: 1 1 1 1 1 1 1 0.
+        """
+        real = np.zeros(shape, np.bool_)
+        names = ("doc_places", "doc_lengths", "seq_lengths")
+        for row, places, lengths, sequences in zip(real, *map(found.values, names), strict=False):
+            row[concatenated_ranges(places.astype(np.int64), lengths)] = True
+            if self._ids.separated:  # one sequence, and a second where the block ends in padding
+                row[: sequences[0]] = True
+        return real
 
     def _sequences(self, found: FoundBlocks, number: int, num_rows: int) -> tuple[Int32, list[int]]:
         """Slots of every sequence, and how many each micro-batch has."""
@@ -171,15 +216,16 @@ class DocumentLayout:
 
     Args:
         padded: None lays them one after another.
-        pad_id: id of padding.
+        ids: of padding and of special tokens.
         form: what is asked for.
 
     """
 
-    def __init__(self, padded: Padded | None, *, pad_id: int, form: BatchFormat) -> None:
+    def __init__(self, padded: Padded | None, *, ids: Ids, form: BatchFormat) -> None:
+        self._ids = ids
         self.pads_rows = padded is not None
         self._padded = padded
-        self._fill = {"input_ids": pad_id, "labels": MASKED}
+        self._fill = {"input_ids": ids.pad, "labels": MASKED}
         self._form = form
         self._memory = ReusedMemory()
 
@@ -203,6 +249,9 @@ class DocumentLayout:
             columns = sequence_columns(sizes.astype(np.int32), [num_rows], form)
             if form.wants("position_ids"):
                 computed["position_ids"] = positions(sizes)
+            numbers = np.repeat(np.arange(num_rows, dtype=np.int32), sizes)[None]
+            real = numbers < len(part.lengths)
+            computed["attention_mask"] = real
         else:
             shape = (num_rows, self._padded.rounded(int(sizes.max())))
             shift = shape[1] - sizes if self._padded.side == "left" else np.zeros(num_rows, np.int64)
@@ -210,6 +259,7 @@ class DocumentLayout:
             place = np.arange(shape[1]) - shift[:, None]  # from each row's first token
             real = (place >= 0) & (place < sizes[:, None])
             computed = {"attention_mask": real, "position_ids": np.where(real, place, 0)}
+            numbers = np.where(real, np.arange(num_rows, dtype=np.int32)[:, None], np.int32(-1))
         places, counts = starts[: len(part.lengths)].tolist(), part.lengths.tolist()
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, fill in self._fill.items():
@@ -220,6 +270,13 @@ class DocumentLayout:
         if form.wants("loss_weights"):
             arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
             found.copy("loss_weights", weights.reshape(-1), places, counts, first)
+        if form.wants("document_ids"):
+            arrays["document_ids"] = numbers
+        if form.wants("special_tokens_mask"):
+            is_document = (
+                np.broadcast_to(np.arange(len(real))[:, None] < len(part.lengths), shape) if self.pads_rows else real
+            )
+            computed["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real & is_document)
         for name, values in computed.items():
             if form.wants(name):
                 arrays[name] = column = self._memory.empty(shape)

@@ -1,7 +1,9 @@
 """The reader of a training loop: steps in a fixed order, resumable and elastic."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import EllipsisType, SimpleNamespace
 from typing import Any, Literal, NoReturn, Self
 
 import msgspec
@@ -10,18 +12,19 @@ import torch
 
 from packer.batches import Int64
 from packer.errors import CheckError
-from packer.load.arguments import MOST, function, instance, one_of, opened, whole
-from packer.load.batching import Batching, BatchingName, named
-from packer.load.layouts import batch_format
+from packer.load.arguments import MOST, instance, opened, whole
+from packer.load.batching import Batching
+from packer.load.figures import Figures, Pace, figures_of
 from packer.load.mixture import Mixture
-from packer.load.options import Options, Schedule, device_of, end_of, resolve_rank
-from packer.load.order import OrderKind
+from packer.load.options import Schedule, options_of
+from packer.load.ordering import OrderKind
 from packer.load.read_ahead import Prefetch
 from packer.load.reading import EpochSummary, StepReader
 from packer.load.row_source import RowSource
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.load.steps import PADDING_ROW, End, StepPlan
+from packer.read_rules import BatchingName
 from packer.store.cache import Cache
 
 
@@ -55,14 +58,16 @@ class PackedLoader:
         schedule: from a step's index and the size of the one before it to its size; step 0 is asked with
             `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
         batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
-            :mod:`packer.load.batching` that says more.
+            :mod:`packer.load.batching` that says more. None is what the cache's recipe says under `read`, with its
+            cutoff, by default ``packed``; another one than that gives a warning.
         cutoff_len: documents are read up to so many tokens. What is cut has no terminator. Documents with no trained
             token among them are part of no epoch: a warning counts them, and :attr:`untrained` names them.
         rank: this process; None takes `torch.distributed`'s, or 0 of 1 where that is not initialised.
         world_size: number of processes; given together with `rank`.
         seed: of the order.
-        order: ``random``; ``sequential``, as stored, every epoch alike; or of documents ``length_bucketed``, random
-            with neighbours of about one length.
+        order: ``random``; ``sequential``, as stored, every epoch alike; of documents ``length_bucketed``, random with
+            neighbours of about one length; or a value of :mod:`packer.load.ordering`: a window of that, weights, a
+            curriculum.
         end: what becomes of the blocks an epoch has left over when they are fewer than a step. ``drop`` leaves them
             out and names them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id: sums of
             losses and `num_items_in_batch` do not change, a mean over rows does, and the mean over a micro-batch of
@@ -75,8 +80,9 @@ class PackedLoader:
         flatten: of blocks, True gives one row a micro-batch, for variable-length attention; False gives B rows.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises where the cache holds fractional weights.
-        columns: names of the columns that micro-batches have; None is all of the form. Without ``position_ids`` a third
-            of the bytes is saved, where the model needs no positions or makes its own.
+        columns: names of the columns that micro-batches have; None is those of the form, and so is ``...`` among names.
+            On request all have ``attention_mask`` and ``special_tokens_mask`` (int64; padding counts as special) and
+            ``document_ids`` (int32; each token's sequence). Without ``position_ids`` a third of the bytes is saved.
         prefetch: steps made ahead in one background thread; 0 makes them when asked for. Small steps are made several
             at a time.
 
@@ -109,7 +115,7 @@ class PackedLoader:
         micro_batch_size: int = 1,
         global_batch_size: int | None = None,
         schedule: Schedule | None = None,
-        batching: Batching | BatchingName = "packed",
+        batching: Batching | BatchingName | None = None,
         cutoff_len: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
@@ -121,42 +127,20 @@ class PackedLoader:
         flatten: bool = True,
         labels: Literal["unshifted", "shifted"] = "unshifted",
         weights: Literal["refuse", "use"] = "refuse",
-        columns: Collection[str] | None = None,
+        columns: Collection[str | EllipsisType] | None = None,
         prefetch: int = 2,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in {"self", "cache"}}
-        micro_batch_size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
-        rank, world_size = resolve_rank(rank, world_size)
-        if global_batch_size is None:
-            global_batch_size = micro_batch_size * world_size
-        if schedule is not None:
-            function("schedule", schedule, "a function of a step's index and the size before it")
-        made, flatten = named(batching), instance("flatten", flatten, bool, "True or False")
-        labels = one_of("labels", labels, ("unshifted", "shifted"))
-        weighted = one_of("weights", weights, ("refuse", "use")) == "use"
-        self._options = Options(
-            split=instance("split", split, str, "the name of a split"),
-            micro_batch_size=micro_batch_size,
-            global_batch_size=whole("global_batch_size", global_batch_size, most=MOST),
-            schedule=schedule,
-            batching=made,
-            cutoff_len=None if cutoff_len is None else whole("cutoff_len", cutoff_len, least=2, most=MOST),
-            rank=rank,
-            world_size=world_size,
-            seed=whole("seed", seed),
-            order=one_of("order", order, ("random", "sequential", "length_bucketed")),
-            end=end_of(end, drop_last),
-            device=device_of(device),
-            form=batch_format(made, flatten=flatten, labels=labels, weighted=weighted, columns=columns),
-            prefetch=whole("prefetch", prefetch, least=0),
-        )
         self._cache = cache if isinstance(cache, Mixture) else opened(cache)
+        caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
+        self._options = options_of(caches, SimpleNamespace(**self._arguments))
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.beginning()
         self._epoch_end: ReaderState | None = None  # where the last epoch that ended did so
-        self._ahead: Prefetch[tuple[Step, ReaderState]] | None = None
+        self._ahead: Prefetch[tuple[Step | None, ReaderState]] | None = None
         self._iteration: object = None
+        self._pace = Pace()
 
     @property
     def epoch(self) -> int:
@@ -165,8 +149,8 @@ class PackedLoader:
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of an epoch; documents where steps are made of them."""
-        return self._source.num_items
+        """Blocks of the current epoch; documents where steps are made of them."""
+        return self._source.length(self._state.epoch)
 
     @property
     def global_batch_size(self) -> int:
@@ -193,6 +177,10 @@ class PackedLoader:
         """What was returned since the beginning, over all ranks: steps, rows, trained targets, tokens, positions."""
         return self._state.counters
 
+    def figures(self) -> Figures:
+        """What was read so far and how fast: a line to print, numbers for a logger."""
+        return figures_of(self._state, self.num_blocks, self._pace)
+
     @property
     def left_out(self) -> Int64:
         """The blocks that ``drop`` left out of the last epoch that ended.  # int64[n]"""
@@ -200,7 +188,7 @@ class PackedLoader:
 
     @property
     def untrained(self) -> Int64:
-        """The documents that no step holds, as `cutoff_len` leaves them without a trained token.  # int64[n]"""
+        """The documents that `cutoff_len` leaves without a trained token, which no step holds.  # int64[n]"""
         return self._source.rows.untrained
 
     def __bool__(self) -> bool:
@@ -242,6 +230,10 @@ class PackedLoader:
         """Steps without end, from one epoch into the next."""
         return self._steps(through_epochs=True)
 
+    def every(self, num_workers: int, *, worker: int, first: int) -> Iterator[Step]:
+        """A worker's share of what iterating gives: every n-th step, from the step of index `first` + `worker` on."""
+        return self._steps(through_epochs=False, worker=(first, worker, num_workers))
+
     def __getitem__(self, index: Any) -> NoReturn:
         """Refuse to be a dataset, as a DataLoader would have it, and say what to do instead."""
         raise TypeError(
@@ -274,7 +266,8 @@ class PackedLoader:
         """Go on where a state was saved, with any world size and micro-batch size. Ends a running iteration.
 
         A size that :meth:`set_global_batch_size` or a schedule had changed is taken over, unless this loader was opened
-        with another `global_batch_size` than the one that saved the state: then that was the wish.
+        with another `global_batch_size` than the one that saved the state: then that was the wish. With other padding
+        or another schedule it goes on its own way, and warns.
 
         Raises:
             CheckError: the state is damaged, or belongs to other data, another split, batching, cutoff_len, order, seed
@@ -282,10 +275,10 @@ class PackedLoader:
             UsageError: the size cannot be divided among these ranks.
 
         """
-        restored = restore(state, reader=self._state, num_items=self.num_blocks)
+        restored = restore(state, reader=self._state, length=self._source.length)
         self._source.check_size(restored.batch_size)
         try:
-            self._source.order_from(epoch=restored.epoch, cursor=restored.cursor, taken=restored.taken)
+            self._source.order_at(restored)
         except ValueError as error:
             raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
         self.close()
@@ -314,6 +307,34 @@ class PackedLoader:
         self._stop_ahead()
         self._state = msgspec.structs.replace(self._state, batch_size=size)
 
+    def set_micro_batch_size(self, micro_batch_size: int) -> None:
+        """Change the size of micro-batches from the next step on; what a step holds stays as it is.
+
+        Raises:
+            UsageError: the global batch size is no whole number of such micro-batches, or a document has no room.
+
+        """
+        size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
+        options = replace(self._options, micro_batch_size=size)
+        self._source.set_options(options, batch_size=self._state.batch_size)
+        self._stop_ahead()
+        self._options, self._reader = options, StepReader(self._source, options)
+        self._arguments |= {"micro_batch_size": size}
+        self._state = msgspec.structs.replace(self._state, micro_batch_size=size)
+
+    def set_shares(self, proportions: Sequence[float]) -> None:
+        """Change the proportions of a mixture, one for each cache, from the next step on.
+
+        The state holds them, so that a run that adapts its mix resumes with it. Epochs stay as long as they were.
+
+        Raises:
+            UsageError: no mixture, a proportion that is none, or windows sorted by length, which are mixed already.
+
+        """
+        state = self._source.with_shares(self._state, proportions)
+        self._stop_ahead()
+        self._state = state
+
     def close(self) -> None:
         """Stop the background thread and end the running iteration. The loader can be iterated again."""
         self._iteration = None
@@ -332,24 +353,30 @@ class PackedLoader:
         self.__init__(saved["cache"], **saved["arguments"])  # type: ignore[misc]
         self.load_state_dict(saved["state"])
 
-    def _steps(self, *, through_epochs: bool) -> Iterator[Step]:
+    def _steps(self, *, through_epochs: bool, worker: tuple[int, int, int] = (0, 0, 1)) -> Iterator[Step]:
         self.close()
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and once more after each change of the batch size
-            made = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
+            made = self._reader.steps(self.plans(last_epoch=last_epoch), self._state, worker=worker)
             ahead = self._ahead = Prefetch(made, depth=self._options.prefetch)
             try:
+                self._pace.ask()
                 for step, state in ahead:
                     if self._ahead is ahead:  # else it was ended while this waited, by a signal's handler
-                        if step.epoch > self._state.epoch:
+                        if step is not None and step.epoch > self._state.epoch:
                             self._epoch_end = self._state
                         self._state = state
+                        if step is None:
+                            continue
+                        self._pace.give(step.num_tokens)
                         device = self._options.device
                         yield step if device.type == "cpu" else step.to(device, non_blocking=True)
                     if self._ahead is not ahead:
                         break
+                    self._pace.ask()
             finally:
+                self._pace.end()
                 ahead.close()
             if self._iteration is not iteration:
                 raise RuntimeError("this iteration was ended by close, load_state_dict or another one")

@@ -37,6 +37,8 @@ class Mixture:
 
     Args:
         caches: folder or open cache, and its proportion, which needs no unit: 3 and 1 are 0.75 and 0.25.
+        by: what proportions are of, ``rows`` or ``tokens``. A row has the mean length of its cache's: tokens come in
+            proportion over whole passes, and in between as evenly as a shuffled order has them.
         epoch: how long an epoch is. ``first_exhausted``: as many rows as there can be before one comes again, counted
             from the beginning; ``all_exhausted``: as few as give every row of every cache at least once. Later epochs
             are as long and go on where each cache stands.
@@ -54,15 +56,16 @@ class Mixture:
         self,
         caches: Mapping[str, float] | Sequence[tuple[str | Path | Cache, float]],
         *,
+        by: Literal["rows", "tokens"] = "rows",
         epoch: MixtureEnd = "first_exhausted",
     ) -> None:
+        self.by = one_of("by", by, ("rows", "tokens"))
         one_of("epoch", epoch, ("first_exhausted", "all_exhausted"))
         pairs = _pairs(caches)
         if not pairs:
             raise UsageError("a mixture needs at least one cache")
-        proportions = [_proportion(cache, number) for cache, number in pairs]
+        self.shares = _shares(pairs)
         self.caches = tuple(opened(cache) for cache, _ in pairs)
-        self.shares = tuple(proportion / sum(proportions) for proportion in proportions)
         """Proportions that add up to 1, exactly what the given numbers are in binary."""
 
         self.epoch: MixtureEnd = epoch
@@ -77,15 +80,34 @@ class Mixture:
     def fingerprint(self) -> str:
         """Identity of the contents in their order, and of how an epoch ends."""
         parts = [cache.manifest.content_fingerprint for cache in self.caches]
-        return sha256("\n".join(["packer.load.mixture", self.epoch, *parts]).encode()).hexdigest()
+        ends = self.epoch if self.by == "rows" else f"{self.epoch} {self.by}"
+        return sha256("\n".join(["packer.load.mixture", ends, *parts]).encode()).hexdigest()
 
-    def num_items(self, sizes: Sequence[int]) -> int:
-        """Rows of an epoch, given those of each cache.
+    def shares_of(self, proportions: Sequence[Any]) -> tuple[Fraction, ...]:
+        """Proportions of each cache as shares that add up to 1.
+
+        Raises:
+            UsageError: one that is not above 0, or not one for each cache.
+
+        """
+        if len(proportions) != len(self.caches):
+            raise UsageError(f"{len(proportions)} proportions for {len(self.caches)} caches")
+        return _shares(list(zip(self.caches, proportions, strict=True)))
+
+    def of_rows(self, shares: Sequence[Fraction], mean_lengths: Sequence[Fraction]) -> tuple[Fraction, ...]:
+        """The shares of rows that these shares are, given the mean length of each cache's rows."""
+        if self.by == "rows":
+            return tuple(shares)
+        rows = [share / length for share, length in zip(shares, mean_lengths, strict=True)]
+        return tuple(each / sum(rows) for each in rows)
+
+    def num_items(self, shares: Sequence[Fraction], sizes: Sequence[int]) -> int:
+        """Rows of an epoch, given the share of rows and the rows of each cache.
 
         A count is below its share plus 1, so as many rows as N_k / share_k ask cache k for no more than N_k; and it is
         above its share less 1, so so many rounded up ask it for N_k at least.
         """
-        lengths = [Fraction(size) / share for size, share in zip(sizes, self.shares, strict=True)]
+        lengths = [Fraction(size) / share for size, share in zip(sizes, shares, strict=True)]
         return floor(min(lengths)) if self.epoch == "first_exhausted" else ceil(max(lengths))
 
 
@@ -93,6 +115,7 @@ class MixtureOrder(Order):
     """The order of a mixture: rows of all caches, numbered through.
 
     It goes on from a place; what lies before is counted again from the beginning, and what is skipped is counted too.
+    Where the shares were changed, the beginning is that place: what came before is as it was.
 
     Args:
         orders: of each cache's rows.
@@ -101,6 +124,7 @@ class MixtureOrder(Order):
         bases: number of each cache's first row.
         start: rows before the place, over all epochs.
         taken: rows of each cache before the place; None where it is the beginning.
+        since: rows of each cache before these shares held; None where they always did.
 
     Raises:
         ValueError: so many rows cannot have been taken at that place.
@@ -116,13 +140,15 @@ class MixtureOrder(Order):
         bases: Sequence[int],
         start: int = 0,
         taken: Sequence[int] | None = None,
+        since: Sequence[int] | None = None,
     ) -> None:
         super().__init__(num_items)
         self._orders = tuple(orders)
         self._bases = tuple(bases)
         self._unit = lcm(*(share.denominator for share in shares))
         self._parts = [int(share * self._unit) for share in shares]
-        before = tuple(taken or [0] * len(orders))
+        self._since = tuple(since or [0] * len(orders))
+        before = tuple(taken or self._since)
         if not self._is_possible(start, before):
             raise ValueError(f"rows taken of each cache, {list(before)}, are not the shares of {start}")
         self._start, self._before = start, before
@@ -146,19 +172,25 @@ class MixtureOrder(Order):
     def _counts(self, place: int) -> tuple[int, ...]:
         """Rows of each cache before a place; the picks up to there are known afterwards."""
         if place < self._start:
-            self._start, self._before, self._picks = 0, (0,) * len(self._parts), self._picks[:0]
+            if place < sum(self._since):
+                raise UsageError("the proportions were changed since: what came before cannot be given again")
+            self._start, self._before, self._picks = sum(self._since), self._since, self._picks[:0]
         end = self._start + len(self._picks)
         if place > end:
-            picks = _assign(self._parts, self._unit, end, self._counts(end), place - end)
+            counts = [count - before for count, before in zip(self._counts(end), self._since, strict=True)]
+            picks = _assign(self._parts, self._unit, sum(counts), counts, place - end)
             self._picks = np.concatenate([self._picks, picks])
         picked = np.bincount(self._picks[: place - self._start], minlength=len(self._parts)).tolist()
         return tuple(before + count for before, count in zip(self._before, picked, strict=True))
 
     def _is_possible(self, start: int, taken: Sequence[int]) -> bool:
         """Whether no count is further from its share than Tijdeman's bound."""
-        if len(taken) != len(self._parts) or sum(taken) != start:
+        if not len(taken) == len(self._since) == len(self._parts) or sum(taken) != start:
             return False
-        off = max(abs(count * self._unit - part * start) for count, part in zip(taken, self._parts, strict=True))
+        counts = [count - before for count, before in zip(taken, self._since, strict=True)]
+        if min(counts) < 0:
+            return False
+        off = max(abs(count * self._unit - part * sum(counts)) for count, part in zip(counts, self._parts, strict=True))
         slack = max(2 * len(self._parts) - 2, 1)
         return off * slack <= self._unit * (slack - 1)
 
@@ -230,6 +262,11 @@ def _pairs(caches: Any) -> list[tuple[Any, Any]]:
     except (TypeError, ValueError):
         expected = "{folder: proportion}, or pairs of a cache and its proportion"
         raise TypeError(f"caches is {reprlib.repr(caches)}; expected {expected}") from None
+
+
+def _shares(pairs: Sequence[tuple[Any, Any]]) -> tuple[Fraction, ...]:
+    numbers = [_proportion(cache, number) for cache, number in pairs]
+    return tuple(number / sum(numbers) for number in numbers)
 
 
 def _proportion(cache: Any, number: Any) -> Fraction:

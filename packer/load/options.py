@@ -2,18 +2,23 @@
 
 import os
 import reprlib
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from types import SimpleNamespace
+from typing import Any, Literal, TypeAlias
 
+import msgspec
 import torch
 
 from packer.errors import UsageError
-from packer.load.arguments import instance, one_of, whole
-from packer.load.batching import Batching
-from packer.load.layouts import BatchFormat
-from packer.load.order import OrderKind
+from packer.load.arguments import MOST, function, instance, one_of, whole
+from packer.load.batching import Batching, named, of_recipe
+from packer.load.layouts import BatchFormat, batch_format
+from packer.load.ordering import Ordering, ordering_of
 from packer.load.steps import End
+from packer.read_rules import BatchingName, Read
+from packer.store.cache import Cache
 
 Schedule: TypeAlias = Callable[[int, int], int]
 """From the index of a step and the size of the one before it to its size."""
@@ -32,11 +37,83 @@ class Options:
     rank: int
     world_size: int
     seed: int
-    order: OrderKind
+    order: Ordering | Literal["random", "sequential"]
     end: End
     device: torch.device
     form: BatchFormat
     prefetch: int
+
+
+def options_of(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
+    """The arguments of a loader of some caches, as they were given.
+
+    Raises:
+        UsageError, ValueError, TypeError: as the loader does.
+
+    """
+    micro_batch_size = whole("micro_batch_size", given.micro_batch_size, least=1, most=MOST)
+    rank, world_size = resolve_rank(given.rank, given.world_size)
+    global_batch_size: Any = given.global_batch_size
+    if global_batch_size is None:
+        global_batch_size = micro_batch_size * world_size
+    if given.schedule is not None:
+        function("schedule", given.schedule, "a function of a step's index and the size before it")
+    batching, cutoff_len = batching_of(caches, given.batching, given.cutoff_len)
+    form = batch_format(
+        batching,
+        flatten=instance("flatten", given.flatten, bool, "True or False"),
+        labels=one_of("labels", given.labels, ("unshifted", "shifted")),
+        weighted=one_of("weights", given.weights, ("refuse", "use")) == "use",
+        columns=given.columns,
+    )
+    return Options(
+        split=instance("split", given.split, str, "the name of a split"),
+        micro_batch_size=micro_batch_size,
+        global_batch_size=whole("global_batch_size", global_batch_size, most=MOST),
+        schedule=given.schedule,
+        batching=batching,
+        cutoff_len=cutoff_len,
+        rank=rank,
+        world_size=world_size,
+        seed=whole("seed", given.seed),
+        order=ordering_of(given.order),
+        end=end_of(given.end, given.drop_last),
+        device=device_of(given.device),
+        form=form,
+        prefetch=whole("prefetch", given.prefetch, least=0),
+    )
+
+
+def batching_of(
+    caches: Sequence[Cache], batching: Batching | BatchingName | None, cutoff_len: int | None
+) -> tuple[Batching, int | None]:
+    """How documents are batched and where they are cut: as the arguments say, else as the recipe of the caches does.
+
+    A `batching` takes the place of all that the recipe says of reading, a `cutoff_len` alone of the recipe's. Where
+    that departs from the recipe, a warning says so.
+
+    Raises:
+        ValueError: no such batching, or a cutoff out of range.
+        UsageError: no batching is named, and the caches' recipes differ.
+
+    """
+    if cutoff_len is not None:
+        cutoff_len = whole("cutoff_len", cutoff_len, least=2, most=MOST)
+    rules = [msgspec.convert(cache.manifest.recipe.get("read", {}), Read) for cache in caches]
+    if batching is None:
+        if any(read != rules[0] for read in rules):
+            raise UsageError("the recipes of these caches batch documents differently", hint="name a batching")
+        made, cutoff_len = of_recipe(rules[0]), rules[0].cutoff_len if cutoff_len is None else cutoff_len
+    else:
+        made = named(batching)
+    for cache, read in zip(caches, rules, strict=True):
+        if read != Read() and (of_recipe(read), read.cutoff_len) != (made, cutoff_len):
+            warnings.warn(
+                f"{cache.folder} is to be read as {of_recipe(read)}, cutoff_len {read.cutoff_len}, says its recipe; "
+                f"this loader reads it as {made}, cutoff_len {cutoff_len}",
+                stacklevel=4,  # whoever opens the loader
+            )
+    return made, cutoff_len
 
 
 def device_of(device: Any) -> torch.device:

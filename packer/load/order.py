@@ -13,23 +13,34 @@ b d f c a h g e, buckets bd fc ah ge, shuffled for example ah bd ge fc.
 
 The windows are what transformers calls mega-batches in its ``LengthGroupedSampler``; the buckets are shuffled here, as
 there only the longest one is moved.
+
+A ``weighted`` order deals n places of an epoch to rows by their weights, and shuffles the places as it does rows. The
+weights are laid end to end on a line, and n points at equal distances mark the rows they fall on, so that a row with a
+share w of all weights gets ⌊n·w⌋ or ⌈n·w⌉ places. Where the first point lies is drawn anew in every epoch.
+
+Worked example, weights 3 1 0 2, n = 4, points 1.5 apart from 0.6 on: 0.6 2.1 3.6 5.1 fall on rows 0 0 1 3; the places
+come shuffled, for example 3 0 1 0.
+
+This is systematic sampling: W. G. Madow and L. H. Madow, "On the Theory of Systematic Sampling, I", The Annals of
+Mathematical Statistics 15 (1944); with unequal weights W. G. Madow, "II", the same 20 (1949).
 """
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from packer.batches import Int32, Int64
+from packer.load.ordering import WINDOW
 from packer.permute import permutation_key, permute
 
-OrderKind = Literal["random", "sequential", "length_bucketed"]
-
-WINDOW = 8192
-"""Documents sorted together; part of the order's definition."""
+Float64 = npt.NDArray[np.float64]
 
 BUCKET = 64
 """Documents of neighbouring lengths that stay together; part of the order's definition."""
+
+_KEPT_WINDOWS = 16
 
 _SLICE = 4096
 """Rows of an order computed in one call: a call of the permutation costs as much for one row as for hundreds."""
@@ -39,7 +50,7 @@ class Order(ABC):
     """The rows of every epoch in their order, and the last slice that was computed. Not for two threads at a time.
 
     Args:
-        num_items: rows of an epoch.
+        num_items: rows of an epoch, unless :meth:`length` says otherwise.
 
     """
 
@@ -48,17 +59,21 @@ class Order(ABC):
         self._known: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, rows
 
     def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
-        """Ω[start:stop] of an epoch, with 0 <= start <= stop <= num_items; not to be written to."""
+        """Ω[start:stop] of an epoch, with 0 <= start <= stop <= its length; not to be written to."""
         known_epoch, known_start, rows = self._known
         offset = start - known_start
         if epoch != known_epoch or offset < 0 or stop - known_start > len(rows):
-            rows = self._rows(epoch, start, min(start + max(stop - start, _SLICE), self.num_items))
+            rows = self._rows(epoch, start, min(start + max(stop - start, _SLICE), self.length(epoch)))
             rows.flags.writeable = False  # steps hold views of it
             self._known, offset = (epoch, start, rows), 0
         return rows[offset : offset + stop - start]
 
+    def length(self, epoch: int) -> int:  # noqa: ARG002 - of a curriculum alone
+        """Rows of an epoch."""
+        return self.num_items
+
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:  # noqa: ARG002 - of a mixture alone
-        """For a mixture, the rows of each cache before a place, over all epochs."""
+        """For a mixture, the rows of each cache before a place, over all epochs: what going on from there needs."""
         return None
 
     @abstractmethod
@@ -95,32 +110,104 @@ class EpochOrder(Order):
         return index if self._numbers is None else self._numbers[index]
 
 
-class LengthBucketed(Order):
+class WeightedOrder(EpochOrder):
+    """Rows as often as they weigh, shuffled; a slice costs that slice and a search for each of its rows.
+
+    Args:
+        weights: of the rows, none below 0 and some above.  # float64[n]
+        shuffled, others: as of :class:`EpochOrder`; an epoch has n rows.
+
+    """
+
+    def __init__(self, *, fingerprint: str, seed: int, weights: Float64, rows: Int64 | None = None) -> None:
+        super().__init__(fingerprint=fingerprint, seed=seed, num_items=len(weights), shuffled=True)
+        self._of_places = rows
+        self._ends = np.cumsum(weights)
+        self._last = int(np.flatnonzero(weights)[-1])
+
+    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+        places = super()._rows(epoch, start, stop)
+        key = permutation_key("packer.load.weighted", self.fingerprint, self.seed, epoch)
+        first = float(key[0] >> np.uint64(11)) / 2**53
+        points = (places + first) * (self._ends[-1] / self.num_items)
+        rows: Int64 = np.minimum(np.searchsorted(self._ends, points, side="right"), self._last)
+        return rows if self._of_places is None else self._of_places[rows]
+
+
+class CurriculumOrder(Order):
+    """The rows that a function gives of each epoch, in its order.
+
+    Args:
+        of_epoch: the rows of an epoch, at least one, checked.
+
+    """
+
+    def __init__(self, of_epoch: Callable[[int], Int64]) -> None:
+        self._of_epoch = of_epoch
+        self._epoch: tuple[int, Int64] = (0, of_epoch(0))
+        super().__init__(len(self._epoch[1]))
+
+    def length(self, epoch: int) -> int:
+        return len(self._whole(epoch))
+
+    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+        return self._whole(epoch)[start:stop].copy()
+
+    def _whole(self, epoch: int) -> Int64:
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, self._of_epoch(epoch))
+        return self._epoch[1]
+
+
+class BucketedOrder(Order):
     """A random order, windows of it sorted by length, their buckets shuffled. A slice costs its windows.
+
+    Of a mixture, the windows are those of the mixed order, so that proportions hold at the end of each.
 
     Args:
         order: the random order.
         lengths: tokens of every row.
+        fingerprint: of what is read.
+        seed: of the buckets.
+        window: rows sorted together.
 
     """
 
-    def __init__(self, order: EpochOrder, lengths: Int32) -> None:
+    def __init__(self, order: Order, lengths: Int32, *, fingerprint: str, seed: int, window: int = WINDOW) -> None:
         super().__init__(order.num_items)
         self._order = order
         self._lengths = lengths
+        self._key = (fingerprint, seed)
+        self._size = window
+        self._taken: dict[tuple[int, int], tuple[int, ...] | None] = {}  # before each of the last windows
+
+    def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:
+        first = window_start(cursor, self._size)
+        if (epoch, first) not in self._taken:
+            self._taken[epoch, first] = self._order.taken(epoch=epoch, cursor=first)
+            for old in list(self._taken)[:-_KEPT_WINDOWS]:
+                del self._taken[old]
+        return self._taken[epoch, first]
 
     def _rows(self, epoch: int, start: int, stop: int) -> Int64:
-        first = start // WINDOW
-        windows = [self._window(epoch, window) for window in range(first, -(-stop // WINDOW))]
-        return np.concatenate([np.zeros(0, np.int64), *windows])[start - first * WINDOW : stop - first * WINDOW]
+        first = start // self._size
+        windows = [self._window(epoch, window) for window in range(first, -(-stop // self._size))]
+        rows = np.concatenate([np.zeros(0, np.int64), *windows])
+        return rows[start - first * self._size : stop - first * self._size]
 
     def _window(self, epoch: int, window: int) -> Int64:
-        first = window * WINDOW
-        rows = self._order.slice(epoch=epoch, start=first, stop=min(first + WINDOW, self.num_items))
+        first = window * self._size
+        self.taken(epoch=epoch, cursor=first)  # while it is no place to go back to
+        rows = self._order.slice(epoch=epoch, start=first, stop=min(first + self._size, self.num_items))
         ascending = rows[np.argsort(self._lengths[rows], kind="stable")]
-        key = permutation_key("packer.load.bucketed", self._order.fingerprint, self._order.seed, epoch, window)
+        key = permutation_key("packer.load.bucketed", *self._key, epoch, window)
         num_buckets = -(-len(rows) // BUCKET)
         buckets = permute(np.arange(num_buckets), num_buckets, key)
         places = (buckets[:, None] * BUCKET + np.arange(BUCKET)).reshape(-1)  # the last bucket may be shorter
         bucketed: Int64 = ascending[places[places < len(rows)]]
         return bucketed
+
+
+def window_start(cursor: int, window: int) -> int:
+    """Where the window of a place begins."""
+    return cursor - cursor % window

@@ -44,23 +44,34 @@ class StepReader:
         form, block_len = options.form, source.rows.block_len
         self._rows = source.rows
         self._batching = options.batching
-        self._layout = layout_of(options.batching, block_len=block_len, pad_id=source.pad_id, form=form)
+        self._layout = layout_of(options.batching, block_len=block_len, ids=source.ids, form=form)
         self._rank, self._world_size, self._size = options.rank, options.world_size, options.micro_batch_size
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target weighs 1
         self._pin = options.device.type == "cuda"
         self._most_rows = max(int(_MOST_TOKENS * self._world_size / max(source.rows.mean_length, 1)), 1)
 
-    def steps(self, plans: Iterator[StepPlan], state: ReaderState) -> Iterator[tuple[Step, ReaderState]]:
+    def steps(
+        self, plans: Iterator[StepPlan], state: ReaderState, *, worker: tuple[int, int, int] = (0, 0, 1)
+    ) -> Iterator[tuple[Step | None, ReaderState]]:
         """The steps of consecutive plans, and after each where a loader stands once it was returned.
+
+        Args:
+            plans: from the state on.
+            state: of the loader.
+            worker: (first, w, W): of the steps from index `first` on, every W-th from the w-th on is read. In place of
+                the others, which are other workers', None is given.
 
         Raises:
             CheckError: a row of this rank is not what its digest says.
 
         """
+        first, own, num_workers = worker
         for group in read_together(plans, most_rows=self._most_rows):
-            for plan, (step, num_trained) in zip(group, self._read(group, state.counters.steps), strict=True):
-                state = _after(state, plan, step, num_trained)
+            index = state.counters.steps
+            is_own = [(index + number - first) % num_workers == own for number in range(len(group))]
+            for plan, planned, step in zip(group, *self._read(group, index, is_own), strict=True):
+                state = _after(state, plan, planned)
                 yield step, state
 
     def summary(self, plans: Iterable[StepPlan]) -> EpochSummary:
@@ -71,31 +82,41 @@ class StepReader:
             num_items += self._num_items(plan, int(self._rows.num_trained[plan.real_rows].sum(dtype=np.int64)))
         return EpochSummary(steps, micro_batches, num_items)
 
-    def _read(self, plans: Sequence[StepPlan], index: int) -> list[tuple[Step, int]]:
-        """The steps of some plans, of which only the last may have padding rows, and their trained targets."""
+    def _read(
+        self, plans: Sequence[StepPlan], index: int, is_own: Sequence[bool]
+    ) -> tuple[list["_Counts"], list[Step | None]]:
+        """What some plans hold over all ranks, and the steps of those that are own; only the last may be padded."""
         real = np.concatenate([plan.real_rows for plan in plans])
         firsts = offsets_of([plan.num_rows for plan in plans])[:-1]
         trained, tokens = (
             np.add.reduceat(counts[real], firsts, dtype=np.int64).tolist()
             for counts in (self._rows.num_trained, self._rows.lengths)
         )
-        sums = [self._num_items(plan, count) for plan, count in zip(plans, trained, strict=True)]
-        own = [self._of_rank(plan) for plan in plans]
-        micro_batches = iter(self._micro_batches([part for parts, _ in own for part in parts]))
+        parts, slots = zip(*map(self._of_rank, plans), strict=True)
+        counts = [_Counts(*each) for each in zip(trained, tokens, slots, strict=True)]
+        sums = [
+            self._num_items(plan, count) if own else 0 for plan, count, own in zip(plans, trained, is_own, strict=True)
+        ]
+        read = [part for of_step, own in zip(parts, is_own, strict=True) if own for part in of_step]
+        micro_batches = iter(self._micro_batches(read) if read else ())
+        by_tokens = isinstance(self._batching, TokenBudget)
         steps = [
             Step(
-                micro_batches=tuple(islice(micro_batches, len(parts))),
+                micro_batches=tuple(islice(micro_batches, len(of_rank))),
                 index=index + number,
                 epoch=plan.epoch,
-                block_ids=np.concatenate([part.rows for part in parts]),
+                block_ids=np.concatenate([part.rows for part in of_rank]),
                 num_items_in_batch=sums[number],
                 coverage=plan.coverage,
-                num_tokens=tokens[number],
-                num_slots=num_slots,
+                size=count.tokens if by_tokens else plan.num_rows,
+                num_tokens=count.tokens,
+                num_slots=count.slots,
             )
-            for number, (plan, (parts, num_slots)) in enumerate(zip(plans, own, strict=True))
+            if own
+            else None
+            for number, (plan, of_rank, count, own) in enumerate(zip(plans, parts, counts, is_own, strict=True))
         ]
-        return list(zip(steps, trained, strict=True))
+        return counts, steps
 
     def _num_items(self, plan: StepPlan, num_trained: int) -> int | float:
         """What the losses of a whole step are divided by."""
@@ -164,7 +185,15 @@ def read_together(plans: Iterator[StepPlan], *, most_rows: int) -> Iterator[list
         yield group
 
 
-def _after(state: ReaderState, plan: StepPlan, step: Step, num_trained: int) -> ReaderState:
+class _Counts(NamedTuple):
+    """Of a step, over all ranks."""
+
+    trained: int
+    tokens: int
+    slots: int
+
+
+def _after(state: ReaderState, plan: StepPlan, step: _Counts) -> ReaderState:
     before = state.counters
     return msgspec.structs.replace(
         state,
@@ -175,8 +204,8 @@ def _after(state: ReaderState, plan: StepPlan, step: Step, num_trained: int) -> 
         counters=Counters(
             steps=before.steps + 1,
             rows=before.rows + plan.num_rows,
-            trained=before.trained + num_trained,
-            tokens=before.tokens + step.num_tokens,
-            slots=before.slots + step.num_slots,
+            trained=before.trained + step.trained,
+            tokens=before.tokens + step.tokens,
+            slots=before.slots + step.slots,
         ),
     )

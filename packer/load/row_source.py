@@ -1,7 +1,7 @@
 """Where a loader's rows come from: one cache or a mixture, their order, and the steps that are cut from it."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -10,11 +10,14 @@ from packer.batches import Int64
 from packer.errors import UsageError
 from packer.load.arguments import MOST, whole
 from packer.load.batching import Packed, TokenBudget, name_of, padded_of
-from packer.load.mixture import Mixture, MixtureOrder
+from packer.load.layouts import Ids
+from packer.load.mixture import Mixture
 from packer.load.options import Options
-from packer.load.order import EpochOrder, LengthBucketed, Order
+from packer.load.order import Order
+from packer.load.ordering import Curriculum, LengthBucketed, Weighted, order_name
+from packer.load.row_orders import RowOrders
 from packer.load.rows import RowKind, Rows, check_weights
-from packer.load.state import NOTHING_RETURNED, STATE_VERSION, ReaderState
+from packer.load.state import NOTHING_RETURNED, STATE_VERSION, ReaderState, Shares
 from packer.load.steps import StepPlan, check_batch_size, check_fits, plan_step, steps_left
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
@@ -34,18 +37,22 @@ class RowSource:
     """
 
     def __init__(self, source: Cache | Mixture, options: Options) -> None:
-        self._options = options
+        self.options = options
         self._mixture = source if isinstance(source, Mixture) else None
         self._caches = source.caches if isinstance(source, Mixture) else (source,)
         self._kind: RowKind = "blocks" if isinstance(options.batching, Packed) else "documents"
         self._by_tokens = isinstance(options.batching, TokenBudget)
-        _check(self._kind, options, mixed=self._mixture is not None)
+        _check(self._kind, options)
         self.rows = Rows(self._caches, options.split, kind=self._kind, cutoff_len=options.cutoff_len)
-        self.pad_id = pad_id_of(self._caches[0].manifest)
-        self.fingerprint = self._mixture.fingerprint if self._mixture else self._caches[0].manifest.content_fingerprint
-        self.num_items = self.order_from().num_items
-        """Rows of an epoch."""
-
+        manifest = self._caches[0].manifest
+        special = np.array(sorted({*manifest.model.control_ids, *manifest.model.stop_ids}), np.int64)
+        separated = manifest.recipe["pack"]["mode"] == "eos"
+        self.ids = Ids(pad=pad_id_of(manifest), special=special, separated=separated)
+        self._orders = RowOrders(source, self.rows, options)
+        self._num_items = self._orders.at().num_items
+        self._is_planned = (
+            self._by_tokens or self._orders.varies
+        )  # how many steps there are shows when they are planned
         check_weights(weighted=self.rows.weighted, wanted=options.form.weighted)
         _check_room(self.rows, options)
         self.check_size(options.global_batch_size)
@@ -58,46 +65,33 @@ class RowSource:
 
     def beginning(self) -> ReaderState:
         """The state of a loader that has returned nothing."""
-        options = self._options
+        options, order = self.options, self._orders.at()
         return ReaderState(
             version=STATE_VERSION,
-            fingerprint=self.fingerprint,
+            fingerprint=self._orders.fingerprint,
             split=options.split,
             batching=name_of(options.batching),
+            padded=padded_of(options.batching),
             cutoff_len=options.cutoff_len,
-            order=options.order,
+            order=order_name(options.order),
+            order_by=self._orders.by,
             seed=options.seed,
             end=options.end,
+            schedule=None if options.schedule is None else getattr(options.schedule, "__qualname__", "a callable"),
+            micro_batch_size=options.micro_batch_size,
             epoch=0,
             cursor=0,
             batch_size=options.global_batch_size,
             opened_batch_size=options.global_batch_size,
             shares=None if self._mixture is None else tuple(str(share) for share in self._mixture.shares),
-            taken=self.order_from().taken(epoch=0, cursor=0),
+            set_shares=None,
+            taken=order.taken(epoch=0, cursor=0),
             counters=NOTHING_RETURNED,
         )
 
-    def order_from(self, *, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None) -> Order:
-        """The order, ready to go on from a place.
-
-        Raises:
-            ValueError: `taken` does not fit the position.
-
-        """
-        orders = [self._order_of(number, cache) for number, cache in enumerate(self._caches)]
-        if self._mixture is None:
-            if taken is not None:
-                raise ValueError(f"rows taken of each cache, {list(taken)}, where there is one cache")
-            bucketed = self._options.order == "length_bucketed"
-            return LengthBucketed(orders[0], self.rows.lengths) if bucketed else orders[0]
-        num_items = self._mixture.num_items([order.num_items for order in orders])
-        bases = self.rows.bounds[:-1].tolist()
-        start = epoch * num_items + cursor
-        return MixtureOrder(orders, self._mixture.shares, num_items, bases=bases, start=start, taken=taken)
-
     def steps(self, state: ReaderState, *, last_epoch: int | None) -> Iterator[StepPlan]:
         """Steps from a state on, not read yet, up to the end of `last_epoch` or without end."""
-        order, schedule = self._order_at(state), self._options.schedule
+        order, schedule = self.order_at(state), self.options.schedule
         index, size, epoch, cursor = state.counters.steps, state.batch_size, state.epoch, state.cursor
         asked = -1  # the schedule, for the step of this index: once, whether or not an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
@@ -105,7 +99,7 @@ class RowSource:
                 size, asked = whole("the schedule's size", schedule(index, size), most=MOST), index
                 self._check_divisible(size)
             lengths = self.rows.lengths if self._by_tokens else None
-            plan = plan_step(order, epoch=epoch, cursor=cursor, size=size, end=self._options.end, lengths=lengths)
+            plan = plan_step(order, epoch=epoch, cursor=cursor, size=size, end=self.options.end, lengths=lengths)
             if plan is None:
                 epoch, cursor = epoch + 1, 0
                 continue
@@ -113,14 +107,14 @@ class RowSource:
             index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
 
     def steps_until(self, state: ReaderState, epoch: int) -> int:
-        """Steps from a state on that begin before an epoch does: arithmetic, unless sizes vary or count tokens."""
-        if self._options.schedule is not None or self._by_tokens:
+        """Steps from a state on that begin before an epoch does: arithmetic, unless sizes or epochs vary."""
+        if self.options.schedule is not None or self._is_planned:
             return sum(1 for _ in self.steps(state, last_epoch=epoch - 1))
         return steps_left(
-            num_items=self.num_items,
+            num_items=self.length(state.epoch),
             cursor=state.cursor,
             size=state.batch_size,
-            end=self._options.end,
+            end=self.options.end,
             num_epochs=epoch - state.epoch,
         )
 
@@ -131,24 +125,41 @@ class RowSource:
             TypeError: their number follows from what was read before: sizes vary, or ``wrap`` goes on within tokens.
 
         """
-        end, is_scheduled = self._options.end, self._options.schedule is not None
-        if is_scheduled or (self._by_tokens and end == "wrap"):
-            kind = "sizes follow a schedule" if is_scheduled else "steps of a token budget wrap around"
+        end, is_scheduled = self.options.end, self.options.schedule is not None
+        if is_scheduled or (self._is_planned and end == "wrap"):
+            kind = "sizes follow a schedule" if is_scheduled else "steps of varying size wrap around"
             raise TypeError(f"an epoch has no fixed number of steps where {kind}: use steps_left or steps_until(epoch)")
-        if self._by_tokens:
+        if self._is_planned:
             first = msgspec.structs.replace(state, cursor=0, taken=self.taken_before(state.epoch, state))
             return self.steps_until(first, state.epoch + 1)
         # Worked example, 7 rows, steps of 4 that wrap: where the cursor is 5, steps began at 1 and 5 of this epoch.
         cursor = state.cursor % state.batch_size if end == "wrap" else 0
-        return steps_left(num_items=self.num_items, cursor=cursor, size=state.batch_size, end=end)
+        return steps_left(num_items=self.length(state.epoch), cursor=cursor, size=state.batch_size, end=end)
 
     def rest(self, state: ReaderState) -> Int64:
         """The rows that the epoch of a state has left.  # int64[n]"""
-        return self._order_at(state).slice(epoch=state.epoch, start=state.cursor, stop=self.num_items).copy()
+        return self.order_at(state).slice(epoch=state.epoch, start=state.cursor, stop=self.length(state.epoch)).copy()
 
     def taken_before(self, epoch: int, state: ReaderState) -> tuple[int, ...] | None:
         """For a mixture, the rows of each cache before an epoch, counted from a state."""
-        return self._order_at(state).taken(epoch=epoch, cursor=0)
+        return self.order_at(state).taken(epoch=epoch, cursor=0)
+
+    def length(self, epoch: int) -> int:
+        """Rows of an epoch."""
+        return self._orders.at().length(epoch) if self._orders.varies else self._num_items
+
+    def with_shares(self, state: ReaderState, proportions: Sequence[float]) -> ReaderState:
+        """A state whose mixture goes on with other proportions.
+
+        Raises:
+            UsageError: no mixture, a proportion that is none, or windows that are mixed already.
+
+        """
+        if self._mixture is None or isinstance(self.options.order, LengthBucketed):
+            raise UsageError("proportions can be set of a Mixture, and not where its windows are sorted by length")
+        shares = tuple(str(share) for share in self._mixture.shares_of(proportions))
+        assert state.taken is not None
+        return msgspec.structs.replace(state, set_shares=Shares(shares=shares, since=state.taken))
 
     def check_size(self, size: int) -> None:
         """Refuse a size that cannot be divided among the ranks, or that no epoch fills.
@@ -158,47 +169,48 @@ class RowSource:
 
         """
         self._check_divisible(size)
-        if self._options.end != "drop":
+        if self.options.end != "drop":
             return
         if not self._by_tokens:
-            check_fits(size=size, num_items=self.num_items, unit=self._kind)
-        elif self._mixture is None:
+            check_fits(size=size, num_items=self._num_items, unit=self._kind)
+        elif self._mixture is None and not isinstance(self.options.order, Weighted | Curriculum):
             check_fits(size=size, num_items=int(self.rows.ordered_lengths().sum(dtype=np.int64)), unit="tokens")
 
+    def set_options(self, options: Options, *, batch_size: int) -> None:
+        """Take options that differ in the size of micro-batches.
+
+        Raises:
+            UsageError: steps of `batch_size` cannot be divided so, or a document has no room.
+
+        """
+        check_batch_size(batch_size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
+        _check_room(self.rows, options)
+        self.options = options
+
     def _check_divisible(self, size: int) -> None:
-        options = self._options
+        options = self.options
         check_batch_size(size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
 
-    def _order_at(self, state: ReaderState) -> Order:
-        return self.order_from(epoch=state.epoch, cursor=state.cursor, taken=state.taken)
+    def order_at(self, state: ReaderState) -> Order:
+        """The order, ready to go on from a state.
 
-    def _order_of(self, number: int, cache: Cache) -> EpochOrder:
-        trained = self.rows.trained_of(number)
-        size = int(self.rows.bounds[number + 1] - self.rows.bounds[number])
-        return EpochOrder(
-            fingerprint=cache.manifest.content_fingerprint,
-            seed=self._options.seed,
-            num_items=size if trained is None else len(trained),
-            shuffled=self._options.order != "sequential",
-            rows=trained,
-        )
+        Raises:
+            ValueError: the state says of a mixture what cannot be.
+
+        """
+        return self._orders.at(epoch=state.epoch, cursor=state.cursor, taken=state.taken, shares=state.set_shares)
 
 
-def _check(kind: RowKind, options: Options, *, mixed: bool) -> None:
+def _check(kind: RowKind, options: Options) -> None:
     if kind == "blocks" and options.cutoff_len is not None:
         raise UsageError(
             "cutoff_len is for documents; blocks were cut when they were packed",
             hint="choose a batching of documents, or packer pack --block-len",
         )
-    if kind == "blocks" and options.order == "length_bucketed":
+    if kind == "blocks" and isinstance(options.order, LengthBucketed):
         raise UsageError(
             "order='length_bucketed' is for documents; all blocks are of one length",
             hint="choose batching='padded', 'padding_free' or 'token_budget'",
-        )
-    if mixed and options.order == "length_bucketed":
-        raise UsageError(
-            "order='length_bucketed' is for one cache: a mixture decides by proportion which row comes next",
-            hint="batching='token_budget' keeps padding small in a mixture too",
         )
 
 

@@ -5,7 +5,7 @@ counts are read without the tokens, for all rows at once: 8 bytes a row.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -98,6 +98,22 @@ class Rows:
     def ordered_lengths(self) -> Int32:
         """Tokens of the rows that are put in order."""
         return np.delete(self.lengths, self.untrained)
+
+    def of_inputs(self, caches: Sequence[Cache], values: Mapping[str, float]) -> Float64:
+        """For each document the value of the input file it comes from, by the manifest's name of it.  # float64[N]
+
+        Raises:
+            UsageError: blocks, which have documents of several; or an input that has no value, or is none.
+
+        """
+        if self.block_len:
+            raise UsageError("weights by input are for documents: a block has some of several inputs")
+        names = [[entry.path for entry in cache.manifest.inputs] for cache in caches]
+        if set(values) != (known := {name for each in names for name in each}):
+            differing = ", ".join(sorted(set(values) ^ known))
+            raise UsageError(f"weights by input: expected one for each input file, without {differing}")
+        of_cache = [np.array([values[name] for name in each], np.float64) for each in names]
+        return np.concatenate([own[part.origins()[0]] for own, part in zip(of_cache, self._parts, strict=True)])
 
     def weight_sums(self, rows: Int64) -> Float64:
         """Summed loss weights of some rows; each is read once for it, whichever rank it belongs to.  # float64[R]"""

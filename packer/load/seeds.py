@@ -10,6 +10,7 @@ signed 64-bit integers, little-endian, in this order.
 
 from operator import index
 from struct import Struct
+from typing import Literal
 
 import xxhash
 
@@ -17,15 +18,17 @@ _NUMBERS = Struct("<QQq")
 _MAX_UNSIGNED = 2**64 - 1
 
 
-def example_seed(seed: int, doc_id: int, epoch: int) -> int:
-    """Seed of one document in one epoch: 0 to 2^63 - 1, the same on every worker, rank, world size and platform.
+def example_seed(seed: int, doc_id: int, epoch: int, *, bits: Literal[32, 63] = 63) -> int:
+    """Seed of one document in one epoch: below 2^63, the same on every worker, rank, world size and platform.
 
-    It suits ``torch.Generator().manual_seed``, ``numpy.random.default_rng`` and ``random.Random`` alike.
+    It suits ``torch.Generator().manual_seed``, ``numpy.random.default_rng`` and ``random.Random`` alike; with 32 bits,
+    its upper ones, also ``numpy.random.seed`` and ``RandomState``.
 
     Args:
         seed: the run's seed, 0 to 2^64 - 1.
         doc_id: of the cache, any int64.
         epoch: 0 to 2^64 - 1.
+        bits: 63 or 32.
 
     Example:
         >>> example_seed(7, -3, 0) == example_seed(7, -3, 0) != example_seed(7, -3, 1)
@@ -42,4 +45,6 @@ def example_seed(seed: int, doc_id: int, epoch: int) -> int:
     for name, number in (("seed", seed), ("epoch", epoch)):
         if not 0 <= number <= _MAX_UNSIGNED:
             raise ValueError(f"{name} is {number}; expected 0 to 2^64 - 1")
-    return xxhash.xxh3_64_intdigest(_NUMBERS.pack(seed, epoch, doc_id)) >> 1
+    if bits not in (32, 63):
+        raise ValueError(f"bits is {bits!r}; expected 32 or 63")
+    return xxhash.xxh3_64_intdigest(_NUMBERS.pack(seed, epoch, doc_id)) >> (64 - bits)

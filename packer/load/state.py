@@ -1,21 +1,24 @@
 """Where a reader stands: a few numbers, the same on every rank.
 
-A state names what decides which rows a step holds, and a place among them; nothing about who reads them, or in what
-shape. So it is restored in constant time on another world size, micro-batch size or global batch size, and goes on at
-the same row.
+A state names what decides which rows a step holds, and a place among them; nothing about who reads them. So it is
+restored in constant time on another world size, micro-batch size or global batch size, and goes on at the same row.
+What shapes micro-batches is noted in it, so that :func:`packer.load.view_batch` shows them as the run had them.
 """
 
+import warnings
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from packer.errors import CheckError
-from packer.load.batching import BatchingName
-from packer.load.order import OrderKind
+from packer.load.batching import Batching, Padded, of_name
+from packer.load.ordering import OrderName
 from packer.load.steps import End
+from packer.read_rules import BatchingName
 
-STATE_VERSION: Final = 3
+STATE_VERSION: Final = 4
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -46,10 +49,20 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 NOTHING_RETURNED: Final = Counters(steps=0, rows=0, trained=0, tokens=0, slots=0)
 
 
+class Shares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Proportions of a mixture that were set while it was read."""
+
+    shares: tuple[str, ...]
+    """Of each cache, as a fraction of whole numbers."""
+
+    since: tuple[Count, ...]
+    """Rows of each cache that were taken before they held."""
+
+
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What decides the rows of every step to come. No field has a default: a checkpoint that lacks one is refused."""
 
-    version: Literal[3]
+    version: Literal[4]
     fingerprint: str
     """Content fingerprint of the cache (not the one of its bytes); of a mixture, of all its caches and its epochs."""
 
@@ -57,10 +70,22 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     batching: BatchingName
     """What is put in order, and what sizes count."""
 
+    padded: Padded | None
+    """How documents were padded. Noted: a loader that pads otherwise goes on, with a warning."""
+
     cutoff_len: int | None
-    order: OrderKind
+    order: OrderName
+    order_by: str | None
+    """What the order goes by: a window that is not the default; a hash of the weights, or of a curriculum's epoch 0."""
+
     seed: int
     end: End
+    schedule: str | None
+    """Name of the schedule. Noted: a loader with another one goes on, with a warning."""
+
+    micro_batch_size: Size
+    """Noted: it may be any."""
+
     epoch: Count
     cursor: Count
     """Rows of the epoch's order that were returned."""
@@ -72,17 +97,26 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The size the loader was opened with, which `set_global_batch_size` and a schedule do not change."""
 
     shares: tuple[str, ...] | None
-    """For a mixture, the proportion of each cache, as a fraction of whole numbers."""
+    """For a mixture, the proportion of each cache it was opened with, as a fraction of whole numbers."""
+
+    set_shares: Shares | None
+    """For a mixture, the proportions now, where they were set since."""
 
     taken: tuple[Count, ...] | None
-    """For a mixture, the rows returned so far from each cache, over all epochs."""
+    """For a mixture, the rows of each cache before this place, over all epochs; where windows are sorted by length,
+    before its window."""
 
     counters: Counters
 
     def to_dict(self) -> dict[str, Any]:
         """Plain ints and strings, fit for JSON and for any checkpoint."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain | {name: list(plain[name]) for name in ("shares", "taken") if plain[name] is not None}
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return plain
+
+    @property
+    def batching_value(self) -> Batching:
+        """How documents were batched."""
+        return of_name(self.batching, self.padded)
 
 
 def decode_state(value: Any) -> ReaderState:
@@ -103,16 +137,16 @@ def decode_state(value: Any) -> ReaderState:
         raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
 
 
-def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:
+def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) -> ReaderState:
     """A saved state, if it belongs to what `reader` reads.
 
     A size that was changed by call or schedule is taken over, unless the reader was opened with another size than the
-    one that was saved.
+    one that was saved. A warning names what else the two were opened with differently, and what holds is the reader's.
 
     Args:
         value: what :meth:`ReaderState.to_dict` gave.
         reader: any state of the reader that is to go on.
-        num_items: rows of an epoch.
+        length: from an epoch to its rows.
 
     Raises:
         CheckError: not a state, of another version, of other data, or of a reader whose steps hold other rows.
@@ -125,9 +159,16 @@ def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:
             raise CheckError(
                 f"reader state: it was saved with {name} {found!r}, this reader has {expected!r}", hint=hint
             )
-    if state.cursor > num_items:
+    if state.cursor > length(state.epoch):
         rows = "blocks" if state.batching == "packed" else "documents"
-        raise CheckError(f"reader state: cursor {state.cursor} is beyond the {num_items} {rows} of an epoch")
+        raise CheckError(f"reader state: cursor {state.cursor} is beyond the {length(state.epoch)} {rows} of an epoch")
+    for name in ("padded", "schedule"):
+        saved, now = getattr(state, name), getattr(reader, name)
+        if saved != now:
+            warnings.warn(f"reader state: saved with {name} {saved}; this loader goes on with {now}", stacklevel=3)
+    state = msgspec.structs.replace(
+        state, padded=reader.padded, schedule=reader.schedule, micro_batch_size=reader.micro_batch_size
+    )
     if state.opened_batch_size != reader.opened_batch_size:
         size = reader.opened_batch_size
         state = msgspec.structs.replace(state, batch_size=size, opened_batch_size=size)
@@ -139,6 +180,6 @@ _HINTS = {
     "shares": "mix with the proportions the state was saved with, or begin anew",
 } | {
     name: f"open the loader with the {name} the state was saved with, or begin anew"
-    for name in ("split", "batching", "cutoff_len", "order", "seed", "end")
+    for name in ("split", "batching", "cutoff_len", "order", "order_by", "seed", "end")
 }
 """What decides which rows a step holds, and what to do where it is another."""

@@ -44,6 +44,9 @@ class Step:
     coverage: float
     """Share of `epoch` taken after this step, 0 to 1."""
 
+    size: int
+    """What the step holds of what sizes count, over all ranks: rows without padding rows, or tokens."""
+
     num_tokens: int
     """Tokens of the whole step, over all ranks; padding is not counted."""
 
@@ -66,6 +69,10 @@ class Step:
             f"<Step {self.index} of epoch {self.epoch}: {micro_batches} of {columns}; {self.num_tokens:,} tokens, "
             f"{self.num_items_in_batch:,} trained>"
         )
+
+    def pin_memory(self) -> "Step":
+        """The step in page-locked memory, as a DataLoader with ``pin_memory=True`` asks for."""
+        return replace(self, micro_batches=tree_map_only(Tensor, Tensor.pin_memory, self.micro_batches))
 
     def to(self, device: torch.device | str | int, *, non_blocking: bool = False) -> "Step":
         """The step with its tensors on a device, also those in nested dicts, lists and tuples. Dtypes stay as they are.

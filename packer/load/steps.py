@@ -86,8 +86,9 @@ def plan_step(
     if not len(rows):
         return None
     stop, room = cursor + len(rows), size - _total(rows, lengths)
-    next_epoch, coverage, num_rows = epoch, stop / order.num_items, len(rows)
-    if stop == order.num_items and room:
+    length = order.length(epoch)
+    next_epoch, coverage, num_rows = epoch, stop / length, len(rows)
+    if stop == length and room:
         if end == "drop":
             if cursor == 0:
                 check_fits(size=size, num_items=size - room, unit="blocks" if lengths is None else "tokens")
@@ -96,7 +97,7 @@ def plan_step(
             rows = np.concatenate([rows, np.full(room, PADDING_ROW, np.int64)])
         elif end == "wrap":
             parts = [rows]
-            while room and stop == order.num_items:
+            while room and stop == order.length(next_epoch):
                 next_epoch += 1
                 parts.append(_fitting(order, lengths, next_epoch, 0, room))
                 room -= _total(parts[-1], lengths)
@@ -177,13 +178,13 @@ def _total(rows: Int64, lengths: Int32 | None) -> int:
 
 def _fitting(order: Order, lengths: Int32 | None, epoch: int, start: int, room: int) -> Int64:
     """The rows from `start` on that fit into so many rows or tokens, up to the end of the epoch.  # int64[n]"""
-    asked = room if lengths is None else _FEWEST_ROWS
+    asked, length = room if lengths is None else _FEWEST_ROWS, order.length(epoch)
     while True:
-        stop = min(start + asked, order.num_items)
+        stop = min(start + asked, length)
         rows = order.slice(epoch=epoch, start=start, stop=stop)
         if lengths is None:
             return rows
         num_fitting = int(np.searchsorted(np.cumsum(lengths[rows], dtype=np.int64), room, side="right"))
-        if num_fitting < len(rows) or stop == order.num_items:
+        if num_fitting < len(rows) or stop == length:
             return rows[:num_fitting]
         asked *= 2

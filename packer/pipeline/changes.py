@@ -145,6 +145,7 @@ def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
         for key in sorted(old.keys() | new.keys())
         if not _same(old.get(key), new.get(key))
         and key not in (*PLACES, "engine")  # every engine makes the same documents
+        and not key.startswith("read.")  # decides no document and no block
     ]
 
 

@@ -158,7 +158,7 @@ def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overri
     return Provenance.of(msgspec.structs.replace(manifest, model=model), recipe)
 
 
-_REPACKED = ("pack", "shard_bytes", "filters", "decontaminate", "deduplicate", "split")
+_REPACKED = ("pack", "shard_bytes", "read", "filters", "decontaminate", "deduplicate", "split")
 
 
 def _refuse_other_documents(old: Recipe, new: Recipe) -> None:

@@ -140,7 +140,9 @@ def _nothing_left(rows: SelectedRows, rules: RowRules) -> NothingKeptError:
     code = ROW_REASONS[int(counts.argmax())]
     return NothingKeptError(
         f"nothing kept: the rules leave out every row: {found}" + (f"; {named}" if named else ""),
-        hint="loosen them" if code == "filtered" else rejection_hint(code),
+        hint='loosen them; to `in`, the text "1" and the number 1 are two values, and those of CSV are texts'
+        if code == "filtered"
+        else rejection_hint(code),
     )
 
 

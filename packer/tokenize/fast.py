@@ -183,6 +183,9 @@ _HARD = (
 )
 """Characters by kind; a trial takes runs of several."""
 
+_RUNS = (8,) * 6000 + (120,) * 200
+"""Most runs of each text of hard characters that a tokenizer is tried on."""
+
 _CONTRACTIONS = ("'s", "'S", "'ll", "n't", "'Re", "…", "--", "\r\n\r\n", "  \n", "http://a.b/c?d=e", "x" * 70)
 
 
@@ -205,7 +208,7 @@ def _trials(tokenizer_json: bytes) -> Iterator[str]:
         )
     # Not `random.choice` of a fresh seed: the same trials on every machine.
     chance = random.Random(20_260_101)  # noqa: S311 - no secret
-    for size in (*[8] * 6000, *[120] * 200):
+    for size in _RUNS:
         yield "".join(_run(chance, added) for _ in range(chance.randint(1, size)))
 
 

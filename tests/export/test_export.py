@@ -14,6 +14,7 @@ import pytest
 from export import readers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from preference_rows import built, long_pair, pair, rated
 from processes import HANG_S, start
 
 import packer.export.mds
@@ -27,6 +28,7 @@ from packer.store.cache import Cache
 from packer.store.manifest import ModelRecord
 
 SPLITS = ("train", "eval")
+OF_EXAMPLES = [name for name, entry in FORMATS.items() if "examples" in entry.kinds]
 
 
 @pytest.fixture(scope="module")
@@ -188,12 +190,12 @@ def test_any_documents_come_back_from_every_format(scratch, data):
         bounds = zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)
         expected += [(batch.input_ids[a:b].tolist(), labels[a:b].tolist()) for a, b in bounds]
     assert max(i for ids, _ in expected for i in ids) < 40_000
-    for name in FORMATS:
+    for name in OF_EXAMPLES:
         (folder / name).mkdir()
         with Files(folder / name) as files:
             cache = SimpleNamespace(
                 manifest=SimpleNamespace(model=model, content_fingerprint="0" * 64),
-                documents=lambda split: SimpleNamespace(weighted=False),
+                documents=lambda split: SimpleNamespace(weighted=False, is_preference=False, is_paired=False),
             )
             rows = SplitRows(cache=cache, split="train", unit="documents", is_alone=True, separate_mask=True)
             writer = FORMATS[name].load()(files, rows)
@@ -219,7 +221,7 @@ def test_any_documents_come_back_from_every_format(scratch, data):
 
 
 def test_the_same_cache_gives_the_same_bytes_and_the_record_has_their_digests(starter_cache, tmp_path):
-    for form in FORMATS:
+    for form in OF_EXAMPLES:
         mask = form == "megatron"
         first = export(starter_cache, tmp_path / f"{form}1", to=form, separate_mask=mask)
         export(starter_cache, tmp_path / f"{form}2", to=form, separate_mask=mask)
@@ -405,3 +407,71 @@ def test_fractional_weights_have_a_column_and_a_warning(weighted_cache, tmp_path
         assert len(rows) == len(kept(weighted_cache, "train")) > 0
         for row in rows:
             assert row["loss_weights"] == [0.5 if label != -100 else 0.0 for label in row["labels"]]
+
+
+# Preference data
+
+
+@pytest.fixture(scope="module")
+def pairs(starter, tmp_path_factory):
+    return built(tmp_path_factory.mktemp("pairs") / "cache", [pair(n) for n in range(9)], starter / "tokenizer")
+
+
+@pytest.fixture(scope="module")
+def answers(starter, tmp_path_factory):
+    return built(tmp_path_factory.mktemp("answers") / "cache", [rated(n) for n in range(9)], starter / "tokenizer")
+
+
+def test_pairs_have_the_columns_of_documents_for_each_side(pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr("packer.export.writer._TOKENS", 64)  # windows that would end between the sides of a pair
+    found = export(pairs, tmp_path / "out", to="datasets")
+    rows = readers.datasets_rows(tmp_path / "out")
+    expected = readers.cache_documents(pairs, "train")
+    assert [(row["chosen_input_ids"], row["chosen_labels"]) for row in rows] == expected[0::2]
+    assert [(row["rejected_input_ids"], row["rejected_labels"]) for row in rows] == expected[1::2]
+    assert [row["margin"] for row in rows] == [n / 2 for n in range(9)]
+    for row in rows:
+        assert row["chosen_attention_mask"] == [1] * len(row["chosen_labels"])
+        assert [row[name] for name in ("images", "videos", "audios")] == [None] * 3  # what LLaMA-Factory asks for
+    assert found.splits[0].details["pairs"] == 9 == len(rows)
+
+
+def test_rated_answers_say_whether_they_are_desirable(answers, tmp_path):
+    export(answers, tmp_path / "out", to="datasets")
+    export(answers, tmp_path / "trl", to="trl")
+    expected, labels = readers.cache_documents(answers, "train"), [n % 3 > 0 for n in range(9)]
+    rows = readers.datasets_rows(tmp_path / "out")
+    assert [(row["input_ids"], row["labels"], row["kto_tags"]) for row in rows] == [
+        (*document, label) for document, label in zip(expected, labels, strict=True)
+    ]
+    rows = readers.datasets_rows(tmp_path / "trl")
+    assert [row["prompt_ids"] + row["completion_ids"] for row in rows] == [ids for ids, _ in expected]
+    assert [[-100] * len(row["prompt_ids"]) + row["completion_ids"] for row in rows] == [own for _, own in expected]
+    assert [row["label"] for row in rows] == labels
+
+
+def test_pairs_in_the_columns_of_trl_are_parted_where_training_begins(pairs, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    export(pairs, tmp_path / "out", to="trl")
+    rows = datasets.load_from_disk(tmp_path / "out")
+    assert rows.column_names == ["prompt_ids", "chosen_ids", "rejected_ids", "margin"]
+    expected = readers.cache_documents(pairs, "train")
+    for number, row in enumerate(rows):
+        for side, (ids, labels) in zip(("chosen_ids", "rejected_ids"), expected[2 * number :][:2], strict=True):
+            assert row["prompt_ids"] + row[side] == ids
+            assert [-100] * len(row["prompt_ids"]) + row[side] == labels
+
+
+def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, starter_cache, tmp_path):
+    for to in ("olmo", "mds", "megatron"):
+        with pytest.raises(UsageError, match="no place for which answer was chosen") as caught:
+            export(pairs, tmp_path / "out", to=to)
+        assert caught.value.hint == "for such a cache: --to datasets, --to trl"
+    with pytest.raises(UsageError, match="blocks do not say"):
+        export(pairs, tmp_path / "out", to="datasets", unit="blocks")
+    with pytest.raises(UsageError, match="examples to imitate"):
+        export(starter_cache, tmp_path / "out", to="trl")
+    several = built(tmp_path / "several", [long_pair(n) for n in range(3)] + [pair(4)], starter / "tokenizer")
+    with pytest.raises(UsageError, match="3 of 8 answers of split 'train' have masked tokens"):
+        export(several, tmp_path / "out", to="trl")
+    export(several, tmp_path / "out", to="datasets")

@@ -294,7 +294,7 @@ LARGE: dict[str, tuple[bytes, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", LARGE if FULL else ["brackets", "a text"])
+@pytest.mark.parametrize("name", LARGE if FULL else ["brackets"])
 def test_a_line_over_the_limit_costs_no_memory(job: Job, tmp_path: Path, name: str, tally) -> None:
     """Lines of 256 MiB (in the small part 32) under a limit of 1 MiB, among rows that are kept; the last has no newline.
 

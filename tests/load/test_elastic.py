@@ -48,14 +48,15 @@ def steps_of(loaders):
             ids = [micro_batch["input_ids"].reshape(-1, 8) for part in parts for micro_batch in part]
             states = [loader.state_dict() for loader in loaders]
             assert all(state == states[0] for state in states)
-            yield np.concatenate([part.block_ids for part in parts]).tolist(), torch.cat(ids), *told, states[0]
+            state = {**states[0], "micro_batch_size": 1}  # noted, and the ranks' own
+            yield np.concatenate([part.block_ids for part in parts]).tolist(), torch.cat(ids), *told, state
 
 
 def same(step, other):
     return step[0] == other[0] and torch.equal(step[1], other[1]) and step[2:] == other[2:]
 
 
-@pytest.mark.parametrize("end", [pytest.param("drop", marks=pytest.mark.slow), "pad", "wrap"])
+@pytest.mark.parametrize("end", ["pad", *(pytest.param(end, marks=pytest.mark.slow) for end in ("drop", "wrap"))])
 @pytest.mark.parametrize(
     "schedule", [pytest.param(None, id="one size", marks=pytest.mark.slow), pytest.param(growing, id="growing")]
 )

@@ -17,6 +17,7 @@ from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.mixture import MixtureOrder  # noqa: E402
 from packer.load.order import EpochOrder  # noqa: E402
+from packer.load.ordering import LengthBucketed  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 from packer.store.manifest import write_manifest  # noqa: E402
 
@@ -174,8 +175,8 @@ def test_epochs_hold_no_row_twice_or_every_row_once(proportions, sizes):
         ("all_exhausted", lambda counts: counts.min() >= 1),
     ):
         mixture = Mixture.__new__(Mixture)
-        mixture.shares, mixture.epoch = shares, end
-        num_items = mixture.num_items(sizes)
+        mixture.epoch = end
+        num_items = mixture.num_items(shares, sizes)
         rows = order_of(proportions, sizes, num_items).slice(epoch=0, start=0, stop=num_items)
         assert len(rows) == 0 or holds(np.bincount(rows, minlength=sum(sizes)))
 
@@ -221,6 +222,72 @@ def test_documents_can_be_mixed_too():
     assert num_seen == 16
 
 
+def test_of_a_mixture_by_tokens_whole_passes_have_the_proportions_in_tokens():
+    parts = [small_document_cache(n, longest=long, seed=long, fingerprint=f"{n}") for n, long in ((30, 40), (50, 6))]
+    sums = [sum(len(document.input_ids) for document in documents) for _, documents in parts]
+    mixture = Mixture([(cache, share) for (cache, _), share in zip(parts, (1, 2), strict=True)], by="tokens")
+    loader = loader_of(mixture, batching="padding_free", global_batch_size=1, end="short")
+    passes = np.zeros(2)
+    for epoch in range(60):
+        rows = np.array([int(step.block_ids[0]) for step in loader])
+        passes += [np.count_nonzero(rows < 30) / 30, np.count_nonzero(rows >= 30) / 50]
+        assert loader.epoch == epoch + 1
+    tokens = passes * sums
+    assert passes.min() > 5
+    assert abs(tokens[0] / tokens.sum() - 1 / 3) < 0.01
+
+
+def test_windows_of_a_mixture_hold_what_the_mixture_has_there_sorted_by_length():
+    caches = [small_document_cache(n, seed=n, fingerprint=f"{n}") for n in (40, 20)]
+    lengths = np.array([len(document.input_ids) for _, documents in caches for document in documents])
+    mixture = Mixture([(cache, share) for (cache, _), share in zip(caches, (2, 1), strict=True)])
+    options = {"batching": "padding_free", "global_batch_size": 1, "prefetch": 0}
+    plain, bucketed = (
+        np.concatenate([[int(step.block_ids[0]) for step in loader_of(mixture, order=order, **options)]])
+        for order in ("random", LengthBucketed(window=16))
+    )
+    assert len(plain) == len(bucketed) == 60
+    for start in range(0, 60, 16):
+        one, other = plain[start : start + 16], bucketed[start : start + 16]
+        assert sorted(one) == sorted(other)
+        assert (np.diff(lengths[other]) >= 0).all()  # a bucket is larger than these windows
+
+
+@given(first=st.integers(0, 9), shares=st.lists(st.integers(1, 20), min_size=3, max_size=3))
+def test_proportions_that_are_set_hold_from_the_next_step_on_and_no_row_repeats_within_its_cache(first, shares):
+    loader = loader_of(mixed((5, 2, 3), (13, 6, 9)), global_batch_size=1)
+    rows = []
+    for step in loader.endless():
+        rows.append(int(step.block_ids[0]))
+        if len(rows) == first + 1:
+            loader.set_shares(shares)
+            assert loader.state_dict()["set_shares"]["since"] == loader.state_dict()["taken"]
+        if len(rows) == 60:
+            break
+    loader.close()
+    chosen = caches_of(rows, [13, 6, 9])
+    assert chosen[first + 1 :] == literal_choice(shares_of(shares), 59 - first)
+    for number, (base, size) in enumerate(((0, 13), (13, 6), (19, 9))):
+        own = [row - base for row, cache in zip(rows, chosen, strict=True) if cache == number]
+        for start in range(0, len(own) - size, size):
+            assert sorted(own[start : start + size]) == list(range(size))
+
+
+def test_proportions_are_set_of_a_mixture_alone_and_those_of_a_state_must_be_possible():
+    with pytest.raises(UsageError, match="of a Mixture"):
+        loader_of(small_cache(5)).set_shares([1])
+    loader = loader_of(mixed())
+    for wrong in ([1], [1, 0], [1, 2, 3]):
+        with pytest.raises(UsageError, match="proportion"):
+            loader.set_shares(wrong)
+    state = loader.state_dict()
+    for shares in (["1/2", "1/0"], ["1", "0"], ["1/2"], ["a", "b"], ["1/3", "1/3"]):
+        with pytest.raises(CheckError, match="reader state"):
+            loader.load_state_dict({**state, "set_shares": {"shares": shares, "since": [0, 0]}})
+    with pytest.raises(CheckError, match="taken of each cache"):
+        loader.load_state_dict({**state, "set_shares": {"shares": ["1/2", "1/2"], "since": [5, 0]}})
+
+
 def test_proportions_and_contents_are_part_of_the_state():
     state = loader_of(mixed()).state_dict()
     loader_of(mixed((30, 10))).load_state_dict(state)
@@ -251,8 +318,6 @@ def test_what_cannot_be_mixed_is_refused(tmp_path):
         mixed((1, 0))
     with pytest.raises(UsageError, match="at least one cache"):
         Mixture({})
-    with pytest.raises(UsageError, match="length_bucketed"):
-        loader_of(Mixture([(small_document_cache(5)[0], 1)]), batching="padded", order="length_bucketed")
     with pytest.raises(ValueError, match="first_exhausted"):
         mixed(epoch="some")
     other = write_cache(tmp_path / "other", [random_blocks(3)], fingerprint="0")

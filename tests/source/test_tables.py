@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from written_formats import as_arrow, as_jsonl, as_parquet
 
@@ -106,7 +106,6 @@ chats = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(rows=chats)
 def test_rows_that_went_through_a_table_are_the_rows_they_were(tmp_path_factory, rows):
     """A table fills in every key some row has with null; a null means what the missing key means."""

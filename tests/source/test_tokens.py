@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.rejections import CODES
@@ -186,7 +186,6 @@ NAMES = ["labels", *MARKS, "attention_mask", "response_length", "position_ids", 
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUE, max_size=4), st.lists(NUMBER, max_size=5))
-@settings(max_examples=300)
 def test_whatever_a_row_holds_it_is_a_sample_or_has_a_reason(fields, ids):
     for flat in (fields, {name: value for name, value in fields.items() if isinstance(value, list)}):
         try:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from token_rows import runs_of
 
@@ -48,7 +48,6 @@ ROW = st.lists(st.tuples(st.integers(0, 300), WEIGHT), min_size=1, max_size=12)
 
 
 @given(st.lists(ROW, min_size=1, max_size=6))
-@settings(max_examples=150)
 def test_documents_are_their_rows_and_runs_are_the_maximal_trained_stretches(rows) -> None:
     supervisor = PretokenizedSupervisor(MODEL)
     samples = [

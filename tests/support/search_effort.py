@@ -4,5 +4,5 @@ from hypothesis import settings
 
 
 def percent_of_examples(percent: int) -> settings:
-    """A decorator: in `make deep` this share of its 1500 examples, in `make test` of its 40, but 25 at least."""
-    return settings(max_examples=max(25, settings.default.max_examples * percent // 100))
+    """A decorator: in `make deep` this share of its 1,000 examples, in `make test` of its 25, but 15 at least."""
+    return settings(max_examples=max(15, settings.default.max_examples * percent // 100))

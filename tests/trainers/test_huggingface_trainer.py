@@ -258,9 +258,9 @@ def test_a_training_resumes_with_another_micro_batch_and_reads_no_step_again(tmp
     whole.train()
     steps, first_of = StepReader.steps, []
 
-    def recorded(self, plans, state):
+    def recorded(self, plans, state, **options):
         first_of.append(state.counters.steps)
-        return steps(self, plans, state)
+        return steps(self, plans, state, **options)
 
     monkeypatch.setattr(StepReader, "steps", recorded)
     for size in (2, 8):
@@ -346,7 +346,8 @@ def test_logs_say_how_far_the_data_was_read(tmp_path):
         assert entry["coverage"] == step.coverage == min((blocks - 35 * step.epoch) / 35, 1)
         assert entry["epoch"] == pytest.approx(blocks / 35)
         assert entry["blocks"] == blocks
-        assert entry["global_batch_size"] == 8
+        assert entry["global_batch_size"] == step.size == (3 if blocks % 35 == 0 else 8)
+        assert entry["tokens_per_s"] >= 0 and 0 <= entry["waiting_share"] <= 1
     for name, of_step in (("tokens", "num_tokens"), ("trained_tokens", "num_items_in_batch")):
         assert entries[-1][name] == sum(getattr(step, of_step) for step in steps)
     assert entries[-1]["num_input_tokens_seen"] == entries[-1]["tokens"]

@@ -23,9 +23,12 @@ class Trainer(NamedTuple):
 
 TRAINERS = {
     "BlockSource": Trainer("grain", (), "grain.md"),
+    "PackedDPOTrainer": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedDataModule": Trainer("lightning", ("lightning",), "lightning.md"),
+    "PackedKTOTrainer": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedSFTTrainer": Trainer("sft", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedTrainer": Trainer("huggingface", ("transformers", "accelerate"), "transformers.md"),
+    "PreferenceData": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
     "StepBatches": Trainer("torchtitan", (), "torchtitan.md"),
 }
 

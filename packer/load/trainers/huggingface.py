@@ -29,11 +29,11 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import get_last_checkpoint
 
 from packer.errors import CheckError, InputError, UsageError
-from packer.load.adapters import huggingface
+from packer.load.adapters import huggingface, weighted_loss
 from packer.load.arguments import instance
 from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
-from packer.load.step import Step
+from packer.load.step import MicroBatch, Step
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 
 if int(transformers.__version__.split(".")[0]) < 5:
@@ -51,7 +51,10 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     ``args.ignore_data_skip`` is set, as there is nothing to skip.
 
     Logs get ``epoch`` from what was read, and beside the loss ``coverage`` of the epoch (0 to 1), ``blocks``,
-    ``tokens`` and ``trained_tokens`` since the beginning over all ranks, ``padding_share`` and ``global_batch_size``.
+    ``tokens`` and ``trained_tokens`` since the beginning over all ranks, ``padding_share``, ``global_batch_size`` (of a
+    last step with padding rows, without them), and of the last steps ``tokens_per_s`` and ``waiting_share``.
+
+    With a loader of ``weights="use"``, the loss is :func:`packer.load.adapters.weighted_loss`.
 
     Args:
         args: what a Trainer takes, `train_dataset` and `eval_dataset` excepted, which go by name.
@@ -84,7 +87,6 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         self._fresh = {"reader": train_dataset.state_dict(), "beginning": self._beginning}
         self._steps = StepDataset(train_dataset)
         self._last: Step | None = None  # what is trained on
-        self._size = 0  # of that
         shown = {"train_dataset": self._shown(train_dataset), "eval_dataset": self._shown(eval_dataset)}
         super().__init__(*args, **shown, **options)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
@@ -134,12 +136,12 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         if isinstance(found, str):
             found = self.eval_dataset[found]
         if isinstance(found, PackedLoader):
-            return EvaluationBatches(found, self._adapter)
+            return EvaluationBatches(found, self._adapted)
         return super().get_eval_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         if isinstance(test_dataset, PackedLoader):
-            return EvaluationBatches(test_dataset, self._adapter)
+            return EvaluationBatches(test_dataset, self._adapted)
         return super().get_test_dataloader(test_dataset)
 
     def num_examples(self, dataloader: Any) -> int:
@@ -175,7 +177,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         if step is None:
             self.control.should_epoch_stop = True
             return [], None
-        self._last, self._size = step, self._reader.global_batch_size
+        self._last = step
         return [step], torch.tensor(step.num_items_in_batch, device=device)
 
     def training_step(self, model: nn.Module, inputs: Step, num_items_in_batch: Tensor | None = None) -> Tensor:
@@ -184,7 +186,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         losses = []
         for number, micro_batch in enumerate(inputs, start=1):
             with self._reducing(model, is_last=number == len(inputs)):
-                losses.append(super().training_step(model, self._adapter(micro_batch), num_items_in_batch))
+                losses.append(super().training_step(model, self._adapted(micro_batch), num_items_in_batch))
         return torch.stack(losses).sum()
 
     def compute_loss(
@@ -193,7 +195,35 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         """As the Trainer's; what an evaluation's micro-batch says of its number of items is taken for it."""
         inputs = dict(inputs)
         num_items_in_batch = inputs.pop("num_items_in_batch", num_items_in_batch)
+        weights = inputs.pop("loss_weights", None)
+        if weights is not None:
+            return self._weighted_loss(model, inputs, weights, *args, num_items_in_batch=num_items_in_batch, **options)
         return super().compute_loss(model, inputs, *args, num_items_in_batch=num_items_in_batch, **options)
+
+    def _adapted(self, micro_batch: MicroBatch) -> MicroBatch:
+        """A model's arguments, and beside them the weights, which no model takes."""
+        weights = {name: value for name, value in micro_batch.items() if name == "loss_weights"}
+        return self._adapter({name: micro_batch[name] for name in micro_batch.keys() - weights}) | weights
+
+    def _weighted_loss(
+        self, model: nn.Module, inputs: dict[str, Any], weights: Tensor, *args: Any, **options: Any
+    ) -> Any:
+        """The Trainer's computation with another loss; an SFTTrainer's would run the model twice for its metrics."""
+        if getattr(self, "compute_loss_func", None) is not None or self.label_smoother is not None:
+            raise UsageError(
+                "compute_loss_func and label_smoothing_factor leave loss weights out",
+                hint="leave them out, or open the loader without weights='use'",
+            )
+
+        def loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+            weighted = {"labels": labels, "loss_weights": weights}
+            return weighted_loss(outputs["logits"], weighted, num_items_in_batch=num_items_in_batch)
+
+        self.compute_loss_func: Any = loss
+        try:
+            return Trainer.compute_loss(self, model, inputs, *args, **options)
+        finally:
+            self.compute_loss_func = None
 
     def floating_point_ops(self, inputs: Any) -> int:
         if isinstance(inputs, Step):
@@ -202,15 +232,10 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
         if "loss" in logs and self._last is not None:
-            counters = self._reader.counters
-            logs |= {
-                "coverage": self._last.coverage,
-                "blocks": counters.rows,
-                "tokens": counters.tokens,
-                "trained_tokens": counters.trained,
-                "padding_share": counters.padding_share,
-                "global_batch_size": self._size,
-            }
+            figures = self._reader.figures()
+            names = ("tokens", "trained_tokens", "padding_share", "tokens_per_s", "waiting_share")
+            logs |= {name: getattr(figures, name) for name in names}
+            logs |= {"coverage": self._last.coverage, "blocks": figures.rows, "global_batch_size": self._last.size}
         super().log(logs, *args, **options)
 
     @property

@@ -1,0 +1,112 @@
+"""Preference data as padded batches, laid out as trainers of pairs concatenate it: chosen rows, then rejected ones.
+
+A row is a whole document: a prompt and one of its answers. ``completion_mask`` says what is learned of it: it is 1
+where the cache has a label.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from packer.batches import Bool, Int32, Int64
+from packer.errors import UsageError
+from packer.layout import MASKED
+from packer.load.arguments import opened
+from packer.load.step import MicroBatch
+from packer.store.cache import Cache, DocumentShards
+
+
+def preference_documents(cache: str | Path | Cache, split: str = "train") -> tuple[Cache, DocumentShards]:
+    """An open cache, and the documents of a split that are pairs or rated answers.
+
+    Raises:
+        UsageError: there is no such split, or it holds examples to imitate, or fractional loss weights.
+
+    """
+    found = opened(cache)
+    documents = found.documents(split)
+    if not documents.is_preference:
+        raise UsageError(
+            f"{found.folder} holds examples to imitate; expected pairs or rated answers",
+            hint="build a cache of rows with chosen and rejected, or with completion and label",
+        )
+    if documents.weighted:
+        raise UsageError(
+            f"{found.folder} has fractional loss weights, which losses of preference data have no place for",
+            hint="build it without weights",
+        )
+    return found, documents
+
+
+def sides_of(pairs: Int64) -> Int64:
+    """Documents of some pairs, the chosen ones before the rejected ones: pairs [0, 3] are [0, 6, 1, 7].  # int64[2P]"""
+    return np.concatenate([2 * pairs, 2 * pairs + 1])
+
+
+def padded_documents(documents: DocumentShards, numbers: Int64, *, pad_id: int, multiple_of: int = 1) -> MicroBatch:
+    """Some documents as rows of one length.
+
+    Args:
+        documents: of one split.
+        numbers: which of them, one a row.  # int64[R]
+        pad_id: id of padding, which stands on the right.
+        multiple_of: the length is one of this.
+
+    Returns:
+        ``input_ids``, ``attention_mask`` (1 where there is a token) and ``completion_mask`` (1 where it is trained),
+        int64 [R, L] each.
+
+    Raises:
+        CheckError: a document is not what was written.
+
+    """
+    found = documents.locate(numbers)
+    ids: list[Int32] = found.values("input_ids")
+    trained = [labels != MASKED for labels in found.values("labels")]
+    return padded_rows(ids, trained, pad_id=pad_id, multiple_of=multiple_of)
+
+
+def crossed_documents(
+    documents: DocumentShards, prompts: Int64, answers: Int64, *, pad_id: int, multiple_of: int = 1
+) -> MicroBatch:
+    """The prompts of some documents, each followed by the answer of another one.  # as padded_documents
+
+    KTO compares an answer with what the model thinks of answers to other requests.
+    """
+    ids, trained = [], []
+    first, second = documents.locate(prompts), documents.locate(answers)
+    of_prompts = zip(first.values("input_ids"), first.values("labels"), strict=True)
+    of_answers = zip(second.values("input_ids"), second.values("labels"), strict=True)
+    for (prompt, masked), (answer, labels) in zip(of_prompts, of_answers, strict=True):
+        end, start = first_trained(masked), first_trained(labels)
+        ids.append(np.concatenate([prompt[:end], answer[start:]]))
+        trained.append(np.concatenate([np.zeros(end, np.bool_), labels[start:] != MASKED]))
+    return padded_rows(ids, trained, pad_id=pad_id, multiple_of=multiple_of)
+
+
+def first_trained(labels: Int32) -> int:
+    """Place of the first trained token: length of the prompt."""
+    return int((labels != MASKED).argmax())
+
+
+def padded_rows(ids: Sequence[Int32], trained: Sequence[Bool], *, pad_id: int, multiple_of: int = 1) -> MicroBatch:
+    """Rows of one length, see :func:`padded_documents`.
+
+    Worked example: ids [5, 6, 7] and [5, 8] with the last one of each trained, padded by 0: ids [[5, 6, 7], [5, 8, 0]],
+    attention mask [[1, 1, 1], [1, 1, 0]], completion mask [[0, 0, 1], [0, 1, 0]].
+    """
+    width = -(-max(map(len, ids)) // multiple_of) * multiple_of
+    shape = (len(ids), width)
+    columns: dict[str, npt.NDArray[np.int64]] = {
+        "input_ids": np.full(shape, pad_id, np.int64),
+        "attention_mask": np.zeros(shape, np.int64),
+        "completion_mask": np.zeros(shape, np.int64),
+    }
+    for row, (tokens, mask) in enumerate(zip(ids, trained, strict=True)):
+        columns["input_ids"][row, : len(tokens)] = tokens
+        columns["attention_mask"][row, : len(tokens)] = 1
+        columns["completion_mask"][row, : len(mask)] = mask
+    return {name: torch.from_numpy(column) for name, column in columns.items()}

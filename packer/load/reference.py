@@ -1,0 +1,301 @@
+"""Reference log-probabilities of pairs, in a file beside the cache: computed once, by a function of the user's.
+
+The file is one line of JSON, padded by spaces to a multiple of 512 bytes, and 16 bytes for each pair, little-endian:
+float32 of the chosen answer, float32 of the rejected one, uint64 digest. Zeros are a pair that is not filled. The
+digest is the xxh3-64 of three int64: the pair's number, the eight bytes of the two values, the xxh3-64 of the line. So
+values that were changed, moved, or taken from another file are found, and those of a pair are whole or not there:
+filling can be stopped at any moment, and several processes may fill one file.
+
+The line says which documents the values belong to, by a digest of the identities of all documents of the split in
+their order. These are digests of ids and labels, so a cache that is packed anew keeps its values.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
+
+from packer.batches import Bool, Float32, Int64, UInt64
+from packer.errors import CheckError, InputError, UsageError
+from packer.limits import storage_errors
+from packer.load.arguments import function, instance, whole
+from packer.load.options import resolve_rank
+from packer.load.preference import padded_documents, preference_documents, sides_of
+from packer.load.step import MicroBatch
+from packer.progress import Progress, Silent
+from packer.store.cache import Cache, DocumentShards
+from packer.store.digest import digest_rows
+
+_RECORD = np.dtype([("logps", "<f4", 2), ("digest", "<u8")])
+_ALIGNED = 512
+_LONGEST_LINE = 1 << 16
+_ABOVE_ZERO = 1e-3
+"""What rounding may put a sum of log-probabilities above 0."""
+
+LogProbabilities = Callable[[MicroBatch], Any]
+"""From a padded batch of :func:`~packer.load.preference.padded_documents`, chosen rows first, to 2B numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Log-probabilities that a reference model gives the answers of a split of P pairs."""
+
+    path: Path
+    model: str
+    """What the user calls the model."""
+
+    documents: str
+    """Digest of the split's documents."""
+
+    chosen: Float32  # [P] summed over the trained tokens; NaN where it is not filled
+    rejected: Float32  # [P]
+
+    @property
+    def num_missing(self) -> int:
+        """Pairs that are not filled."""
+        return int(np.count_nonzero(np.isnan(self.chosen)))
+
+    def check(self, documents: DocumentShards) -> None:
+        """Make sure that these are the values of some documents, and of all of them.
+
+        Raises:
+            CheckError: they are those of other documents.
+            UsageError: some are missing.
+
+        """
+        if self.documents != digest_of(documents):
+            raise _of_others(self.path)
+        if self.num_missing:
+            raise UsageError(
+                f"{self.path}: {self.num_missing:,} of {len(self.chosen):,} pairs have no reference log-probabilities",
+                hint="fill_reference goes on where it stopped",
+            )
+
+
+def fill_reference(
+    cache: str | Path | Cache,
+    path: str | Path,
+    logps: LogProbabilities,
+    *,
+    model: str,
+    split: str = "train",
+    batch_size: int = 8,
+    rank: int | None = None,
+    world_size: int | None = None,
+    progress: Progress | None = None,
+) -> Reference:
+    """Compute the reference log-probabilities of all pairs that have none yet.
+
+    Pairs of similar length share a batch. Of several ranks on one machine each fills its share of the file; what
+    another one has not written when this one ends is missing in what is returned.
+
+    Args:
+        cache: folder of a cache of pairs, or an open one.
+        path: the file; it is made where it is not there, and else filled up.
+        logps: gives the log-probability of each row of a batch, summed over the tokens where ``completion_mask`` is 1:
+            a tensor or array of 2B numbers, those of B chosen answers and then those of the B rejected ones.
+        model: what the file is to say of the model: its name and revision, and what else decides the values, as the
+            dtype. In bfloat16, sums differ by some tenths with the layout of batches.
+        split: name of the split.
+        batch_size: pairs a batch.
+        rank: of this process; by default that of ``torch.distributed``.
+        world_size: number of processes.
+        progress: listens; counts pairs.
+
+    Raises:
+        UsageError: no pairs, or values of another model stand in the file.
+        CheckError: the file is damaged, or that of other documents; or the function gave no number.
+        StorageError: the disk refuses.
+
+    """
+    function("logps", logps, "a function from a batch to log-probabilities")
+    instance("model", model, str, "a name of the reference model")
+    whole("batch_size", batch_size, least=1)
+    rank, world_size = resolve_rank(rank, world_size)
+    found, documents = _pairs(cache, split)
+    file = _File(Path(path), documents, split)
+    progress = progress or Silent()
+    progress.stage("filling", len(documents) // 2, "pairs")
+    with file.filled_up(model) as descriptor:
+        is_missing = np.isnan(file.read()[:, 0])
+        for pairs in _batches(documents, is_missing, batch_size, rank, world_size):
+            rows = sides_of(pairs)
+            with torch.no_grad():
+                values = logps(padded_documents(documents, rows, pad_id=found.manifest.model.pad_id))
+            file.write(descriptor, pairs, _by_side(values, pairs))
+            progress.advance(len(pairs), int(documents.lengths()[rows].sum()))
+    return file.reference()
+
+
+def read_reference(cache: str | Path | Cache, path: str | Path, *, split: str = "train") -> Reference:
+    """Read what :func:`fill_reference` wrote.
+
+    Raises:
+        InputError: there is no such file.
+        CheckError: it is damaged, or that of other documents.
+        UsageError: the cache has no pairs.
+
+    """
+    _, documents = _pairs(cache, split)
+    if not Path(path).is_file():
+        raise InputError(f"{path} is not there", hint="fill_reference makes it")
+    return _File(Path(path), documents, split).reference()
+
+
+def digest_of(documents: DocumentShards) -> str:
+    """Digest of the ids and labels of some documents in their order, by their identities."""
+    return xxh3_128_hexdigest(documents.doc_ids().astype("<i8").tobytes())
+
+
+class _File:
+    """The file of some documents."""
+
+    def __init__(self, path: Path, documents: DocumentShards, split: str) -> None:
+        self.path = path
+        self._digest = digest_of(documents)
+        self._num_pairs = len(documents) // 2
+        self._line = {"format": "packer-reference", "version": 1, "split": split, "documents": self._digest}
+
+    @contextmanager
+    def filled_up(self, model: str) -> Iterator[int]:
+        """The file for writing, made of its full size where it is not there; on the disk when the context ends."""
+        line = json.dumps(self._line | {"pairs": self._num_pairs, "model": model}).encode()
+        line = line.ljust(-(-(len(line) + 1) // _ALIGNED) * _ALIGNED - 1) + b"\n"
+        with storage_errors("write", self.path):
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with storage_errors("write", self.path):
+                if not os.fstat(descriptor).st_size:
+                    # What several processes write here at once is the same.
+                    os.pwrite(descriptor, line, 0)
+                    os.ftruncate(descriptor, len(line) + self._num_pairs * _RECORD.itemsize)
+            _, found = self._head()
+            if found != model:
+                raise UsageError(
+                    f"{self.path} holds log-probabilities of the model '{found}'; expected '{model}'",
+                    hint="fill another file",
+                )
+            yield descriptor
+            with storage_errors("write", self.path):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def reference(self) -> Reference:
+        """What the file holds."""
+        values = self.read()
+        chosen, rejected = np.ascontiguousarray(values.T)
+        return Reference(
+            path=self.path, model=self._head()[1], documents=self._digest, chosen=chosen, rejected=rejected
+        )
+
+    def read(self) -> Float32:
+        """Values of all pairs, NaN where there are none.  # float32[P, 2]
+
+        Raises:
+            CheckError: a record is not what was written.
+
+        """
+        line, _ = self._head()
+        with storage_errors("read", self.path):
+            records = np.fromfile(self.path, _RECORD, offset=len(line))
+        if len(records) != self._num_pairs:
+            raise _damaged(self.path, f"expected {self._num_pairs:,} records, found {len(records):,}")
+        values: Float32 = np.ascontiguousarray(records["logps"], np.float32)
+        is_empty = (records["digest"] == 0) & (values == 0).all(1)
+        wrong = ~is_empty & (records["digest"] != _digests(line, np.arange(len(values)), values))
+        if wrong.any():
+            raise _damaged(self.path, f"the values of pair {int(wrong.argmax())} are not those that were written")
+        values[is_empty] = np.nan
+        return values
+
+    def write(self, descriptor: int, pairs: Int64, values: Float32) -> None:
+        """Write the values of some pairs."""
+        line, _ = self._head()
+        records = np.empty(len(pairs), _RECORD)
+        records["logps"], records["digest"] = values, _digests(line, pairs, values)
+        with storage_errors("write", self.path):
+            for pair, record in zip(pairs.tolist(), records, strict=True):
+                os.pwrite(descriptor, record.tobytes(), len(line) + pair * _RECORD.itemsize)
+
+    def _head(self) -> tuple[bytes, str]:
+        """The line with its padding, and the model it names.
+
+        Raises:
+            CheckError: it is none, or that of other documents.
+
+        """
+        with storage_errors("read", self.path), self.path.open("rb") as file:
+            line = file.readline(_LONGEST_LINE)
+        try:
+            head = json.loads(line)
+            model, known = str(head.pop("model")), head.pop("pairs") == self._num_pairs and len(line) % _ALIGNED == 0
+        except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+            raise _damaged(self.path, "it does not begin as one does") from None
+        if head.get("format") != self._line["format"] or head.get("version") != self._line["version"]:
+            raise _damaged(self.path, "it is no reference of this version of packer")
+        if head != self._line or not known:
+            raise _of_others(self.path)
+        return line, model
+
+
+def _digests(line: bytes, pairs: Int64, values: Float32) -> UInt64:
+    """Digest of each record, as the module says.  # uint64[B]"""
+    key = np.full(len(pairs), xxh3_64_intdigest(line), np.uint64).view(np.int64)
+    bits = np.ascontiguousarray(values, "<f4").view("<i8")[:, 0]
+    return digest_rows(np.stack([pairs, bits, key], axis=1), [])
+
+
+def _batches(
+    documents: DocumentShards, is_missing: Bool, batch_size: int, rank: int, world_size: int
+) -> Iterator[Int64]:
+    """The pairs this rank fills, the longest first: what does not fit the memory is seen at once."""
+    longest = documents.lengths().reshape(-1, 2).max(1)
+    own = np.argsort(-longest, kind="stable")[rank::world_size]
+    own = own[is_missing[own]]
+    for first in range(0, len(own), batch_size):
+        yield own[first : first + batch_size]
+
+
+def _by_side(values: Any, pairs: Int64) -> Float32:
+    """What the user's function gave, checked.  # float32[B, 2]"""
+    found = torch.as_tensor(values).detach().float().cpu().numpy()
+    if found.shape != (2 * len(pairs),):
+        raise UsageError(f"logps gave values of shape {list(found.shape)}; expected [{2 * len(pairs)}]")
+    by_side: Float32 = np.ascontiguousarray(found.reshape(2, -1).T)
+    wrong = ~np.isfinite(by_side) | (by_side > _ABOVE_ZERO)
+    if wrong.any():
+        row, side = np.argwhere(wrong)[0].tolist()
+        raise UsageError(
+            f"logps gave {by_side[row, side]} for pair {pairs[row]}; a log-probability is a finite number, at most 0",
+            hint="sum the log-probabilities of the trained tokens, not their losses, in float32",
+        )
+    return by_side
+
+
+def _pairs(cache: str | Path | Cache, split: str) -> tuple[Cache, DocumentShards]:
+    found, documents = preference_documents(cache, split)
+    if not documents.is_paired:
+        raise UsageError(
+            f"{found.folder} holds rated answers, and a reference is filled for pairs",
+            hint="a KTOTrainer computes its own: precompute_ref_log_probs=True",
+        )
+    return found, documents
+
+
+def _damaged(path: Path, reason: str) -> CheckError:
+    return CheckError(f"{path} is damaged: {reason}", hint="fill another file, or remove this one")
+
+
+def _of_others(path: Path) -> CheckError:
+    return CheckError(
+        f"{path} holds the log-probabilities of other documents than this split's",
+        hint="the cache was built again from other rows or rules: fill another file",
+    )

@@ -1,0 +1,324 @@
+"""TRL's DPOTrainer and KTOTrainer over the pairs or rated answers of a cache.
+
+Both render, tokenize and truncate what they are given, and learn whatever stands behind the prompt. All of that was
+decided when the cache was built. So they are given a dataset of numbers, one a pair or an answer, prepare nothing, and
+a collator reads the documents: what is learned is exactly what has a label. Order, accumulation, losses, metrics, PEFT
+and resume are TRL's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from datasets import Dataset
+from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
+from xxhash import xxh3_64
+
+from packer.batches import CHOSEN, DESIRABLE, Int64
+from packer.errors import UsageError
+from packer.load.arguments import instance, whole
+from packer.load.preference import (
+    crossed_documents,
+    first_trained,
+    padded_documents,
+    preference_documents,
+    sides_of,
+)
+from packer.load.reference import Reference
+from packer.load.step import MicroBatch
+from packer.permute import permutation_key, permute
+from packer.store.cache import Cache
+
+_REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
+
+
+class PreferenceData:
+    """A split of pairs or of rated answers, for :class:`PackedDPOTrainer` and :class:`PackedKTOTrainer`.
+
+    Args:
+        cache: folder of a cache, or an open one.
+        split: name of the split.
+        reference: what :func:`packer.load.fill_reference` computed, so that DPO needs no reference model.
+        seed: puts the rows in another order; None leaves them in that of the cache, which is that of the input. KTO
+            reads them in order, so give one where the input is sorted.
+
+    Raises:
+        UsageError: the split holds examples to imitate, or fractional weights; or the reference is not complete.
+        CheckError: the reference is that of other documents.
+
+    """
+
+    def __init__(
+        self,
+        cache: str | Path | Cache,
+        split: str = "train",
+        *,
+        reference: Reference | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.cache, self.documents = preference_documents(cache, split)
+        self.split, self.reference = split, reference
+        if reference is not None:
+            reference.check(self.documents)
+        self._key = None if seed is None else permutation_key("preference", split, whole("seed", seed))
+
+    def order(self, num_rows: int) -> Int64:
+        """Numbers of the rows in their order.  # int64[N]"""
+        numbers = np.arange(num_rows, dtype=np.int64)
+        return numbers if self._key is None or not num_rows else permute(numbers, num_rows, self._key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Collator:
+    """Reads the rows of a batch; a row names its data by number."""
+
+    data: list[PreferenceData]
+    multiple_of: int
+
+    def __call__(self, rows: list[dict[str, Any]]) -> MicroBatch:
+        (number,) = {row["data"] for row in rows}  # a dataset holds the rows of one
+        data = self.data[number]
+        shape = {"pad_id": data.cache.manifest.model.pad_id, "multiple_of": self.multiple_of}
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        if "pair" in columns:
+            batch = padded_documents(data.documents, sides_of(np.array(columns["pair"], np.int64)), **shape)
+        else:
+            own = np.array(columns["answer"], np.int64)
+            batch = padded_documents(data.documents, own, **shape)
+            if "partner" in columns:
+                partners = np.array(columns["partner"], np.int64)
+                crossed = crossed_documents(data.documents, own, partners, **shape)
+                batch |= {f"KL_{name}": column for name, column in crossed.items()}
+        carried = columns.keys() - {"data", "pair", "answer", "partner", "length"}
+        return batch | {name: torch.tensor(columns[name]) for name in carried}
+
+
+class _FromCache:
+    """What both trainers do otherwise than TRL's."""
+
+    _config: ClassVar[type]
+    args: Any
+    accelerator: Any
+
+    def __init__(
+        self,
+        model: Any,
+        ref_model: Any = None,
+        args: Any = None,
+        *,
+        train_dataset: PreferenceData,
+        eval_dataset: PreferenceData | Mapping[str, PreferenceData] | None = None,
+        **options: Any,
+    ) -> None:
+        instance("args", args, self._config, f"a {self._config.__name__}")
+        if options.get("data_collator") is not None:
+            raise UsageError("data_collator says how rows are read, and those of a cache are read by packer")
+        if getattr(args, "padding_free", None):
+            raise UsageError(
+                "padding_free=True has no effect in TRL, which pads", hint="leave it out; a PackedLoader reads so"
+            )
+        self._data: list[PreferenceData] = []
+        collator = _Collator(data=self._data, multiple_of=args.pad_to_multiple_of or 1)
+        shown = {
+            name: self._shown(value, args, ref_model)
+            for name, value in (("train_dataset", train_dataset), ("eval_dataset", eval_dataset))
+        }
+        super().__init__(model, ref_model, args, **(options | shown | {"data_collator": collator}))  # type: ignore[call-arg]
+
+    def evaluate(self, eval_dataset: Any = None, *args: Any, **options: Any) -> Any:
+        if not isinstance(eval_dataset, str):
+            eval_dataset = self._shown(eval_dataset, self.args, None)
+        return super().evaluate(eval_dataset, *args, **options)  # type: ignore[misc]
+
+    def _prepare_dataset(self, dataset: Dataset, *args: Any, **options: Any) -> Dataset:
+        del args, options
+        return dataset
+
+    def _precompute_ref_logps(self, dataset: Dataset, *args: Any) -> Dataset:
+        if set(_REFERENCE) <= set(dataset.column_names):
+            return dataset
+        if self.accelerator.num_processes > 1:
+            raise UsageError(
+                "precompute_ref_log_probs of rows in memory does not work in several processes",
+                hint="packer.load.fill_reference computes them into a file, for PreferenceData(reference=...)",
+            )
+        return super()._precompute_ref_logps(dataset, *args)  # type: ignore[misc]
+
+    def _shown(self, data: Any, args: Any, ref_model: Any) -> Any:
+        """The dataset of numbers that stands for some data, or for each of several by name."""
+        if data is None:
+            return None
+        if isinstance(data, Mapping):
+            return {name: self._shown(each, args, ref_model) for name, each in data.items()}
+        self._check(instance("a dataset", data, PreferenceData, "PreferenceData"), args, ref_model)
+        self._data.append(data)
+        columns = self._columns(data, args)
+        number = np.full(len(columns["length"]), len(self._data) - 1, np.int32)
+        return Dataset.from_dict({"data": number, **columns})
+
+    def _check(self, data: PreferenceData, args: Any, ref_model: Any) -> None:
+        """Refuse data that would be trained otherwise than the cache says."""
+        del ref_model
+        lengths = data.documents.lengths()
+        if args.max_length is not None and int(lengths.max(initial=0)) > args.max_length:
+            raise UsageError(
+                f"max_length={args.max_length} would cut {int(np.count_nonzero(lengths > args.max_length)):,} of "
+                f"{len(lengths):,} answers of {data.cache.folder}, and an answer is compared whole",
+                hint=f"max_length=None; the longest one has {int(lengths.max()):,} tokens. "
+                "Rules of the recipe leave out rows by their tokens",
+            )
+
+    def _columns(self, data: PreferenceData, args: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class PackedDPOTrainer(_FromCache, DPOTrainer):  # type: ignore[misc]
+    """A DPOTrainer whose rows are the pairs of a cache.
+
+    ``train_sampling_strategy="group_by_length"`` has the lengths it needs. ``dataset_num_proc`` has no effect.
+
+    Args:
+        model: as of a DPOTrainer, as ref_model is.
+        args: a DPOConfig.
+        train_dataset: the pairs.
+        eval_dataset: others, or a dict of them by name.
+        options: what a DPOTrainer takes.
+
+    Raises:
+        UsageError: settings under which other tokens would be trained, or under which a setting has no effect that
+            should have one: ``padding_free``, a ``max_length`` below the longest answer; a reference beside
+            ``ref_model``, ``sync_ref_model`` or ``ld_alpha``.
+
+    Example:
+        >>> data = PreferenceData("cache")  # doctest: +SKIP
+        >>> PackedDPOTrainer(model, args=DPOConfig(max_length=None), train_dataset=data).train()  # doctest: +SKIP
+
+    """
+
+    _config = DPOConfig
+
+    def _check(self, data: PreferenceData, args: Any, ref_model: Any) -> None:
+        super()._check(data, args, ref_model)
+        if not data.documents.is_paired:
+            raise UsageError(f"{data.cache.folder} holds rated answers, not pairs", hint="PackedKTOTrainer learns them")
+        if self._data and (data.reference is None) != (self._data[0].reference is None):
+            raise UsageError("some data has a reference and some has none", hint="give one to all of them, or to none")
+        if data.reference is None:
+            return
+        for name, value in (("ref_model", ref_model), ("ld_alpha", args.ld_alpha)):
+            if value is not None:
+                raise UsageError(
+                    f"the data has reference log-probabilities, and {name} asks for others",
+                    hint=f"leave out {name}, or PreferenceData's reference",
+                )
+        args.precompute_ref_log_probs = True  # that is: take them from the rows
+
+    def _columns(self, data: PreferenceData, args: Any) -> dict[str, Any]:
+        del args
+        order = data.order(len(data.documents) // 2)
+        columns = {"pair": order, "length": data.documents.lengths().reshape(-1, 2).max(1)[order]}
+        if data.reference is not None:
+            columns |= zip(_REFERENCE, (data.reference.chosen[order], data.reference.rejected[order]), strict=True)
+        return columns
+
+    def _set_signature_columns_if_needed(self) -> None:
+        self._signature_columns = ["data", "pair", "length", *_REFERENCE]
+
+
+class PackedKTOTrainer(_FromCache, KTOTrainer):  # type: ignore[misc]
+    """A KTOTrainer whose rows are the rated answers of a cache, or those of its pairs one by one.
+
+    The answer that KTO puts under a row's prompt to estimate the KL term is that of the row before it in its batch, as
+    in TRL; but a row with the same prompt is passed over, and where a batch has no other prompt, it is of a row before.
+
+    Args:
+        model: as of a KTOTrainer, as ref_model is.
+        args: a KTOConfig.
+        train_dataset: the answers. A KTOTrainer reads them in order.
+        eval_dataset: others, or a dict of them by name.
+        options: what a KTOTrainer takes.
+
+    Raises:
+        UsageError: a ``max_length`` below the longest answer, all answers under one prompt, or data with a reference.
+
+    """
+
+    _config = KTOConfig
+
+    def _check(self, data: PreferenceData, args: Any, ref_model: Any) -> None:
+        super()._check(data, args, ref_model)
+        if data.reference is not None:
+            raise UsageError(
+                "KTO also needs the reference of every prompt with another answer, which a file of pairs does not have",
+                hint="leave out PreferenceData's reference",
+            )
+
+    def _columns(self, data: PreferenceData, args: Any) -> dict[str, Any]:
+        documents = data.documents
+        order = data.order(len(documents))
+        columns = {
+            "answer": order,
+            "label": np.isin(documents.sides(), (CHOSEN, DESIRABLE))[order],
+            "length": documents.lengths()[order],
+        }
+        if args.loss_type not in _WITHOUT_KL:
+            prompts = _prompts(data)[order]
+            columns["partner"] = order[partners(prompts, args.per_device_train_batch_size)]
+        return columns
+
+    def _set_signature_columns_if_needed(self) -> None:
+        self._signature_columns = ["data", "answer", "partner", "label", "length", "ref_logps", "ref_KL_logps"]
+
+
+_WITHOUT_KL = ("apo_zero_unpaired",)
+
+
+def partners(prompts: Int64, batch_size: int) -> Int64:
+    """For each row the row whose answer is put under its prompt.  # int64[N]
+
+    In its batch the one before, of the first one the last; those with the same prompt are passed over. Where all of a
+    batch have one prompt, the nearest row before the batch that has another one, round the end.
+
+    Worked example: prompts a b b c, d, in batches of 4: rows 3, 0, 0, 2, and for d, alone in its batch, row 3.
+
+    Args:
+        prompts: a number of each row's prompt.  # int64[N]
+        batch_size: rows a batch.
+
+    Raises:
+        UsageError: all rows have one prompt.
+
+    """
+    if len(prompts) and (prompts == prompts[0]).all():
+        raise UsageError("all answers have one prompt, and KTO compares with answers to other prompts")
+    found = np.arange(len(prompts), dtype=np.int64)
+    start = found - found % batch_size
+    size = np.minimum(batch_size, len(prompts) - start)
+    waiting = found.copy()
+    for back in range(1, batch_size):
+        first = start[waiting]
+        other = first + (waiting - first - back) % size[waiting]
+        differs = prompts[other] != prompts[waiting]
+        found[waiting[differs]] = other[differs]
+        waiting = waiting[~differs]
+    # All of a batch have one prompt: the row before it, or before the run of rows with this prompt that ends there.
+    begins = prompts != np.roll(prompts, 1)
+    run_start = np.maximum.accumulate(np.where(begins, np.arange(len(prompts)), -1))
+    run_start[run_start < 0] = np.flatnonzero(begins)[-1]
+    before = (start[waiting] - 1) % len(prompts)
+    is_same = prompts[before] == prompts[waiting]
+    before[is_same] = (run_start[before[is_same]] - 1) % len(prompts)
+    found[waiting] = before
+    return found
+
+
+def _prompts(data: PreferenceData) -> Int64:
+    """A digest of the prompt of each document.  # int64[D]"""
+    documents = data.documents
+    found = documents.locate(np.arange(len(documents)))
+    rows = zip(found.values("input_ids"), found.values("labels"), strict=True)
+    digests = [xxh3_64(ids[: first_trained(labels)].tobytes()).intdigest() for ids, labels in rows]
+    return np.array(digests, np.uint64).view(np.int64)

@@ -1,0 +1,90 @@
+"""TRL's trainers of preference data on tiny models: batches, losses, gradients."""
+
+import copy
+
+import pytest
+import torch
+import transformers
+import trl
+from tiny_models import tiny_config
+from trainer_runs import arguments
+
+SEEING_PROMPTS = ["ipo", "sigmoid_norm", "sft", "bco_pair", "apo_zero"]
+LOSSES = ["sigmoid", "hinge", *SEEING_PROMPTS]
+
+
+def policy_and_reference(vocab_size=4096):
+    """Two models that differ: where they are equal, every loss is the same, whatever is masked."""
+    torch.manual_seed(0)
+    reference = transformers.AutoModelForCausalLM.from_config(
+        tiny_config(vocab_size=vocab_size, max_position_embeddings=8192)
+    ).train()
+    policy = copy.deepcopy(reference)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return policy, reference
+
+
+def trainer_of(kind, folder, train_dataset, tokenizer, *, reference=True, eval_dataset=None, **options):
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(tokenizer)
+    policy, model = policy_and_reference(len(tokenizer))
+    config = trl.DPOConfig if issubclass(kind, trl.DPOTrainer) else trl.KTOConfig
+    plain = {"max_length": None, "bf16": False, "gradient_checkpointing": False, "optim": "sgd", "beta": 0.5}
+    plain |= {"train_sampling_strategy": "sequential", "per_device_train_batch_size": 4}
+    return kind(
+        policy,
+        ref_model=model if reference else None,
+        args=arguments(folder, config, **(plain | options)),
+        train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
+        processing_class=tokenizer,
+    )
+
+
+def batches_of(trainer):
+    return [dict(batch) for batch in trainer.get_train_dataloader()]
+
+
+def loss_and_gradients(trainer, batch):
+    trainer.model.zero_grad()
+    loss = trainer.compute_loss(trainer.model, batch)
+    loss.backward()
+    gradients = torch.cat([parameter.grad.flatten() for parameter in trainer.model.parameters()])
+    return loss.item(), gradients.clone()
+
+
+def same_batches(found, expected):
+    assert len(found) == len(expected) > 0
+    for one, other in zip(found, expected, strict=True):
+        assert one.keys() == other.keys()
+        for name, values in other.items():
+            assert torch.equal(one[name], values), name
+
+
+def per_side(trainer, batch):
+    """Summed log-probabilities of each row, under the reference."""
+    return torch.cat(trainer.compute_ref_log_probs(trainer.ref_model, batch))
+
+
+def same_losses(ours, own, found, expected):
+    """Every loss and its gradients, of one batch of each."""
+    for loss_type in LOSSES:
+        ours.loss_types = own.loss_types = [loss_type]
+        loss, gradients = loss_and_gradients(ours, found)
+        expected_loss, expected_gradients = loss_and_gradients(own, expected)
+        assert loss == pytest.approx(expected_loss, abs=1e-5), loss_type
+        torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=2e-5)
+        assert gradients.abs().max() > 1e-3, loss_type
+
+
+def logps_of(model):
+    """The function that docs/how-to/preference.md shows."""
+
+    def logps(batch):
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
+        targets = batch["input_ids"][:, 1:, None]
+        each = torch.log_softmax(logits.float(), -1).gather(-1, targets)[..., 0]
+        return (each * batch["completion_mask"][:, 1:]).sum(-1)
+
+    return logps

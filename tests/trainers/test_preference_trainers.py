@@ -1,0 +1,224 @@
+"""TRL's DPOTrainer and KTOTrainer over a cache: batches, losses and gradients are those of TRL's own preparation."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
+transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: trainers are not tested")
+trl = pytest.importorskip("trl", reason="TRL MISSING: its DPO and KTO trainers are not tested")
+datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: TRL's trainers are not tested")
+
+from preference_rows import built, long_pair, pair, rated, without_newlines  # noqa: E402
+from preference_runs import (  # noqa: E402
+    LOSSES,
+    SEEING_PROMPTS,
+    batches_of,
+    logps_of,
+    loss_and_gradients,
+    per_side,
+    policy_and_reference,
+    same_batches,
+    same_losses,
+    trainer_of,
+)
+
+from packer.errors import UsageError  # noqa: E402
+from packer.load import fill_reference  # noqa: E402
+from packer.load.trainers import PackedDPOTrainer, PackedKTOTrainer, PreferenceData  # noqa: E402
+from packer.load.trainers.preference import partners  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
+
+PAIRS = [pair(number) for number in range(8)]
+RATED = [rated(number) for number in range(8)]
+
+
+@pytest.fixture(scope="module")
+def llama_like(starter, tmp_path_factory):
+    """A tokenizer under whose template TRL prepares pairs as they will be generated."""
+    return without_newlines(starter / "tokenizer", tmp_path_factory.mktemp("tokenizers") / "llama-like")
+
+
+@pytest.fixture(scope="module")
+def pairs(llama_like, tmp_path_factory):
+    return built(tmp_path_factory.mktemp("pairs") / "cache", PAIRS, llama_like)
+
+
+@pytest.fixture(scope="module")
+def answers(llama_like, tmp_path_factory):
+    return built(tmp_path_factory.mktemp("answers") / "cache", RATED, llama_like)
+
+
+def test_batches_losses_and_gradients_are_those_of_trls_own_preparation(pairs, llama_like, tmp_path):
+    ours = trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(pairs), llama_like)
+    own = trainer_of(trl.DPOTrainer, tmp_path, datasets.Dataset.from_list(PAIRS), llama_like)
+    found, expected = batches_of(ours), batches_of(own)
+    same_batches(found, expected)
+    same_losses(ours, own, found[0], expected[0])
+
+
+def test_a_wrong_mask_moves_the_losses_that_see_it(pairs, llama_like, tmp_path):
+    """A learned token of the prompt is invisible to the sigmoid loss alone, as both sides have it."""
+    trainer = trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(pairs), llama_like)
+    batch = batches_of(trainer)[0]
+    mask = batch["completion_mask"]
+    prompt_learned, end_unlearned = mask.clone(), mask.clone()
+    for row, values in enumerate(mask):
+        learned = torch.nonzero(values).flatten()
+        prompt_learned[row, learned[0] - 1] = 1
+        end_unlearned[row, learned[-1]] = 0
+
+    def loss_of(mask):
+        return loss_and_gradients(trainer, batch | {"completion_mask": mask})[0]
+
+    moved = {}
+    for loss_type in LOSSES:
+        trainer.loss_types = [loss_type]
+        right = loss_of(mask)
+        moved[loss_type] = abs(loss_of(prompt_learned) - right), abs(loss_of(end_unlearned) - right)
+    assert moved["sigmoid"][0] < 1e-5
+    assert moved["sigmoid"][1] > 1e-4
+    assert all(min(moved[name]) > 1e-4 for name in SEEING_PROMPTS), moved
+    right = per_side(trainer, batch)
+    for wrong in (prompt_learned, end_unlearned):
+        assert (per_side(trainer, batch | {"completion_mask": wrong}) - right).abs().min() > 1e-3
+
+
+def test_an_answer_of_several_turns_learns_those_of_the_assistant_alone(llama_like, tmp_path):
+    """TRL learns all that stands behind the prompt, the user's turn too."""
+    rows = [long_pair(number) for number in range(4)]
+    cache = built(tmp_path / "cache", rows, llama_like)
+    (found,) = batches_of(trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(cache), llama_like))
+    (own,) = batches_of(trainer_of(trl.DPOTrainer, tmp_path, datasets.Dataset.from_list(rows), llama_like))
+    assert torch.equal(found["input_ids"], own["input_ids"])
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(llama_like)
+    only_trl = (own["completion_mask"] - found["completion_mask"]).bool()
+    assert (own["completion_mask"] >= found["completion_mask"]).all()
+    for row in range(4):
+        beside = tokenizer.decode(own["input_ids"][row][only_trl[row]])
+        assert beside == "<|im_start|>user\nSure?<|im_end|><|im_start|>assistant\n"
+    assert not only_trl[4:].any()
+
+
+def test_what_a_template_writes_behind_a_turn_is_learned_by_trl_and_not_here(starter, tmp_path):
+    """The newline behind <|im_end|>, which a server never sees: generation has stopped before it."""
+    tokenizer = starter / "tokenizer"
+    cache = built(tmp_path / "cache", PAIRS, tokenizer)
+    found = batches_of(trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(cache), tokenizer))
+    own = batches_of(trainer_of(trl.DPOTrainer, tmp_path, datasets.Dataset.from_list(PAIRS), tokenizer))
+    newline = transformers.PreTrainedTokenizerFast.from_pretrained(tokenizer).convert_tokens_to_ids("Ċ")
+    for ours, theirs in zip(found, own, strict=True):
+        for row in range(len(ours["input_ids"])):
+            ids, longer = (batch["input_ids"][row][batch["attention_mask"][row].bool()] for batch in (ours, theirs))
+            assert longer.tolist() == [*ids.tolist(), newline]
+            assert theirs["completion_mask"][row][len(ids)] == 1
+
+
+@pytest.mark.parametrize("loss_type", ["kto", "apo_zero_unpaired"])
+def test_kto_batches_losses_and_gradients_are_those_of_trls_own_preparation(answers, llama_like, tmp_path, loss_type):
+    options = {"loss_type": loss_type}
+    ours = trainer_of(PackedKTOTrainer, tmp_path, PreferenceData(answers), llama_like, **options)
+    own = trainer_of(trl.KTOTrainer, tmp_path, datasets.Dataset.from_list(RATED), llama_like, **options)
+    found, expected = batches_of(ours), batches_of(own)
+    same_batches(found, expected)
+    loss, gradients = loss_and_gradients(ours, found[0])
+    expected_loss, expected_gradients = loss_and_gradients(own, expected[0])
+    assert loss == pytest.approx(expected_loss, abs=1e-5)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=2e-5)
+    assert ("KL_input_ids" in found[0]) == (loss_type == "kto")
+
+
+def test_kto_takes_the_answers_of_pairs_one_by_one(pairs, llama_like, tmp_path):
+    """Both answers of a pair have one prompt; neither is put under it to estimate what answers to others are worth."""
+    trainer = trainer_of(PackedKTOTrainer, tmp_path, PreferenceData(pairs, seed=1), llama_like)
+    rows = trainer.train_dataset
+    assert sorted(rows["answer"]) == list(range(16)) != list(rows["answer"])
+    assert [answer % 2 == 0 for answer in rows["answer"]] == list(rows["label"])
+    assert all(answer // 2 != partner // 2 for answer, partner in zip(rows["answer"], rows["partner"], strict=True))
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=2, max_size=20).filter(lambda found: len(set(found)) > 1), st.integers(1, 6)
+)
+def test_partners_have_another_prompt_and_are_the_nearest_before(prompts, batch_size):
+    def literal(row):
+        start = row - row % batch_size
+        size = min(batch_size, len(prompts) - start)
+        inside = [start + (row - start - back) % size for back in range(1, size)]
+        before = [(start - back) % len(prompts) for back in range(1, len(prompts) + 1)]
+        return next(other for other in inside + before if prompts[other] != prompts[row])
+
+    found = partners(np.array(prompts), batch_size)
+    assert found.tolist() == [literal(row) for row in range(len(prompts))]
+
+
+def test_a_filled_reference_takes_the_place_of_the_model(pairs, llama_like, tmp_path):
+    with_model = trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(pairs), llama_like)
+    _, model = policy_and_reference()
+    reference = fill_reference(pairs, tmp_path / "reference", logps_of(model), model="tiny", batch_size=3)
+    data = PreferenceData(pairs, reference=reference, seed=5)
+    filled = trainer_of(PackedDPOTrainer, tmp_path, data, llama_like, reference=False)
+    assert filled.ref_model is None
+    order = filled.train_dataset["pair"]
+    assert sorted(order) == list(range(8)) != list(order)
+    expected = dict(zip_of_rows(batches_of(with_model), lambda batch: per_side(with_model, batch)))
+    found = dict(zip_of_rows(batches_of(filled), lambda batch: torch.cat([batch[name] for name in COLUMNS])))
+    assert len(found) == 16 and found == {ids: pytest.approx(value, abs=1e-3) for ids, value in expected.items()}
+
+
+def test_training_and_evaluation_run_with_what_trl_computes_beforehand(pairs, llama_like, tmp_path):
+    """Rows of like length together, and a reference that TRL itself computes of the first model."""
+    data, held_out = PreferenceData(pairs), PreferenceData(pairs, seed=2)
+    options = {"train_sampling_strategy": "group_by_length", "precompute_ref_log_probs": True, "num_train_epochs": 1}
+    trainer = trainer_of(
+        PackedDPOTrainer, tmp_path, data, llama_like, eval_dataset={"named": held_out}, reference=False, **options
+    )
+    before = trainer.evaluate()["eval_named_loss"]
+    assert before == pytest.approx(np.log(2), abs=1e-6) == trainer.evaluate(PreferenceData(pairs))["eval_loss"]
+    trainer.train()
+    assert trainer.state.global_step == 2
+    assert trainer.evaluate()["eval_named_loss"] < before
+    with pytest.raises(TypeError, match="PreferenceData"):
+        trainer.evaluate(datasets.Dataset.from_list(PAIRS))
+
+
+COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
+
+
+def zip_of_rows(batches, values_of):
+    """The ids of each row, without padding, and its value."""
+    for batch in batches:
+        rows = zip(batch["input_ids"], batch["attention_mask"].bool(), values_of(batch).tolist(), strict=True)
+        yield from ((tuple(ids[real].tolist()), value) for ids, real, value in rows)
+
+
+REFUSED = [
+    ({"max_length": 12}, "max_length=12 would cut"),
+    ({"padding_free": True}, "padding_free"),
+]
+
+
+@pytest.mark.parametrize(("options", "reason"), REFUSED)
+def test_settings_that_would_train_otherwise_are_refused(options, reason, pairs, llama_like, tmp_path):
+    with pytest.raises(UsageError, match=reason):
+        trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(pairs), llama_like, **options)
+
+
+def test_data_of_another_kind_is_refused(pairs, answers, starter_cache, llama_like, tmp_path):
+    with pytest.raises(UsageError, match="examples to imitate"):
+        PreferenceData(starter_cache)
+    with pytest.raises(UsageError, match="rated answers, not pairs"):
+        trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(answers), llama_like)
+    _, model = policy_and_reference()
+    reference = fill_reference(pairs, tmp_path / "reference", logps_of(model), model="tiny")
+    data = PreferenceData(pairs, reference=reference)
+    with pytest.raises(UsageError, match="ref_model asks for others"):
+        trainer_of(PackedDPOTrainer, tmp_path, data, llama_like)
+    with pytest.raises(UsageError, match="ld_alpha asks for others"):
+        trainer_of(PackedDPOTrainer, tmp_path, data, llama_like, reference=False, ld_alpha=0.5)
+    with pytest.raises(UsageError, match="KTO also needs"):
+        trainer_of(PackedKTOTrainer, tmp_path, data, llama_like)
+    with pytest.raises(TypeError, match="PreferenceData"):
+        trainer_of(PackedDPOTrainer, tmp_path, datasets.Dataset.from_list(PAIRS), llama_like)
