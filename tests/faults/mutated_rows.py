@@ -59,6 +59,20 @@ _GOOD: dict[str, list[dict[str, Any]]] = {
         {"prompt": "2+2=", "completion": "4"},
         {"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]},
     ],
+    "preference": [
+        {"prompt": "2+2=", "chosen": "4", "rejected": "5", "margin": 0.5},
+        {
+            "prompt": [{"role": "user", "content": "how?"}],
+            "chosen": [{"role": "assistant", "content": "so"}],
+            "rejected": [{"role": "assistant", "content": "not"}, {"role": "user", "content": "why?"}],
+        },
+        {
+            "conversations": [{"from": "human", "value": "é"}],
+            "chosen": {"from": "gpt", "value": "so"},
+            "rejected": {"from": "gpt", "value": "no"},
+        },
+        {"chosen": "\n\nHuman: a\n\nAssistant: b", "rejected": "\n\nHuman: a\n\nAssistant: c"},
+    ],
     "text": [{"text": "Once upon a time.\n\tThe end.", "meta": {"n": [1, 2, {"x": None}]}}],
 }
 
@@ -84,7 +98,7 @@ _KEYS = tuple(
     b'"%b"' % key
     for key in (
         *(b"messages", b"role", b"content", b"conversations", b"from", b"value", b"text", b"prompt", b"completion"),
-        *(b"output", b"tools", b"tool_calls", b"system", b"id", b"weight", b"images", b"chosen", b"", b"a\\u0062"),
+        *(b"output", b"tools", b"tool_calls", b"system", b"id", b"weight", b"images", b"chosen", b"label", b"", b"a\\u0062"),
     )
 )
 _BYTES = bytes.fromhex("000a0c0d20222c3a5b5c5d7b7d7f80c2e2edefff")
