@@ -88,7 +88,7 @@ def tiny_model(vocab_size: int):
 
 
 LOOPS = [
-    ("docs/how-to/train.md", (0, 5)),  # train, then save and go on
+    ("docs/how-to/train.md", (0, 6)),  # train, then save and go on
     ("docs/how-to/train.md", (1,)),
     ("docs/how-to/train.md", (2,)),
     ("docs/tutorial.md", (0,)),

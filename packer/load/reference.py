@@ -1,10 +1,8 @@
 """Reference log-probabilities of pairs, in a file beside the cache: computed once, by a function of the user's.
 
-The file is one line of JSON, padded by spaces to a multiple of 512 bytes, and 16 bytes for each pair, little-endian:
-float32 of the chosen answer, float32 of the rejected one, uint64 digest. Zeros are a pair that is not filled. The
-digest is the xxh3-64 of three int64: the pair's number, the eight bytes of the two values, the xxh3-64 of the line. So
-values that were changed, moved, or taken from another file are found, and those of a pair are whole or not there:
-filling can be stopped at any moment, and several processes may fill one file.
+The file is one line of JSON, and 16 bytes for each pair; docs/reference/format.md defines it. A digest for each pair
+finds values that were changed, moved, or taken from another file. Those of a pair are whole or not there: filling can
+be stopped at any moment, and several processes may fill one file.
 
 The line says which documents the values belong to, by a digest of the identities of all documents of the split in
 their order. These are digests of ids and labels, so a cache that is packed anew keeps its values.
@@ -247,7 +245,7 @@ class _File:
 
 
 def _digests(line: bytes, pairs: Int64, values: Float32) -> UInt64:
-    """Digest of each record, as the module says.  # uint64[B]"""
+    """Digest of each record.  # uint64[B]"""
     key = np.full(len(pairs), xxh3_64_intdigest(line), np.uint64).view(np.int64)
     bits = np.ascontiguousarray(values, "<f4").view("<i8")[:, 0]
     return digest_rows(np.stack([pairs, bits, key], axis=1), [])
