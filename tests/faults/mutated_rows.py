@@ -98,7 +98,7 @@ _KEYS = tuple(
     b'"%b"' % key
     for key in (
         *(b"messages", b"role", b"content", b"conversations", b"from", b"value", b"text", b"prompt", b"completion"),
-        *(b"output", b"tools", b"tool_calls", b"system", b"id", b"weight", b"images", b"chosen", b"label", b"", b"a\\u0062"),
+        *(b"output", b"tools", b"tool_calls", b"system", b"id", b"weight", b"images", b"chosen", b"", b"a\\u0062"),
     )
 )
 _BYTES = bytes.fromhex("000a0c0d20222c3a5b5c5d7b7d7f80c2e2edefff")
