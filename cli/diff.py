@@ -1,6 +1,5 @@
 """`packer diff`: why two caches differ, section by section."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ import click
 
 from packer.display import number, plural
 from packer_cli.failures import end_check
+from packer_cli.html import check_html, html_option, write_html
 from packer_cli.options import HELP_OPTIONS, output_options, pager_option
 from packer_cli.output import cells, drawable, fields_of, print_table, signs, stdout, wrap
 
@@ -29,19 +29,28 @@ if TYPE_CHECKING:
     metavar="N",
     help="Rows whose documents differ to show, token by token [3].",
 )
+@html_option
 @pager_option
 @output_options
-def command(*, old: Path, new: Path, documents: int, verbose: bool, quiet: bool, as_json: bool) -> None:
+def command(
+    *, old: Path, new: Path, documents: int, html: Path | None, verbose: bool, quiet: bool, as_json: bool
+) -> None:
     """Say why two caches differ: rules, inputs, template, tokenizer, documents, tokens, blocks.
 
     Exit code 1 where their content or their recipe differs.
     """
     from packer.audit import diff  # noqa: PLC0415 - not for --help
 
+    check_html(html, old, new)
     found = diff(old, new, documents=documents)
     message = None if found.same else f"{found.old} and {found.new} differ: {found.meaning}"
     fields = {"command": "diff", "same": found.same, "same_bytes": found.same_bytes, **fields_of(found)}
-    end_check(fields, message, as_json=as_json, show=lambda: None if quiet else _Page(whole=verbose).show(found))
+    if html is None:
+        end_check(fields, message, as_json=as_json, show=lambda: None if quiet else _Page(whole=verbose).show(found))
+        return
+    from packer.report import diff_page  # noqa: PLC0415 - not for --help
+
+    end_check(fields, message, as_json=as_json, show=write_html(diff_page(found), html, quiet=quiet))
 
 
 _LISTED = 8
@@ -69,7 +78,11 @@ class _Page:
         self._identity(found)
         self._changes("recipe", found.recipe)
         self._inputs(found.inputs, reordered=found.inputs_reordered)
-        self._changes("tokenizer and template", found.model, most=2 * _LISTED)
+        from packer.audit.diff.settings import split_model  # noqa: PLC0415 - not for --help
+
+        model, tokens = split_model(found.model)
+        self._changes("tokenizer and template", model, most=2 * _LISTED)
+        self._added_tokens(tokens)
         for template in found.templates:
             self._template(template)
         self._documents(found)
@@ -107,8 +120,8 @@ class _Page:
 
     def _change(self, change: "Change", width: int, *, counts: bool) -> None:
         """In one line, where there is room; else in three."""
-        old, new = _value(change.old), _value(change.new)
-        grown = f"  ({(change.new or 0) - (change.old or 0):+,})" if counts else ""
+        old, new = change.values
+        grown = f"  ({change.growth})" if counts else ""
         line = drawable(f"  {change.key:<{width}}  {old} {self._signs.arrow} {new}{grown}")
         if sum(map(cells, line)) <= self._out.width:
             self._out.line(line)
@@ -135,12 +148,32 @@ class _Page:
                 if change.key == "path":
                     self._text(" " * 12, f"was {change.old}")
                 else:
-                    self._text(" " * 12, f"{change.key} {_value(change.old)} {self._signs.arrow} {_value(change.new)}")
+                    self._text(" " * 12, f"{change.key} {f' {self._signs.arrow} '.join(change.values)}")
         self._more(len(inputs) - len(shown), "")
 
+    def _added_tokens(self, changes: "Sequence[Change]") -> None:
+        """Those of another id or other settings one by one; of the others as many as there are, and the first."""
+        if not changes:
+            return
+        kinds = {
+            kind: [change for change in changes if change.kind == kind] for kind in ("changed", "removed", "added")
+        }
+        self._heading(f"added tokens: {', '.join(f'{len(own):,} {kind}' for kind, own in kinds.items() if own)}")
+        if self._whole:
+            for change in changes:
+                self._change(change, 0, counts=False)
+            return
+        for change in kinds["changed"][:_LISTED]:
+            self._change(change, 0, counts=False)
+        self._more(len(kinds["changed"]) - _LISTED, "")
+        for kind in ("removed", "added"):
+            names = [change.key for change in kinds[kind]]
+            if names:
+                more = f" and {len(names) - _LISTED:,} more; -v shows all" if len(names) > _LISTED else ""
+                self._text(f"  {kind:<8}", f"{' '.join(names[:_LISTED])}{more}")
+
     def _template(self, found: "TemplateChange") -> None:
-        counts = [sum(line.startswith(sign) for line in found.lines) for sign in "-+"]
-        self._heading(f"{found.name}: {plural(counts[0], 'line')} removed, {plural(counts[1], 'line')} added")
+        self._heading(found.summary)
         shown = found.lines if self._whole else found.lines[:_TEMPLATE_LINES]
         for line in shown:
             prefix, text = ("", line) if line.startswith("@@") else (f"{line[:1]} ", line[1:])
@@ -173,28 +206,21 @@ class _Page:
 
     def _example(self, example: "RowExample") -> None:
         self._out.line()
-        sides = (("old", example.old), ("new", example.new))
-        for name, side in sides:
-            if side is not None:
-                where = f"{side.input} row {side.row:,} ({example.split})"
-                self._text(f"  {name}  ", f"{where}: {_side(side, name)}")
+        for name, side in example.sides:
+            where = f"{side.input} row {side.row:,} ({example.split})"
+            self._text(f"  {name}  ", f"{where}: {side.described(name)}")
         if example.old is not None and example.new is not None:
             self._tokens(example, example.old, example.new)
 
     def _tokens(self, example: "RowExample", old: "RowSide", new: "RowSide") -> None:
+        if example.difference:
+            self._words(example.difference)
         if example.what == "ids":
-            became = f"{plural(old.num_differing, 'token')} became {number(new.num_differing)}"
-            also = ", in the same text" if example.same_text else ""
-            self._words(f"ids differ from token {number(example.at)} on: {became}{also}")
             for sign, side, style in (("-", old, "red"), ("+", new, "green")):
                 cut = self._signs.gap if side.num_differing > len(side.input_ids) else ""
                 self._text(f"    {sign} ", f"{side.before}[{sign}{side.text}{cut}{sign}]", style=style)
                 if side.input_ids:
                     self._text("      ", f"ids {' '.join(map(str, side.input_ids))} {cut}".rstrip(), style="dim")
-        elif example.what == "labels":
-            self._words("the same ids, other labels")
-        elif example.what == "weights":
-            self._words(f"the same ids and labels; other loss weights from token {number(example.at)} on")
         for name, side in (("old", old), ("new", new)):
             if side.num_only_trained:
                 self._words(f"trained only in {name}: {plural(side.num_only_trained, 'token')}")
@@ -222,20 +248,3 @@ class _Page:
         for part in wrap(shown or " ", max(20, self._out.width - len(prefix))):
             self._out.line((f"{first}{part}".rstrip(), style))
             first = " " * len(prefix)
-
-
-def _side(side: "RowSide", name: str) -> str:
-    if side.code is not None:
-        return f"rejected, {side.code}: {side.reason}"
-    if side.doc_id is None:
-        return f"{plural(side.documents, 'document')} that only {name} has"
-    what = f"{plural(side.num_tokens, 'token')}, {number(side.num_trained)} trained, doc {side.doc_id}"
-    return what + (f", and {side.documents - 1:,} more that only {name} has" if side.documents > 1 else "")
-
-
-def _value(value: object) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return number(value)
-    if isinstance(value, str) and len(value) == 64 and value.isalnum():
-        return value[:16]
-    return "none" if value is None else json.dumps(value, ensure_ascii=False)

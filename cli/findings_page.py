@@ -6,7 +6,7 @@ A text stands in one line, wrapped where it is too long, with newlines as signs.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from packer.display import plural, visible
+from packer.display import visible
 from packer_cli.output import NEWLINES, cells, drawable, signs, stdout, wrap_words
 
 if TYPE_CHECKING:
@@ -129,15 +129,10 @@ class FindingsPage:
         return "\\t" if character == "\t" else drawable(character)
 
 
-def counted(report: "Findings") -> str:
-    """`1 error, 2 warnings, 3 notes`."""
-    return ", ".join(plural(report.count(level), level) for level in ("error", "warning", "note"))
-
-
 def failed(report: "Findings", what: object) -> str | None:
     """The message of a report with errors: `template.jinja: 1 error, 2 warnings, 3 notes (no_terminator)`."""
     codes = ", ".join(finding.code for finding in report.findings if finding.level == "error")
-    return None if report.ok else f"{what}: {counted(report)} ({codes})"
+    return None if report.ok else f"{what}: {report.counted} ({codes})"
 
 
 def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import click
 
 from packer.display import number, percent, plural
 from packer_cli.failures import end_check
-from packer_cli.findings_page import FindingsPage, counted, failed
+from packer_cli.findings_page import FindingsPage, failed
 from packer_cli.options import Function
 from packer_cli.output import fields_of, print_json
 from packer_cli.progress import listener
@@ -171,7 +171,7 @@ def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
 
 def _fine(report: "ForeignReport", *, has_tokenizer: bool) -> str:
     """The last words where there is no error: what they are not about stands in them."""
-    found = counted(report) if report.findings else "nothing wrong in what was checked"
+    found = report.counted if report.findings else "nothing wrong in what was checked"
     if not has_tokenizer:
         return f"ok: {found}, which is shapes alone: most was not checked, as no tokenizer was named"
     left = len(report.not_looked_at)

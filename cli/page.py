@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from packer.display import percent, plural
-from packer_cli.output import lines_of, signs, stdout, wrap, wrap_words
+from packer_cli.output import cells, lines_of, signs, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit.foreign.row_view import ForeignRowView
@@ -108,10 +108,21 @@ class ViewPage:
             self.note([line.reason])
 
     def heading(self, facts: list[str]) -> None:
-        self._out.line((self._signs.rule + self._signs.dot.join(facts), "bold"))
+        self._facts(self._signs.rule, facts, "bold")
 
     def note(self, facts: list[str]) -> None:
-        self._out.line((f"   {self._signs.dot.join(facts)}", "dim"))
+        self._facts("   ", facts, "dim")
+
+    def _facts(self, prefix: str, facts: list[str], style: str) -> None:
+        """Facts in a row; on a terminal, one that finds no room there begins another line."""
+        line = prefix + facts[0]
+        for fact in facts[1:]:
+            longer = line + self._signs.dot + fact
+            if self._out.edge is not None and sum(map(cells, longer)) > self._out.edge:
+                self._out.line((line, style))
+                longer = f"   {fact}"
+            line = longer
+        self._out.line((line, style))
 
     def text(self, text: str, *, mark: str = "", number: int | None = None, style: str = "", width: int = 2) -> None:
         """Text in its lane; `width` is that of the numbers before the mark."""

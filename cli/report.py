@@ -77,5 +77,5 @@ def command(
     elif not quiet:
         out = stdout()
         out.line(f"wrote {found.path}, {size(found.num_bytes)}")
-        fits = "" if found.items == found.chosen else f", the first {number(found.items)} of {number(found.chosen)}"
-        out.line(f"  tokens of {plural(found.items, 'item')}{fits}: {number(found.tokens)}")
+        fits = "" if found.items == found.chosen else f"the first {number(found.items)} of "
+        out.line(f"  with {plural(found.tokens, 'token')} of {fits}{number(found.chosen)} blocks, rows and documents")

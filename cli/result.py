@@ -1,5 +1,6 @@
 """The report of `packer build` and `packer pack`."""
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,10 @@ if TYPE_CHECKING:
     from packer.pipeline import BuildResult, Profile
 
 
+_LAST_COLUMN = re.compile(r" {2}.{,40}\S {2,}(?=\S)")
+"""What stands before the last cell of a line of a table, where that begins in the left half of a terminal."""
+
+
 def print_lines(lines: Iterable[str]) -> None:
     """Print a report of the library: warnings in colour, and on a terminal wrapped as what belongs to a line is."""
     out = stdout()
@@ -16,7 +21,8 @@ def print_lines(lines: Iterable[str]) -> None:
         if line.startswith("warning: "):
             out.sentence(line.removeprefix("warning: "), label=("warning: ", "bold yellow"))
         elif line.startswith("  "):
-            out.sentence(line[2:], indent=2, hanging=2)
+            last = _LAST_COLUMN.match(line)
+            out.sentence(line[2:], indent=2, hanging=2 if last is None else last.end() - 2)
         else:
             out.line(line)
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from packer.display import plural
+
 Level: TypeAlias = Literal["error", "warning", "note"]
 
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -22,6 +24,13 @@ class Example:
 
     note: str = ""
     """A remark on the mark."""
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """What stands before the mark, in it and behind it; a place between two characters marks the one behind it."""
+        start, stop = self.mark or (len(self.text), 0)
+        stop = max(stop, start + 1)
+        return self.text[:start], self.text[start:stop], self.text[stop:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +55,11 @@ class Findings:
     __slots__ = ()
     findings: tuple[CodedFinding, ...]
     """Errors first, then warnings, then notes; within a level as the table of codes has them."""
+
+    @property
+    def counted(self) -> str:
+        """`1 error, 2 warnings, 3 notes`."""
+        return ", ".join(plural(self.count(level), level) for level in LEVELS)
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)

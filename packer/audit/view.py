@@ -55,6 +55,15 @@ class DocumentView:
     behind: Run | None = None
     """In a block: what follows the piece before the next one begins; an EOS, or padding where documents are aligned."""
 
+    @property
+    def slots(self) -> tuple[Run, ...]:
+        """Its runs and what is behind them."""
+        return self.runs if self.behind is None else (*self.runs, self.behind)
+
+    @property
+    def num_slots(self) -> int:
+        return sum(run.num_tokens for run in self.slots)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockView:

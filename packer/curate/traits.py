@@ -111,6 +111,10 @@ class TraitMaker:
                 failed.append(~passed)
         return _bits(failed, number)
 
+    def is_time(self, value: Any) -> bool:
+        """Whether the value of the field that is asked for is a time."""
+        return self._time(value) != NO_TIME
+
     def _time(self, value: Any) -> int:
         """Microseconds since 1970; NO_TIME for what is no time, or an ISO time without a zone."""
         unit = self._rules.unit

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from packer.errors import UsageError
 from packer.load.attention import documents_of, mask_4d
+from packer.load.sides import refuse_preference
 from packer.load.step import MicroBatch, shift_labels
 
 
@@ -42,6 +43,8 @@ def huggingface(
             one, shifted labels, loss weights, ``seq_idx`` for padded rows.
 
     """
+    if "sides" in micro_batch:
+        refuse_preference("pairs" if "pair_ids" in micro_batch else "rated answers", "huggingface(...)")
     _check(micro_batch, seq_idx=seq_idx, explicit_mask=mask_dtype is not None)
     unknown = ("document_ids", "special_tokens_mask")  # to models
     arguments = {name: value for name, value in micro_batch.items() if name not in unknown}

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, Int64
+from packer.display import plural
 from packer.layout import MASKED
 
 _BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k")
@@ -90,6 +91,9 @@ def check_batch(
     | num_items | targets, or their weights, add up to what the loss is divided by |
 
     A label on a row's first token is no target: shifting drops it. So counts transformers, too.
+
+    Under a mask that is 1 on padding, too, padding cannot be told from text, for its id is often that of an EOS. Then
+    ``padding_targets`` says that there is no padding, and only ``num_items_in_batch`` shows that it is trained.
 
     Args:
         batch: columns by name, as a model takes them; or all micro-batches of a step, such as a
@@ -342,20 +346,25 @@ def _weight(batch: _Columns) -> float:
     return float(weights.sum(dtype=np.float64, where=batch.targets[:, 1:]))
 
 
-_LINES: dict[str, tuple[Callable[[_Columns], int | str], str]] = {
-    "dtypes": (_dtypes, ""),
-    "shapes": (_shapes, ""),
-    "labels": (_labels, "{:,} labels are the ids at their places, others -100"),
-    "shift": (_shift, ""),
-    "first_targets": (_first_targets, "none of {:,} sequences begins with a target"),
-    "positions": (_positions, "they count from 0 in each of {:,} sequences"),
-    "mask": (_mask, "1 on tokens, 0 on {:,} slots of padding"),
-    "padding_targets": (_padding_targets, "no target on {:,} slots of padding"),
+_LINES: dict[str, tuple[Callable[[_Columns], int | str], Callable[[int], str]]] = {
+    "dtypes": (_dtypes, str),
+    "shapes": (_shapes, str),
+    "labels": (_labels, lambda n: f"{n:,} labels are the ids at their places, others -100"),
+    "shift": (_shift, str),
+    "first_targets": (_first_targets, lambda n: f"none of {plural(n, 'sequence')} begins with a target"),
+    "positions": (_positions, lambda n: f"they count from 0 in each of {plural(n, 'sequence')}"),
+    "mask": (_mask, lambda n: f"1 on tokens, 0 on {plural(n, 'slot')} of padding" if n else "1 on every slot"),
+    "padding_targets": (
+        _padding_targets,
+        lambda n: f"no target on {plural(n, 'slot')} of padding" if n else "there is no padding",
+    ),
 }
 """How each line is checked in a micro-batch, and what is said of the counts of all of them where it holds."""
 
 
-def _line(code: str, check: Callable[[_Columns], int | str], holds: str, batches: Sequence[_Columns]) -> ContractLine:
+def _line(
+    code: str, check: Callable[[_Columns], int | str], holds: Callable[[int], str], batches: Sequence[_Columns]
+) -> ContractLine:
     """A line over all micro-batches: the first that breaks it, or what holds in all."""
     found: list[int | str] = []
     absent = ""
@@ -370,7 +379,7 @@ def _line(code: str, check: Callable[[_Columns], int | str], holds: str, batches
     if absent:
         return ContractLine(code=code, level="skipped", message=absent)
     counts = [value for value in found if isinstance(value, int)]
-    message = holds.format(sum(counts)) if counts else str(found[0])
+    message = holds(sum(counts)) if counts else str(found[0])
     return ContractLine(code=code, level="ok", message=message)
 
 

@@ -28,6 +28,7 @@ from packer.layout import offsets_of
 from packer.load.arguments import function, instance, one_of, opened
 from packer.load.loader import PackedLoader
 from packer.load.rows import RowKind, check_weights
+from packer.load.sides import content_of, refuse_preference
 from packer.load.step import Step
 from packer.store.cache import Cache, FoundBlocks, FoundDocuments
 
@@ -75,6 +76,7 @@ class PackedDataset(Dataset[Item]):
         one_of("weights", weights, ("refuse", "use"))
         self._kind: RowKind = one_of("kind", kind, ("blocks", "documents"))
         self._cache = opened(cache)
+        refuse_preference(content_of(self._cache), "PackedDataset")
         instance("split", split, str, "the name of a split")
         self._split = split
         self._weighted = weights == "use"

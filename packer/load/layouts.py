@@ -17,6 +17,7 @@ from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
 from packer.load.batching import Batching, Packed, Padded, padded_of
 from packer.load.step import MicroBatch
+from packer.load.steps import PADDING_ROW
 from packer.store.cache import FoundBlocks, FoundDocuments
 
 _SEQUENCES = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
@@ -92,10 +93,16 @@ class MicroBatchRows(NamedTuple):
     """The rows of a micro-batch."""
 
     rows: Int64
-    """Padding rows stand at the end."""
+    """Blocks or documents; PADDING_ROW where there is none."""
 
     lengths: Int64
     """Tokens of the others."""
+
+    @property
+    def is_real(self) -> Bool:
+        """Rows that are no padding."""
+        is_real: Bool = self.rows != PADDING_ROW
+        return is_real
 
 
 class Layout(Protocol):
@@ -105,7 +112,7 @@ class Layout(Protocol):
     """Whether the longest row of a micro-batch decides how wide the others are."""
 
     def micro_batches(self, found: Any, parts: Sequence[MicroBatchRows]) -> list[MicroBatch]:
-        """The micro-batches of some rows, which were found in their order; only the last may have padding rows."""
+        """The micro-batches of some rows, found in their order; padding rows of blocks stand at the very end."""
 
     def num_slots(self, lengths: Int64, num_rows: int) -> int:
         """Positions of a micro-batch of so many rows, the lengths of those that are not padding given."""
@@ -240,8 +247,8 @@ class DocumentLayout:
 
     def _micro_batch(self, found: FoundDocuments, first: int, part: MicroBatchRows) -> MicroBatch:
         form, num_rows = self._form, len(part.rows)
-        sizes = np.ones(num_rows, np.int64)  # of a padding row
-        sizes[: len(part.lengths)] = part.lengths
+        sizes, is_real = np.ones(num_rows, np.int64), part.is_real  # 1 for a padding row
+        sizes[is_real] = part.lengths
         columns: Columns = {}
         computed: dict[str, npt.NDArray[Any]] = {}
         if self._padded is None:
@@ -250,7 +257,7 @@ class DocumentLayout:
             if form.wants("position_ids"):
                 computed["position_ids"] = positions(sizes)
             numbers = np.repeat(np.arange(num_rows, dtype=np.int32), sizes)[None]
-            real = numbers < len(part.lengths)
+            real = is_real[numbers]
             computed["attention_mask"] = real
         else:
             shape = (num_rows, self._padded.rounded(int(sizes.max())))
@@ -260,7 +267,7 @@ class DocumentLayout:
             real = (place >= 0) & (place < sizes[:, None])
             computed = {"attention_mask": real, "position_ids": np.where(real, place, 0)}
             numbers = np.where(real, np.arange(num_rows, dtype=np.int32)[:, None], np.int32(-1))
-        places, counts = starts[: len(part.lengths)].tolist(), part.lengths.tolist()
+        places, counts = starts[is_real].tolist(), part.lengths.tolist()
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, fill in self._fill.items():
             if form.wants(name):
@@ -273,9 +280,7 @@ class DocumentLayout:
         if form.wants("document_ids"):
             arrays["document_ids"] = numbers
         if form.wants("special_tokens_mask"):
-            is_document = (
-                np.broadcast_to(np.arange(len(real))[:, None] < len(part.lengths), shape) if self.pads_rows else real
-            )
+            is_document = np.broadcast_to(is_real[:, None], shape) if self.pads_rows else real
             computed["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real & is_document)
         for name, values in computed.items():
             if form.wants(name):

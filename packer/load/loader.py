@@ -20,7 +20,9 @@ from packer.load.options import Schedule, options_of
 from packer.load.ordering import OrderKind
 from packer.load.read_ahead import Prefetch
 from packer.load.reading import EpochSummary, StepReader
+from packer.load.reference import Reference
 from packer.load.row_source import RowSource
+from packer.load.sides import Content
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.load.steps import PADDING_ROW, End, StepPlan
@@ -43,7 +45,6 @@ class PackedLoader:
                 for micro_batch in step:
                     loss = summed_loss(model, micro_batch) / step.num_items_in_batch
                     loss.backward()
-                ...
                 checkpoint["reader"] = loader.state_dict()
 
     :meth:`endless` runs through epochs without a pause. One iteration at a time: beginning another ends the first. It
@@ -60,14 +61,13 @@ class PackedLoader:
         batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
             :mod:`packer.load.batching` that says more. None is what the cache's recipe says under `read`, with its
             cutoff, by default ``packed``; another one than that gives a warning.
-        cutoff_len: documents are read up to so many tokens. What is cut has no terminator. Documents with no trained
-            token among them are part of no epoch: a warning counts them, and :attr:`untrained` names them.
+        cutoff_len: documents are read up to so many tokens. Those with no trained token there are part of no epoch:
+            a warning counts them, and :attr:`untrained` names them.
         rank: this process; None takes `torch.distributed`'s, or 0 of 1 where that is not initialised.
         world_size: number of processes; given together with `rank`.
         seed: of the order.
         order: ``random``; ``sequential``, as stored, every epoch alike; of documents ``length_bucketed``, random with
-            neighbours of about one length; or a value of :mod:`packer.load.ordering`: a window of that, weights, a
-            curriculum.
+            neighbours of about one length; or a value of :mod:`packer.load.ordering`, such as weights.
         end: what becomes of the blocks an epoch has left over when they are fewer than a step. ``drop`` leaves them
             out and names them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id: sums of
             losses and `num_items_in_batch` do not change, a mean over rows does, and the mean over a micro-batch of
@@ -75,16 +75,15 @@ class PackedLoader:
             micro-batches of all ranks whole: for evaluation. ``wrap`` takes the first blocks of the next epoch's order
             and does not give them again in that epoch.
         drop_last: torch's word for `end`: True is ``drop``, False is ``short``.
-        device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory and are copied when they are
-            returned, without the host waiting for the copy.
+        device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
         flatten: of blocks, True gives one row a micro-batch, for variable-length attention; False gives B rows.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises where the cache holds fractional weights.
         columns: names of the columns that micro-batches have; None is those of the form, and so is ``...`` among names.
             On request all have ``attention_mask`` and ``special_tokens_mask`` (int64; padding counts as special) and
             ``document_ids`` (int32; each token's sequence). Without ``position_ids`` a third of the bytes is saved.
-        prefetch: steps made ahead in one background thread; 0 makes them when asked for. Small steps are made several
-            at a time.
+        prefetch: steps made ahead in one background thread; 0 makes them when asked for.
+        reference: what :func:`packer.load.fill_reference` computed of pairs: adds ``ref_chosen_logps`` and its like.
 
     Micro-batches, B rows of L tokens, S sequences, a padding run being one:
 
@@ -97,7 +96,8 @@ class PackedLoader:
     | attention_mask | | | int64 [B, longest] | |
     | loss_weights, with ``weights="use"`` | float32, as input_ids | | | |
 
-    With ``labels="shifted"``, shift_labels and shift_loss_weights stand in place of labels and loss_weights.
+    With ``labels="shifted"``, shift_labels and shift_loss_weights stand in place of labels and loss_weights. Preference
+    data has the columns of :mod:`packer.load.sides`, and the unit of everything is the pair.
 
     Raises:
         UsageError: sizes that cannot be divided among ranks, loss weights nobody uses, several processes that would
@@ -129,6 +129,7 @@ class PackedLoader:
         weights: Literal["refuse", "use"] = "refuse",
         columns: Collection[str | EllipsisType] | None = None,
         prefetch: int = 2,
+        reference: Reference | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in {"self", "cache"}}
         self._cache = cache if isinstance(cache, Mixture) else opened(cache)
@@ -166,6 +167,11 @@ class PackedLoader:
     def end(self) -> End:
         """What becomes of the blocks an epoch has left over."""
         return self._state.end
+
+    @property
+    def content(self) -> Content:
+        """What is read: ``examples``, ``pairs`` or ``rated answers``."""
+        return self._source.rows.content
 
     @property
     def world_size(self) -> int:
@@ -244,18 +250,19 @@ class PackedLoader:
     def __repr__(self) -> str:
         state, rank = self._state, self._options.rank
         return (
-            f"<PackedLoader of {self._cache!r}, split '{state.split}': rank {rank} of {self.world_size}, global "
-            f"batch size {state.batch_size:,}, {state.counters.steps:,} steps returned, in epoch {state.epoch}>"
+            f"<PackedLoader of {self._source.unit} of {self._cache!r}, split '{state.split}': rank {rank} of "
+            f"{self.world_size}, global batch size {state.batch_size:,}, {state.counters.steps:,} steps returned, in "
+            f"epoch {state.epoch}>"
         )
 
     def doc_ids(self, step: Step) -> list[Int64]:
         """Identity of the documents in each row of a step, in the order of ``step.block_ids``; of a padding row none.
 
         What :func:`packer.load.example_seed` wants: it is the document's own, whatever rank or cache it is read from.
-        # int64[P] for a block of P pieces, int64[1] for a document
+        # int64[P] of a block of P pieces, int64[1] of a document, int64[2] of a pair
         """
         real = instance("step", step, Step, "a step of this loader").block_ids != PADDING_ROW
-        found = iter(self._source.rows.locate(step.block_ids[real]).doc_ids())
+        found = iter(self._source.rows.doc_ids(step.block_ids[real]))
         return [next(found) if is_real else np.zeros(0, np.int64) for is_real in real.tolist()]
 
     def state_dict(self) -> dict[str, Any]:

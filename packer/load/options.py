@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 import torch
@@ -19,6 +19,9 @@ from packer.load.ordering import Ordering, ordering_of
 from packer.load.steps import End
 from packer.read_rules import BatchingName, Read
 from packer.store.cache import Cache
+
+if TYPE_CHECKING:
+    from packer.load.reference import Reference
 
 Schedule: TypeAlias = Callable[[int, int], int]
 """From the index of a step and the size of the one before it to its size."""
@@ -42,6 +45,7 @@ class Options:
     device: torch.device
     form: BatchFormat
     prefetch: int
+    reference: "Reference | None"
 
 
 def options_of(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
@@ -81,6 +85,7 @@ def options_of(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
         device=device_of(given.device),
         form=form,
         prefetch=whole("prefetch", given.prefetch, least=0),
+        reference=given.reference,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ from packer.load.batching import TokenBudget, spread
 from packer.load.layouts import MicroBatchRows, layout_of
 from packer.load.options import Options
 from packer.load.row_source import RowSource
+from packer.load.sides import NO_SIDE, of_blocks, of_documents, of_reference
 from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
 from packer.load.steps import PADDING_ROW, StepPlan
@@ -46,7 +47,7 @@ class StepReader:
         self._batching = options.batching
         self._layout = layout_of(options.batching, block_len=block_len, ids=source.ids, form=form)
         self._rank, self._world_size, self._size = options.rank, options.world_size, options.micro_batch_size
-        self._shifted = form.shifted
+        self._shifted, self._reference = form.shifted, options.reference
         self._sums_weights = form.weighted and source.rows.weighted  # else every target weighs 1
         self._pin = options.device.type == "cuda"
         self._most_rows = max(int(_MOST_TOKENS * self._world_size / max(source.rows.mean_length, 1)), 1)
@@ -92,12 +93,12 @@ class StepReader:
             np.add.reduceat(counts[real], firsts, dtype=np.int64).tolist()
             for counts in (self._rows.num_trained, self._rows.lengths)
         )
-        parts, slots = zip(*map(self._of_rank, plans), strict=True)
+        parts, slots = zip(*map(self._of_rank, plans), strict=True)  # rows of each micro-batch
         counts = [_Counts(*each) for each in zip(trained, tokens, slots, strict=True)]
         sums = [
             self._num_items(plan, count) if own else 0 for plan, count, own in zip(plans, trained, is_own, strict=True)
         ]
-        read = [part for of_step, own in zip(parts, is_own, strict=True) if own for part in of_step]
+        read = [rows for of_step, own in zip(parts, is_own, strict=True) if own for rows in of_step]
         micro_batches = iter(self._micro_batches(read) if read else ())
         by_tokens = isinstance(self._batching, TokenBudget)
         steps = [
@@ -105,12 +106,13 @@ class StepReader:
                 micro_batches=tuple(islice(micro_batches, len(of_rank))),
                 index=index + number,
                 epoch=plan.epoch,
-                block_ids=np.concatenate([part.rows for part in of_rank]),
+                block_ids=np.concatenate(of_rank),
                 num_items_in_batch=sums[number],
                 coverage=plan.coverage,
                 size=count.tokens if by_tokens else plan.num_rows,
                 num_tokens=count.tokens,
                 num_slots=count.slots,
+                num_pairs=self._rows.num_pairs(plan.real_rows),
             )
             if own
             else None
@@ -122,48 +124,72 @@ class StepReader:
         """What the losses of a whole step are divided by."""
         return float(self._rows.weight_sums(plan.real_rows).sum()) if self._sums_weights else num_trained
 
-    def _of_rank(self, plan: StepPlan) -> tuple[list[MicroBatchRows], int]:
-        """The micro-batches of this rank, and the positions of the whole step, padding included."""
-        lengths = self._rows.lengths[plan.real_rows].astype(np.int64)
-        if isinstance(self._batching, TokenBudget):
-            return self._by_tokens(plan, lengths, self._batching)
-        return self._by_rows(plan, lengths)
+    def _of_rank(self, plan: StepPlan) -> tuple[list[Int64], int]:
+        """The rows of this rank's micro-batches, and the positions of the whole step, padding included."""
+        return self._by_tokens(plan, self._batching) if isinstance(self._batching, TokenBudget) else self._by_rows(plan)
 
-    def _by_rows(self, plan: StepPlan, lengths: Int64) -> tuple[list[MicroBatchRows], int]:
+    def _by_rows(self, plan: StepPlan) -> tuple[list[Int64], int]:
         """Whole rows, as many in each micro-batch; a short step is filled up so that every rank has as many."""
         size = self._size
         rows = np.append(plan.rows, np.full(-len(plan.rows) % (size * self._world_size), PADDING_ROW, np.int64))
         share = len(rows) // self._world_size
         first = self._rank * share
-        micro_batches = [
-            MicroBatchRows(rows[start : start + size], lengths[start : start + size])
-            for start in range(first, first + share, size)
-        ]
+        micro_batches = [rows[start : start + size] for start in range(first, first + share, size)]
         # A micro-batch of padded rows is as wide as its longest one; of the others, any number are as one.
         cut = size if self._layout.pads_rows else len(rows)
-        num_slots = sum(self._layout.num_slots(lengths[start : start + cut], cut) for start in range(0, len(rows), cut))
-        return micro_batches, num_slots
+        return micro_batches, sum(self._num_slots(rows[start : start + cut]) for start in range(0, len(rows), cut))
 
-    def _by_tokens(self, plan: StepPlan, lengths: Int64, batching: TokenBudget) -> tuple[list[MicroBatchRows], int]:
-        """As many rows in a micro-batch as its budget of tokens holds."""
-        groups = spread(lengths, budget=self._size, multiple=self._world_size, padded=batching.padded)
-        sizes = [lengths[group[group != PADDING_ROW]] for group in groups]
-        num_slots = sum(self._layout.num_slots(known, len(group)) for known, group in zip(sizes, groups, strict=True))
-        own = slice(self._rank, None, self._world_size)
-        micro_batches = [
-            MicroBatchRows(np.where(group == PADDING_ROW, PADDING_ROW, plan.rows[group]), known)
-            for group, known in zip(groups[own], sizes[own], strict=True)
-        ]
-        return micro_batches, num_slots
+    def _by_tokens(self, plan: StepPlan, batching: TokenBudget) -> tuple[list[Int64], int]:
+        """As many rows in a micro-batch as its budget holds; padded, a pair takes two rows of its longer side."""
+        sides = self._rows.lengths_of_sides[plan.real_rows].astype(np.int64)
+        lengths, budget = sides.sum(1), self._size
+        if batching.padded is not None:
+            lengths, budget = sides.max(1), self._size // self._rows.num_sides
+        groups = spread(lengths, budget=budget, multiple=self._world_size, padded=batching.padded)
+        groups = [np.where(group == PADDING_ROW, PADDING_ROW, plan.rows[group]) for group in groups]
+        return groups[self._rank :: self._world_size], sum(map(self._num_slots, groups))
 
-    def _micro_batches(self, parts: list[MicroBatchRows]) -> list[MicroBatch]:
+    def _num_slots(self, rows: Int64) -> int:
+        """Positions of a micro-batch of some rows."""
+        return self._layout.num_slots(self._lengths(rows), len(rows) * self._rows.num_sides)
+
+    def _micro_batches(self, rows: list[Int64]) -> list[MicroBatch]:
         """All rows of this rank are found in one go: what that costs besides their bytes is then paid once."""
-        rows = np.concatenate([part.rows for part in parts])
-        micro_batches = self._layout.micro_batches(self._rows.locate(rows[rows != PADDING_ROW]), parts)
+        parts = [MicroBatchRows(self._rows.documents_of(each), self._lengths(each)) for each in rows]
+        every = np.concatenate([part.rows for part in parts])
+        found = self._rows.locate(every[every != PADDING_ROW])
+        micro_batches = self._layout.micro_batches(found, parts)
+        if self._rows.content != "examples":
+            more = self._of_sides(micro_batches, parts, found)
+            micro_batches = [mb | columns for mb, columns in zip(micro_batches, more, strict=True)]
         if self._shifted:
             micro_batches = [shift_labels(micro_batch) for micro_batch in micro_batches]
         # From page-locked memory they are copied to a device while the host goes on.
         return tree_map_only(Tensor, Tensor.pin_memory, micro_batches) if self._pin else micro_batches
+
+    def _lengths(self, rows: Int64) -> Int64:
+        """Tokens of what is read of some rows, in its order, without padding rows; blocks are of one length."""
+        if self._rows.block_len:
+            return np.zeros(0, np.int64)
+        lengths: Int64 = self._rows.lengths_of_sides[rows[rows != PADDING_ROW]].astype(np.int64).T.reshape(-1)
+        return lengths
+
+    def _of_sides(self, micro_batches: list[MicroBatch], parts: list[MicroBatchRows], found: Any) -> list[MicroBatch]:
+        """The columns of preference data."""
+        columns = self._of_answers(micro_batches, parts, found)
+        if self._reference is not None:
+            return [each | of_reference(self._reference, each["pair_ids"]) for each in columns]
+        return columns
+
+    def _of_answers(self, micro_batches: list[MicroBatch], parts: list[MicroBatchRows], found: Any) -> list[MicroBatch]:
+        if self._rows.block_len:
+            return of_blocks(micro_batches, parts, found)
+        sides, margins, columns = self._rows.sides, self._rows.margins, []
+        for micro_batch, part in zip(micro_batches, parts, strict=True):
+            own = np.where(part.is_real, sides[part.rows], NO_SIDE)
+            of_rows = None if margins is None else np.where(part.is_real, margins[part.rows], np.float32(np.nan))
+            columns.append(of_documents(micro_batch, part.rows, own, of_rows))
+        return columns
 
 
 def read_together(plans: Iterator[StepPlan], *, most_rows: int) -> Iterator[list[StepPlan]]:

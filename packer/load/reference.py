@@ -1,10 +1,8 @@
 """Reference log-probabilities of pairs, in a file beside the cache: computed once, by a function of the user's.
 
-The file is one line of JSON, padded by spaces to a multiple of 512 bytes, and 16 bytes for each pair, little-endian:
-float32 of the chosen answer, float32 of the rejected one, uint64 digest. Zeros are a pair that is not filled. The
-digest is the xxh3-64 of three int64: the pair's number, the eight bytes of the two values, the xxh3-64 of the line. So
-values that were changed, moved, or taken from another file are found, and those of a pair are whole or not there:
-filling can be stopped at any moment, and several processes may fill one file.
+The file is one line of JSON, and 16 bytes for each pair; docs/reference/format.md defines it. A digest for each pair
+finds values that were changed, moved, or taken from another file. Those of a pair are whole or not there: filling can
+be stopped at any moment, and several processes may fill one file.
 
 The line says which documents the values belong to, by a digest of the identities of all documents of the split in
 their order. These are digests of ids and labels, so a cache that is packed anew keeps its values.
@@ -40,7 +38,7 @@ _ABOVE_ZERO = 1e-3
 """What rounding may put a sum of log-probabilities above 0."""
 
 LogProbabilities = Callable[[MicroBatch], Any]
-"""From a padded batch of :func:`~packer.load.preference.padded_documents`, chosen rows first, to 2B numbers."""
+"""From a padded batch of :func:`~packer.load.preference.padded_documents`, chosen rows first, to their values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +98,7 @@ def fill_reference(
         cache: folder of a cache of pairs, or an open one.
         path: the file; it is made where it is not there, and else filled up.
         logps: gives the log-probability of each row of a batch, summed over the tokens where ``completion_mask`` is 1:
-            a tensor or array of 2B numbers, those of B chosen answers and then those of the B rejected ones.
+            what :func:`packer.load.answer_logps` returns, or 2B numbers, the B chosen answers before the rejected ones.
         model: what the file is to say of the model: its name and revision, and what else decides the values, as the
             dtype. In bfloat16, sums differ by some tenths with the layout of batches.
         split: name of the split.
@@ -247,7 +245,7 @@ class _File:
 
 
 def _digests(line: bytes, pairs: Int64, values: Float32) -> UInt64:
-    """Digest of each record, as the module says.  # uint64[B]"""
+    """Digest of each record.  # uint64[B]"""
     key = np.full(len(pairs), xxh3_64_intdigest(line), np.uint64).view(np.int64)
     bits = np.ascontiguousarray(values, "<f4").view("<i8")[:, 0]
     return digest_rows(np.stack([pairs, bits, key], axis=1), [])
@@ -266,7 +264,8 @@ def _batches(
 
 def _by_side(values: Any, pairs: Int64) -> Float32:
     """What the user's function gave, checked.  # float32[B, 2]"""
-    found = torch.as_tensor(values).detach().float().cpu().numpy()
+    values = torch.cat(tuple(values)) if isinstance(values, tuple | list) else torch.as_tensor(values)
+    found = values.detach().float().cpu().numpy()
     if found.shape != (2 * len(pairs),):
         raise UsageError(f"logps gave values of shape {list(found.shape)}; expected [{2 * len(pairs)}]")
     by_side: Float32 = np.ascontiguousarray(found.reshape(2, -1).T)

@@ -48,6 +48,10 @@ class RowSource:
         special = np.array(sorted({*manifest.model.control_ids, *manifest.model.stop_ids}), np.int64)
         separated = manifest.recipe["pack"]["mode"] == "eos"
         self.ids = Ids(pad=pad_id_of(manifest), special=special, separated=separated)
+        if options.reference is not None:
+            if self.rows.content != "pairs" or len(self._caches) > 1:
+                raise UsageError("a reference is that of the pairs of one cache", hint="leave it out")
+            options.reference.check(self._caches[0].documents(options.split))
         self._orders = RowOrders(source, self.rows, options)
         self._num_items = self._orders.at().num_items
         self._is_planned = (
@@ -62,6 +66,11 @@ class RowSource:
                 f"token among their first {options.cutoff_len} and are left out; loader.untrained names them",
                 stacklevel=3,  # whoever opens the loader
             )
+
+    @property
+    def unit(self) -> str:
+        """What a row is."""
+        return "pairs" if self.rows.num_sides == 2 else self._kind
 
     def beginning(self) -> ReaderState:
         """The state of a loader that has returned nothing."""
@@ -172,7 +181,7 @@ class RowSource:
         if self.options.end != "drop":
             return
         if not self._by_tokens:
-            check_fits(size=size, num_items=self._num_items, unit=self._kind)
+            check_fits(size=size, num_items=self._num_items, unit=self.unit)
         elif self._mixture is None and not isinstance(self.options.order, Weighted | Curriculum):
             check_fits(size=size, num_items=int(self.rows.ordered_lengths().sum(dtype=np.int64)), unit="tokens")
 
@@ -221,28 +230,29 @@ def _check_room(rows: Rows, options: Options) -> None:
         UsageError: names how many there are and how long the longest is.
 
     """
-    batching, micro_batch_size = options.batching, options.micro_batch_size
-    padded = padded_of(batching)
-    limits = {}
+    batching, size, num_sides = options.batching, options.micro_batch_size, rows.num_sides
+    padded, what = padded_of(batching), "pairs" if num_sides == 2 else "documents"
+    limits = []
     if padded is not None and padded.length is not None:
-        limits[padded.length] = f"micro-batches are padded to {padded.length}"
+        limits.append((padded.length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {padded.length}"))
     if isinstance(batching, TokenBudget):
-        limits[micro_batch_size] = "a micro-batch holds no more"
-    lengths = rows.ordered_lengths() if limits else np.zeros(1, np.int32)
-    for longest, reason in limits.items():
+        limits.append((size, rows.lengths, "a micro-batch holds no more"))
+    for longest, of_rows, reason in limits:
+        lengths = np.delete(of_rows, rows.untrained)
         too_long = int(np.count_nonzero(lengths > longest))
         if too_long:
             raise UsageError(
-                f"{too_long} of {len(lengths)} documents have more than {longest} tokens, the longest {lengths.max()}: "
+                f"{too_long} of {len(lengths)} {what} have more than {longest} tokens, the longest {lengths.max()}: "
                 f"{reason}",
                 hint="make the micro-batch larger, or set cutoff_len, which trains their beginning alone",
             )
-    widest = padded.rounded(int(lengths.max())) if padded is not None else 0
-    if isinstance(batching, TokenBudget) and widest > micro_batch_size:
-        raise UsageError(
-            f"a row padded to {widest} tokens does not fit into a micro-batch of {micro_batch_size}",
-            hint="make the micro-batch larger, or multiple_of smaller",
-        )
+    if isinstance(batching, TokenBudget) and padded is not None:
+        widest = num_sides * padded.rounded(int(np.delete(rows.lengths_of_sides, rows.untrained, 0).max()))
+        if widest > size:
+            raise UsageError(
+                f"a row padded to {widest} tokens does not fit into a micro-batch of {size}",
+                hint="make the micro-batch larger, or multiple_of smaller",
+            )
 
 
 def pad_id_of(manifest: Manifest) -> int:

@@ -12,10 +12,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Int32, Int64
+from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import CheckError, InputError, UsageError
 from packer.layout import offsets_of
 from packer.limits import storage_errors
+from packer.load.sides import content_of_all
+from packer.load.steps import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 from packer.store.mapping import check_size, repair_hint
 
@@ -44,7 +46,12 @@ class Rows:
             cache.blocks(split) if kind == "blocks" else cache.documents(split) for cache in caches
         ]
         self._cutoff_len = cutoff_len
-        self.bounds = offsets_of([len(part) for part in self._parts])
+        self.content = content_of_all(caches)
+        self.num_sides = 2 if (kind, self.content) == ("documents", "pairs") else 1
+        """Documents of a row: a pair is two of them, 2i and 2i + 1."""
+
+        _check_preference(self, caches, kind, cutoff_len)
+        self.bounds = offsets_of([len(part) // self.num_sides for part in self._parts])
         for number, (cache, part) in enumerate(zip(caches, self._parts, strict=True)):
             if not len(part):
                 raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
@@ -71,13 +78,54 @@ class Rows:
         """Trained targets of each row; a first label is -100, so shifting loses none.  # int32[N]"""
         if self._cutoff_len is not None:
             return np.concatenate([_trained_within(part, self._cutoff_len) for part in self._parts])
-        return np.concatenate([_column(part, "num_trained") for part in self._parts])
+        counts = np.concatenate([_column(part, "num_trained") for part in self._parts])
+        return counts if self.num_sides == 1 else counts.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
+
+    @cached_property
+    def lengths_of_sides(self) -> Int32:
+        """Tokens of each document of a row, padding not counted; of a block, of its documents.  # int32[N, 1 or 2]"""
+        lengths = np.concatenate([_column(part, "length") for part in self._parts])
+        lengths = lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
+        return lengths.reshape(-1, self.num_sides)
 
     @cached_property
     def lengths(self) -> Int32:
-        """Tokens of each row, padding not counted.  # int32[N]"""
-        lengths = np.concatenate([_column(part, "length") for part in self._parts])
-        return lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
+        """Tokens of each row.  # int32[N]"""
+        sides = self.lengths_of_sides
+        return sides[:, 0] if self.num_sides == 1 else sides.sum(1, dtype=np.int32)
+
+    @cached_property
+    def sides(self) -> Int64:
+        """Of each document of preference data the side it is.  # int64[documents]"""
+        return np.concatenate([part.sides() for part in self._parts]).astype(np.int64)
+
+    @cached_property
+    def margins(self) -> Float32 | None:
+        """Of each document of preference data its row's margin; None where no row has one.  # float32[documents]"""
+        found = np.concatenate([part.margins() for part in self._parts])
+        return None if np.isnan(found).all() else found
+
+    def documents_of(self, rows: Int64) -> Int64:
+        """What is read of some rows, padding rows among them: of pairs all chosen answers, then the rejected ones.
+
+        Worked example: pairs 3 0 and a padding row are documents 6 0 -1 7 1 -1.
+        """
+        if self.num_sides == 1:
+            return rows
+        sides = [np.where(rows == PADDING_ROW, PADDING_ROW, 2 * rows + side) for side in (CHOSEN, REJECTED)]
+        return np.concatenate(sides)
+
+    def doc_ids(self, rows: Int64) -> list[Int64]:
+        """Identity of the documents of each row."""
+        documents = self.documents_of(rows).reshape(self.num_sides, -1).T.reshape(-1)
+        found = self.locate(documents).doc_ids()
+        return found if self.num_sides == 1 else [np.concatenate(found[i : i + 2]) for i in range(0, len(found), 2)]
+
+    def num_pairs(self, rows: Int64) -> int | None:
+        """Pairs in some rows; None where there are none. Blocks are read for it, whichever rank they belong to."""
+        if self.content != "pairs":
+            return None
+        return len(rows) if self.num_sides == 2 else sum(map(len, self.locate(rows).values("pairs")))
 
     @cached_property
     def untrained(self) -> Int64:
@@ -113,7 +161,8 @@ class Rows:
             differing = ", ".join(sorted(set(values) ^ known))
             raise UsageError(f"weights by input: expected one for each input file, without {differing}")
         of_cache = [np.array([values[name] for name in each], np.float64) for each in names]
-        return np.concatenate([own[part.origins()[0]] for own, part in zip(of_cache, self._parts, strict=True)])
+        of_documents = [own[part.origins()[0]] for own, part in zip(of_cache, self._parts, strict=True)]
+        return np.concatenate(of_documents)[:: self.num_sides]
 
     def weight_sums(self, rows: Int64) -> Float64:
         """Summed loss weights of some rows; each is read once for it, whichever rank it belongs to.  # float64[R]"""
@@ -126,19 +175,38 @@ class Rows:
         return sums
 
     def locate(self, rows: Int64) -> FoundBlocks | FoundDocuments:
-        """Some rows, checked, ready to be copied."""
+        """Some blocks or documents, checked, ready to be copied."""
         if len(self._parts) == 1:
             first: FoundBlocks | FoundDocuments = self._parts[0].locate(rows)
             return first
-        part_of = np.searchsorted(self.bounds, rows, side="right") - 1
+        bounds = self.bounds * self.num_sides
+        part_of = np.searchsorted(bounds, rows, side="right") - 1
         opened: list[Any] = [None] * len(rows)
         places = [0] * len(rows)
         for number, part in enumerate(self._parts):
             asked = np.flatnonzero(part_of == number)
-            found = part.locate(rows[asked] - self.bounds[number])
+            found = part.locate(rows[asked] - bounds[number])
             for place, batch, row in zip(asked.tolist(), found.opened, found.rows, strict=True):
                 opened[place], places[place] = batch, row
         return FoundBlocks(opened, places) if self.block_len else FoundDocuments(opened, places)
+
+
+def _check_preference(rows: Rows, caches: Sequence[Cache], kind: RowKind, cutoff_len: int | None) -> None:
+    """Refuse what preference data cannot be read as.
+
+    Raises:
+        UsageError: a cutoff, weights, or blocks that do not say which answer is which.
+
+    """
+    if rows.content == "examples":
+        return
+    if cutoff_len is not None:
+        raise UsageError("cutoff_len would cut answers that are compared whole", hint="leave it out")
+    if kind == "blocks" and (rows.content != "pairs" or len(caches) > 1):
+        what = "rated answers" if rows.content != "pairs" else "pairs of several caches"
+        raise UsageError(
+            f"blocks do not say which {what} they hold", hint="batching='padding_free', 'padded' or 'token_budget'"
+        )
 
 
 def check_weights(*, weighted: bool, wanted: bool) -> None:

@@ -33,7 +33,7 @@ class Step:
 
     block_ids: Int64
     """int64[n]: the blocks of this rank, in the order of its micro-batches; -1 is a padding row. Where batches are made
-    of documents, the documents. Of a mixture, numbered through its caches."""
+    of documents, the documents; of pairs, the pairs. Of a mixture, numbered through its caches."""
 
     num_items_in_batch: int | float
     """Trained targets of the whole step, over all ranks and micro-batches; with ``weights="use"`` their summed weights.
@@ -52,6 +52,9 @@ class Step:
 
     num_slots: int
     """Positions of all micro-batches of all ranks, padding included: ``1 - num_tokens / num_slots`` is wasted."""
+
+    num_pairs: int | None = None
+    """Preference pairs of the whole step, over all ranks: what a mean over pairs is divided by. None of other data."""
 
     def __len__(self) -> int:
         return len(self.micro_batches)

@@ -4,7 +4,7 @@ from packer.pack.arrange import EndsOpen, arrange
 from packer.pack.gather import gather
 from packer.pack.overlong import CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
 from packer.pack.pack_plan import plan
-from packer.pack.pairs import arrange_pairs
+from packer.pack.pairs import arrange_pairs, slots_of_pairs
 from packer.pack.select import REASONS, Selection, select
 from packer.pack.stream import stream
 
@@ -22,6 +22,7 @@ __all__ = [
     "gather",
     "plan",
     "select",
+    "slots_of_pairs",
     "stream",
     "trained_counter",
 ]

@@ -32,8 +32,8 @@ def arrange_pairs(
         or of which one is shorter than ``min_length`` (`too_short`)
 
     """
-    slots = -(-lengths.astype(np.int64) // pack.align) * pack.align
-    of_pair = slots.reshape(-1, _SIDES).sum(axis=1)
+    slots = _aligned(lengths, pack.align)
+    of_pair = slots_of_pairs(lengths, pack.align)
     is_short: Bool = lengths.reshape(-1, _SIDES).min(axis=1) < pack.min_length
     is_long = of_pair > pack.block_len
     pair = np.flatnonzero(~is_short & ~is_long)
@@ -66,6 +66,16 @@ def arrange_pairs(
             reason=np.zeros(0, np.uint8),
         ),
     )
+
+
+def slots_of_pairs(lengths: npt.NDArray[np.integer], align: int) -> Int64:
+    """Slots that each pair takes in a block; `lengths` of its documents.  # int64[N / 2]"""
+    of_pair: Int64 = _aligned(lengths, align).reshape(-1, _SIDES).sum(axis=1)
+    return of_pair
+
+
+def _aligned(lengths: npt.NDArray[np.integer], align: int) -> Int64:
+    return -(-lengths.astype(np.int64) // align) * align
 
 
 def _rules_of_pairs(pack: Pack) -> Pack:

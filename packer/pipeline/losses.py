@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from packer.batches import Int32
 from packer.errors import CheckError
+from packer.pack import slots_of_pairs
 from packer.recipe import MAX_BLOCK_LEN
 from packer.rejections import ROW_REASONS
 from packer.store.document_shards import DocumentShards
@@ -36,8 +37,8 @@ class LeftOut:
     """Share of all tokens of the documents."""
 
     fits_all: int | None
-    """The block length that fits the longest document: a multiple of 64, and of `pack.align`. None where no block
-    length helps: documents are too short, or it would be longer than a block may be."""
+    """The block length that fits the longest document, or pair: a multiple of 64, and of `pack.align`. None where no
+    block length helps: documents are too short, or it would be longer than a block may be."""
 
     fits_most: int | None
     """The smallest such length that fits documents with 99 % of the tokens; None where that is `fits_all`, or no longer
@@ -61,21 +62,27 @@ def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
     if share <= WORTH_A_WARNING:
         return None
     fits_all = fits_most = None
+    what, whole = "document", False
     shards = [shard for shard in manifest.shards if shard.kind == "documents"]  # a manifest made by hand may have none
     if shards and pack["mode"] != "stream" and cut.keys() - {"too_short"}:
         step = math.lcm(_STEP, pack.get("align", 1))
-        fits_all, fits_most = fitting(DocumentShards(folder, shards).lengths(), step=step)
+        documents = DocumentShards(folder, shards)
+        whole = documents.is_preference
+        lengths: npt.NDArray[np.integer] = documents.lengths()
+        if documents.is_paired:
+            lengths, what = slots_of_pairs(lengths, pack.get("align", 1)), "pair"
+        fits_all, fits_most = fitting(lengths, step=step)
     most = fits_most if fits_most != fits_all and (fits_most or 0) > pack["block_len"] else None
     return LeftOut(
         tokens=_tokens(cut),
         share=share,
         fits_all=fits_all,
         fits_most=most,
-        ways_out=tuple(_ways_out(cut, fits_all, most)),
+        ways_out=tuple(_ways_out(cut, fits_all, most, what=what, whole=whole)),
     )
 
 
-def fitting(lengths: Int32, *, step: int) -> tuple[int | None, int | None]:
+def fitting(lengths: npt.NDArray[np.integer], *, step: int) -> tuple[int | None, int | None]:
     """The smallest multiples of `step` that fit all documents, and documents with 99 % of the tokens.
 
     Worked example: lengths 10, 80 and 9000 with a step of 64 are 9,090 tokens. Documents of at most 80 tokens hold 90,
@@ -93,13 +100,16 @@ def fitting(lengths: Int32, *, step: int) -> tuple[int | None, int | None]:
     return all_, most_
 
 
-def _ways_out(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None) -> list[str]:
+def _ways_out(
+    cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None, *, what: str, whole: bool
+) -> list[str]:
+    """Options that keep more; `what` is packed as one, and `whole` where none may be cut."""
     sentences = []
     if fits_all is not None:
-        sentences.append(f"--block-len {fits_all} fits every document")
+        sentences.append(f"--block-len {fits_all} fits every {what}")
     if fits_most is not None:
-        sentences.append(f"--block-len {fits_most} fits documents with 99 % of the tokens")
-    if "overlong" in cut:
+        sentences.append(f"--block-len {fits_most} fits {what}s with 99 % of the tokens")
+    if "overlong" in cut and not whole:
         sentences.append("--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning")
     if "truncated" in cut:
         sentences.append("--set pack.overlong=split keeps what is cut off")

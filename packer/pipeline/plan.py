@@ -87,7 +87,8 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         refuse_untemplated(file, model, recipe)
         part = recipe.sources.index(source) if asked.any else None
         entry, partitions = read_input(file, recipe.partition_bytes, part=part)
-        asked.look(file, part)
+        if partitions:
+            asked.look(file, partitions[0], part)
         for partition in partitions:
             index = num_shards.get(each.split, 0)
             num_shards[each.split] = index + 1

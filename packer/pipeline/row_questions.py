@@ -1,12 +1,14 @@
 """What a build asks of single rows: which traits each partition needs, and whether there can be an answer at all."""
 
+from itertools import islice
+
 from packer.curate.trait_rules import TraitRules
 from packer.errors import InputError
 from packer.pipeline.identity import traits_key
 from packer.pipeline.partition import TraitsTask
 from packer.recipe import Recipe
 from packer.row_rules import WHERE
-from packer.source import InputFile, Partition, field_names
+from packer.source import InputFile, Partition, fields_found, read_rows
 from packer.store.manifest import Input
 
 
@@ -14,7 +16,7 @@ class RowQuestions:
     """The rules of a recipe about rows, source by source.
 
     Raises:
-        RecipeError: a regular expression that cannot be used.
+        RecipeError: a regular expression or a language that cannot be used.
 
     """
 
@@ -23,13 +25,15 @@ class RowQuestions:
         self.any = rules.asks
         """Whether anything is asked of rows."""
 
+        self._rules = rules
         self._of_source = [TraitRules.of(rules, i) for i in range(len(recipe.sources))] if rules.asks else []
         self._found: list[set[str]] = [set() for _ in self._of_source]
+        self._not_times: list[str] = []
+        self._has_time = False
         if self.any:
             from packer.curate.traits import TraitMaker  # noqa: PLC0415 - builds without rules do without it
 
-            for each in self._of_source:
-                TraitMaker(each)
+            self._makers = [TraitMaker(each) for each in self._of_source]
 
     def task(self, partition: Partition, entry: Input, recipe: Recipe) -> TraitsTask | None:
         """What is asked of a partition of an input; None where nothing is."""
@@ -38,13 +42,29 @@ class RowQuestions:
         rules = self._of_source[entry.part]
         return TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
 
-    def look(self, file: InputFile, part: int | None) -> None:
-        """Take note of the fields that the first rows of a file have."""
-        if part is not None and self._of_source[part].fields:
-            self._found[part] |= field_names(file.path, format=file.format)
+    def look(self, file: InputFile, partition: Partition, part: int | None) -> None:
+        """Take note of the fields that the first rows of a file have, and of what is in that of the time."""
+        if part is None or not self._of_source[part].fields:
+            return
+        rules = self._of_source[part]
+        self._found[part] |= fields_found(file.path, rules.fields, format=file.format)
+        if rules.time is None or self._has_time:
+            return
+        rows = read_rows(
+            partition,
+            schema=file.schema,
+            columns=file.columns,
+            roles=file.roles,
+            max_row_bytes=file.max_row_bytes,
+            fields=[rules.time],
+        )
+        for batch in islice(rows, 1):
+            values = [value for value in batch.fields[0] if value is not None]
+            self._has_time |= any(self._makers[part].is_time(value) for value in values)
+            self._not_times += map(repr, values[:1])
 
     def refuse_absent(self) -> None:
-        """Refuse a rule about a field that no row looked at has, before anything is made.
+        """Refuse a rule about a field that no row looked at has, or about times that are none, before anything is made.
 
         Raises:
             InputError: names the field and the rule.
@@ -54,9 +74,27 @@ class RowQuestions:
         for i, each in enumerate(self._of_source):
             for field in each.fields:
                 own = self._found[i] if field in each.where else everywhere
-                if own and field not in own and field.partition(".")[0] not in own:
-                    rule = f"sources[{i}].{WHERE}" if field in each.where else "a rule about rows"
+                if field not in own:
                     raise InputError(
-                        f"{rule}: no row that was looked at has a field '{field}'",
+                        f"{self._named(i, field)}: no row that was looked at has a field '{field}'",
                         hint="fields are named as the files have them, as in metadata.user_id",
                     )
+        split = self._rules.split
+        if self._not_times and not self._has_time:
+            assert split is not None, "it asks for a time"
+            expected = "an ISO time" if split.unit == "iso" else f"a number of {split.unit} since 1970"
+            zone = " with a zone" if split.unit == "iso" and split.zone is None else ""
+            raise InputError(
+                f"split.time: no row that was looked at has {expected}{zone} in '{split.time}'; the first: "
+                f"{self._not_times[0][:40]}",
+                hint="split.unit says how times are written (iso, s, ms, us, ns), split.zone the zone of those that "
+                "name none: --set split.zone=UTC",
+            )
+
+    def _named(self, source: int, field: str) -> str:
+        """The rule that asks about a field."""
+        rules = self._of_source[source]
+        if field in rules.where:
+            return f"sources[{source}].{WHERE}"
+        asks = next((each.name for each in rules.filters if each.field == field), None)
+        return f"filter '{asks}'" if asks else "split.group" if field == rules.group else "split.time"

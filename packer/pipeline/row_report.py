@@ -8,8 +8,8 @@ import numpy as np
 
 from packer.batches import Int32, SelectedRows
 from packer.recipe import make_recipe
-from packer.rejections import ROW_REASONS
-from packer.row_rules import RowRules, Shares
+from packer.rejections import CODES, ROW_REASONS
+from packer.row_rules import RowRules, Shares, named_rule
 from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
 
@@ -119,17 +119,22 @@ def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]
     return warnings
 
 
-def _of_splits(rows: SelectedRows, rules: RowRules) -> list[str]:
-    """Splits that were asked for and have no row."""
+def _of_splits(rows: SelectedRows, rules: RowRules) -> Iterator[str]:
+    """Splits that were asked for and have no row, and fields in which many rows have nothing."""
     split = rules.split
     if split is None:
-        return []
+        return
     asked = split.cutoffs if split.shares == Shares() else split.shares
-    return [
+    yield from (
         f"split '{name}' has no row"
         for name in ("validation", "test")
         if getattr(asked, name) and name not in rows.splits
-    ]
+    )
+    known = int(((rows.split >= 0) | (rows.reason > 0)).sum())
+    for code in ("no_group", "no_time"):
+        count = int((rows.reason == 1 + ROW_REASONS.index(code)).sum())
+        if count > GREEDY * known:
+            yield f"{count:,} of {known:,} rows are left out as {code}: {CODES[code]}"
 
 
 def _of_near_copies(rows: SelectedRows) -> Iterator[str]:
@@ -139,8 +144,3 @@ def _of_near_copies(rows: SelectedRows) -> Iterator[str]:
             "near copies: rows that share a template with more than 64 others were compared with the first 64 of them "
             "alone; some that are nearly the same may have stayed"
         )
-
-
-def named_rule(name: str) -> str:
-    """A rule of `rule_names` for people."""
-    return name if name.startswith("sources[") else f"filter {name}"

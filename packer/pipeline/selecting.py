@@ -10,9 +10,8 @@ import pyarrow as pa
 from packer.batches import InputRows, Int64, SelectedRows
 from packer.errors import NothingKeptError
 from packer.pipeline.identity import Provenance
-from packer.pipeline.row_report import named_rule
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
-from packer.row_rules import RowRules
+from packer.row_rules import RowRules, named_rule
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Input, RowSelection, Shard, StoredTable
 from packer.store.row_tables import read_table
@@ -140,7 +139,9 @@ def _nothing_left(rows: SelectedRows, rules: RowRules) -> NothingKeptError:
     code = ROW_REASONS[int(counts.argmax())]
     return NothingKeptError(
         f"nothing kept: the rules leave out every row: {found}" + (f"; {named}" if named else ""),
-        hint="loosen them" if code == "filtered" else rejection_hint(code),
+        hint='loosen them; to `in`, the text "1" and the number 1 are two values, and those of CSV are texts'
+        if code == "filtered"
+        else rejection_hint(code),
     )
 
 

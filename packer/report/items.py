@@ -1,18 +1,14 @@
 """What the token view shows: blocks, rows and single documents, chosen by name or as a sample."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 from urllib.parse import parse_qsl, urlencode
 
-import msgspec
 import numpy as np
 
 from packer.audit import view_block, view_document, view_row
-from packer.audit.text_runs import Run
 from packer.audit.view import DocumentView
-from packer.batches import Int32
 from packer.errors import UsageError
 from packer.report.facts import Documents
 from packer.store.cache import Cache
@@ -22,45 +18,10 @@ Kind: TypeAlias = Literal["block", "row", "doc"]
 SAMPLE_BLOCKS, SAMPLE_TOKENS = 32, 300_000
 """Blocks that are shown where none are named, and their tokens: at most about so many, and one of each split."""
 
-_LETTERS = {"trained": "t", "masked": "m", "separator": "s", "padding": "p"}
 
-
-class Span(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Consecutive tokens that have the same to say of themselves: a run of `packer inspect` without its text."""
-
-    kind: str
-    num_tokens: int
-    message: int | None
-    weight: float | None
-
-    @property
-    def is_trained(self) -> bool:
-        return self.kind == "t"
-
-
-class ItemDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document of an item, or the piece of one."""
-
-    at: int
-    """Its first token in the item."""
-
-    length: int
-    doc_id: str
-    """As text, since JavaScript's numbers cannot hold it."""
-
-    split: str
-    source: str
-    row: int
-    sample_id: str | None
-    piece_start: int
-    document_length: int
-    num_trained: int
-    spans: tuple[Span, ...]
-    """Its tokens and, in a block, the slots up to the next document."""
-
-
-class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """A block, a row or a document: everything of it but its tokens. The page gets it as JSON."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A block, a row or a document, with its tokens."""
 
     key: str
     """Names it in links: `block=train:0`, `row=chats.jsonl:7`, `doc=-123`."""
@@ -68,19 +29,18 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     title: str
     note: str
-    num_tokens: int
-    """Tokens that are listed; padding at the end of a block is not."""
+    documents: tuple[DocumentView, ...]
+    num_padding: int = 0
+    """Slots of padding at the end of a block; they are not listed."""
 
-    num_trained: int
-    num_padding: int
-    documents: tuple[ItemDocument, ...]
+    @property
+    def num_trained(self) -> int:
+        return sum(document.num_trained for document in self.documents)
 
-
-class ItemTokens(NamedTuple):
-    """An item with its ids: one array for each document, since characters do not cross their borders."""
-
-    item: Item
-    input_ids: list[Int32]
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are listed."""
+        return sum(document.num_slots for document in self.documents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +124,7 @@ def parse_key(key: str) -> Name:
     raise UsageError(f"'{key}' names no block, row or document", hint="block train:0, row FILE:0 and doc ID do")
 
 
-def read_item(cache: Cache, name: Name) -> ItemTokens:
+def read_item(cache: Cache, name: Name) -> Item:
     """Read what a name stands for; digests are checked.
 
     Raises:
@@ -174,65 +134,24 @@ def read_item(cache: Cache, name: Name) -> ItemTokens:
     """
     if name.kind == "block":
         split, _, index = name.value.rpartition(":")
-        return _block(cache, split, _number(index), name)
+        block = view_block(cache, split, _number(index))
+        return Item(
+            key=name.key,
+            kind=name.kind,
+            title=f"{split} block {block.index:,}",
+            note=f"{block.path} row {block.shard_row:,}",
+            documents=block.documents,
+            num_padding=0 if block.padding is None else block.padding.num_tokens,
+        )
     if name.kind == "row":
-        source, _, row = name.value.rpartition(":")
-        found = view_row(cache, source, _number(row))
-        note = "; ".join([name.note, *(f"left out, {line.code}: {line.reason}" for line in found.rejected)])
-        return _item(
-            name, f"{PurePosixPath(found.source).name} row {found.row:,}", note.removeprefix("; "), found.documents
-        )
+        source, _, number = name.value.rpartition(":")
+        row = view_row(cache, source, _number(number))
+        title = f"{PurePosixPath(row.source).name} row {row.row:,}"
+        notes = [name.note] * bool(name.note) + [f"left out, {line.code}: {line.reason}" for line in row.rejected]
+        return Item(key=name.key, kind=name.kind, title=title, note="; ".join(notes), documents=row.documents)
     document = view_document(cache, _number(name.value))
-    return _item(name, f"document {document.doc_id}", name.note, [document])
-
-
-def _block(cache: Cache, split: str, index: int, name: Name) -> ItemTokens:
-    view = view_block(cache, split, index)
-    padding = 0 if view.padding is None else view.padding.num_tokens
-    note = f"{view.path} row {view.shard_row:,}"
-    return _item(name, f"{split} block {index:,}", note, view.documents, padding)
-
-
-def _item(name: Name, title: str, note: str, views: Iterable[DocumentView], num_padding: int = 0) -> ItemTokens:
-    documents, ids, at = [], [], 0
-    for view in views:
-        runs = [*view.runs, *_behind(view)]
-        documents.append(
-            ItemDocument(
-                at=at,
-                length=view.length,
-                doc_id=str(view.doc_id),
-                split=view.split,
-                source=view.source,
-                row=view.row,
-                sample_id=view.sample_id,
-                piece_start=view.piece_start,
-                document_length=view.document_length,
-                num_trained=view.num_trained,
-                spans=tuple(
-                    Span(kind=_LETTERS[run.kind], num_tokens=run.num_tokens, message=run.message, weight=run.weight)
-                    for run in runs
-                ),
-            )
-        )
-        ids.append(np.concatenate([np.asarray(run.input_ids, np.int32) for run in runs]))
-        at += len(ids[-1])
-    item = Item(
-        key=name.key,
-        kind=name.kind,
-        title=title,
-        note=note,
-        num_tokens=at,
-        num_trained=sum(document.num_trained for document in documents),
-        num_padding=num_padding,
-        documents=tuple(documents),
-    )
-    return ItemTokens(item, ids)
-
-
-def _behind(view: DocumentView) -> Iterator[Run]:
-    if view.behind is not None:
-        yield view.behind
+    title = f"document {document.doc_id}"
+    return Item(key=name.key, kind=name.kind, title=title, note=name.note, documents=(document,))
 
 
 def _number(text: str) -> int:

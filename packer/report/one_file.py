@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from packer.errors import UsageError
-from packer.report.items import Chosen, ItemTokens, Name, names_of, read_item, sample
+from packer.report.items import Chosen, Item, Name, names_of, read_item, sample
 from packer.report.page import PageFacts, render
-from packer.report.tokens import TokenTable, pack_tokens
+from packer.report.page_file import check_place, write_page
+from packer.report.tokens import PackedTokens, TokenTable, pack_tokens
 from packer.store.cache import Cache
-from packer.store.folder import AtomicFile
 
 MAX_BYTES = 5_000_000
 """A page stays below: mail takes it, and a browser opens it at once."""
@@ -38,35 +37,27 @@ def report(folder: Path | str, output: Path | str, *, chosen: Chosen | None = No
 
     Args:
         folder: the cache.
-        output: the file; one that is there is replaced.
+        output: the file; a page that is there is replaced.
         chosen: whose tokens it holds; by default a sample.
 
     Raises:
-        UsageError: something chosen is not in the cache, or the file is.
+        UsageError: something chosen is not in the cache, or the file is; or another file is there.
         InputError, CheckError, StorageError: as :meth:`packer.Cache.open`; or the disk refuses.
 
     """
-    if Path(output).resolve().is_relative_to(Path(folder).resolve()):
-        raise UsageError(f"{output} is in the cache", hint="write the page beside it")
+    output = Path(output)
+    check_place(output, folder)
     with Cache.open(folder) as cache:
         facts = PageFacts.of(cache)
         names = names_of(chosen, cache) if chosen else sample(cache, facts.documents)
         found = _read(cache, names)
-        shown = [tokens.item for tokens in found]
-        shell = len(render(facts, shown, note=_note(len(shown), len(names), sampled=not chosen)))
-        packed = pack_tokens(TokenTable.of(cache), found, MAX_BYTES - shell - 100 * len(shown))
-    held = [item for item, _ in packed.streams]
-    page = render(
-        facts,
-        held,
-        note=_note(len(held), len(names), sampled=not chosen),
-        table=packed.table,
-        streams=[stream for _, stream in packed.streams],
-    )
-    output = Path(output)
-    with AtomicFile(output.parent) as file:
-        file.write(page)
-        file.commit(output.name)
+        empty = PackedTokens("", "", 0)
+        shell = len(render(facts, found, note=_note(0, len(names), sampled=not chosen), packed=empty))
+        packed = pack_tokens(TokenTable.of(cache), found, MAX_BYTES - shell)
+    held = found[: packed.num_items]
+    note = _note(len(held), len(names), sampled=not chosen)
+    page = render(facts, held, note=note, packed=packed)
+    write_page(page, output)
     return Report(
         path=output,
         num_bytes=len(page),
@@ -76,11 +67,13 @@ def report(folder: Path | str, output: Path | str, *, chosen: Chosen | None = No
     )
 
 
-def _read(cache: Cache, names: list[Name]) -> list[ItemTokens]:
-    found: list[ItemTokens] = []
+def _read(cache: Cache, names: list[Name]) -> list[Item]:
+    found: list[Item] = []
+    num_tokens = 0
     for name in names[:_MOST_ITEMS]:
         found.append(read_item(cache, name))
-        if sum(tokens.item.num_tokens for tokens in found) > _MOST_TOKENS:
+        num_tokens += found[-1].num_tokens
+        if num_tokens > _MOST_TOKENS:
             break
     return found
 

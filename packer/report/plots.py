@@ -6,7 +6,7 @@ from itertools import pairwise
 from packer.report.facts import Histogram
 from packer.report.items import Item
 
-WIDTH, HEIGHT = 360, 150
+WIDTH, HEIGHT, BAR_WIDTH = 360, 150, 400
 _LEFT, _RIGHT, _TOP, _BASE = 4, 4, 16, HEIGHT - 20
 
 
@@ -36,11 +36,16 @@ class ColumnPlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockBar:
-    """A block as a bar of its documents, 1000 units wide: SVG paths. What no path covers is padding."""
+    """A block as a bar of its documents, :data:`BAR_WIDTH` units wide. What is in none of them is padding.
 
-    even: str
-    odd: str
-    """Documents in two tones, one after the other."""
+    The patterns are SVG's ``stroke-dasharray``: lengths that are drawn and left out in turn.
+    """
+
+    filled: int
+    """Units with tokens."""
+
+    documents: str
+    """Draws every other document."""
 
     trained: str
 
@@ -69,16 +74,25 @@ def draw(histogram: Histogram) -> ColumnPlot:
 
 
 def block_bar(item: Item, block_len: int) -> BlockBar:
-    """Draw a block. Marks closer together than a unit are joined, so that a path stays short."""
-    tones, trained, end = ["", ""], "", 0
-    for place, document in enumerate(item.documents):
-        first, last = (round(1000 * each / block_len) for each in (document.at, document.at + document.length))
-        tones[place % 2] += f"M{first} 0h{last - first}v12h{first - last}z"
-        at = document.at
-        for span in document.spans:
-            first, last = max(end, round(1000 * at / block_len)), round(1000 * (at + span.num_tokens) / block_len)
-            if span.is_trained and last > first:
-                trained += f"M{first} 14h{last - first}v4h{first - last}z"
-                end = last
-            at += span.num_tokens
-    return BlockBar(even=tones[0], odd=tones[1], trained=trained)
+    """Draw a block. A mark takes a unit at least, and those within one unit are joined, so that patterns stay short.
+
+    Worked example: of 400 units for 10 tokens, documents of 3 and 5 tokens are ``120 200``; the trained tokens [2, 3)
+    and [5, 8) are ``0 80 40 80 120 400``: nothing, a gap of two tokens, and so on up to beyond the end.
+    """
+    borders, marks, at = [0], [0, 0], 0
+    for document in item.documents:
+        for run in document.slots:
+            first, at = at, at + run.num_tokens
+            if run.kind == "trained":
+                start = round(BAR_WIDTH * first / block_len)
+                end = max(start + 1, round(BAR_WIDTH * at / block_len))
+                if start <= marks[-1]:
+                    marks[-1] = max(end, marks[-1])
+                else:
+                    marks += [start, end]
+        borders.append(round(BAR_WIDTH * at / block_len))
+    return BlockBar(filled=borders[-1], documents=_lengths(borders), trained=f"{_lengths(marks)} {BAR_WIDTH}")
+
+
+def _lengths(edges: list[int]) -> str:
+    return " ".join(str(end - start) for start, end in pairwise(edges))

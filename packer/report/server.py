@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 from packer.errors import PackerError, UsageError
 from packer.limits import storage_errors
 from packer.report.items import parse_key, read_item, sample
-from packer.report.page import PageFacts, content_security_policy, render
+from packer.report.page import SCRIPTS, PageFacts, render
+from packer.report.shell import content_security_policy
 from packer.report.tokens import TokenTable, pack_tokens
 from packer.store.cache import Cache
 
@@ -50,8 +51,8 @@ class PageServer:
         self._cache = Cache.open(folder)
         facts = PageFacts.of(self._cache)
         names = sample(self._cache, facts.documents)
-        items = [read_item(self._cache, name).item for name in names]
-        self._page = render(facts, items, note=_NOTE, live=True)
+        items = [read_item(self._cache, name) for name in names]
+        self._page = render(facts, items, note=_NOTE)
         self._reading = threading.Lock()  # a reader and its tokenizer are one; requests come in threads
         self._secret = secrets.token_urlsafe(16)
         with storage_errors("listen on port", Path(str(port))):
@@ -97,13 +98,13 @@ class PageServer:
             return _text(HTTPStatus.NOT_FOUND, "not found")
         try:
             with self._reading:
-                tokens = read_item(self._cache, parse_key(parts.query))
-                packed = pack_tokens(TokenTable.of(self._cache), [tokens], 0)
+                item = read_item(self._cache, parse_key(parts.query))
+                packed = pack_tokens(TokenTable.of(self._cache), [item], 0)
         except UsageError as error:
             return _text(HTTPStatus.NOT_FOUND, error.message)
         except PackerError as error:
             return _text(HTTPStatus.INTERNAL_SERVER_ERROR, error.message)
-        content = {"table": packed.table, "stream": packed.streams[0][1]}
+        content = {"table": packed.table, "items": packed.items}
         return HTTPStatus.OK, "application/json", json.dumps(content).encode()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -113,14 +114,24 @@ class PageServer:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                self.wfile.write(self._head())
+
+            def do_HEAD(self) -> None:
+                self._head()
+
+            def _head(self) -> bytes:
+                """Send all but the body, which is returned."""
                 status, kind, body = page_server.answer(self.headers.get("Host"), self.path)
                 self.send_response(status)
-                for name, value in _HEADERS.items():
-                    self.send_header(name, value)
                 self.send_header("Content-Type", f"{kind}; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                return body
+
+            def end_headers(self) -> None:
+                for name, value in _HEADERS.items():
+                    self.send_header(name, value)
+                super().end_headers()
 
             def log_message(self, *_: object) -> None:
                 """Requests are not listed: their path holds the secret."""
@@ -129,7 +140,7 @@ class PageServer:
 
 
 _HEADERS = {
-    "Content-Security-Policy": f"{content_security_policy(live=True)}; frame-ancestors 'none'",
+    "Content-Security-Policy": f"{content_security_policy(SCRIPTS, live=True)}; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",

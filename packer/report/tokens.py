@@ -1,11 +1,11 @@
-"""Tokens in little space: a table of distinct tokens, and for each item the places of its tokens in it.
+"""Tokens in little space: a table of distinct tokens, and for each item the places of its tokens in that.
 
 A page holds both compressed, and its script unpacks what is looked at. In a cache of chats this took 1.2 bytes a token,
 where elements of HTML take 26.
 
     table    JSON {"ids": [...], "texts": [...], "control": [places]}, the most frequent token first
-    stream   uint32 bytes of the header, the header (JSON, padded to a multiple of four with spaces), then a place for
-             each token, uint16 where the table has at most 65,536 entries, else uint32; little-endian
+    items    of each, uint32 bytes of its header, the header in JSON, and a place for each token: uint16 where the table
+             has at most 65,536 entries, else uint32; little-endian, header and places padded to a multiple of four
 
 Both are compressed with deflate, without a header, and written in base64.
 """
@@ -23,11 +23,12 @@ from packer.batches import Int32
 from packer.model import Model
 from packer.pipeline.kept_tokenizer import kept_model
 from packer.recipe import make_recipe
-from packer.report.items import Item, ItemTokens
+from packer.report.items import Item
 from packer.spelling import Spelling
 from packer.store.cache import Cache
 
 _UNSEEN, _CUT = -1, -2
+_ITEM_FIELDS = ("key", "kind", "title", "note", "num_tokens", "num_trained", "num_padding")
 _SPACE = "▁"
 
 
@@ -106,39 +107,80 @@ class PackedTokens(NamedTuple):
     """The tokens of some items, as a page holds them."""
 
     table: str
-    streams: list[tuple[Item, str]]
-    """The first items, as many as there was room for, each with its tokens."""
+    items: str
+    num_items: int
+    """The first items, as many as there was room for."""
 
 
-def pack_tokens(table: TokenTable, items: Sequence[ItemTokens], room: int) -> PackedTokens:
+def pack_tokens(table: TokenTable, items: Sequence[Item], room: int) -> PackedTokens:
     """Compress items, as many as fit into `room` bytes, of which at least one is taken.
 
     Args:
         table: knows the tokenizer; gets the tokens.
         items: in order.
-        room: bytes for the table and the streams.
+        room: bytes for the table and the items.
 
     """
-    numbers = [np.concatenate([np.zeros(0, np.int32), *map(table.numbers, tokens.input_ids)]) for tokens in items]
+    numbers = [_numbers(table, item) for item in items]
     counts = np.bincount(np.concatenate([np.zeros(0, np.int32), *numbers]), minlength=len(table.tokens))
     order = np.argsort(-counts, kind="stable").astype(np.int32)[: np.count_nonzero(counts)]
     place = np.zeros(len(counts), np.int32)
     place[order] = np.arange(len(order))
-    written = _compressed(table.json(order))
-    left = room - len(written)
-    streams: list[tuple[Item, str]] = []
-    for tokens, own in zip(items, numbers, strict=True):
-        header = msgspec.json.encode(tokens.item)
-        header += b" " * (-len(header) % 4)
-        values = place[own].astype("<u2" if len(order) <= 2**16 else "<u4").tobytes()
-        stream = _compressed(len(header).to_bytes(4, "little") + header + values)
-        left -= len(stream)
-        if left < 0 and streams:
+    dtype = "<u2" if len(order) <= 2**16 else "<u4"
+    deflate = _deflate()
+    written = _base64(deflate.compress(table.json(order)) + deflate.flush())
+    deflate, num_bytes = _deflate(), 0
+    parts: list[bytes] = []
+    for item, own in zip(items, numbers, strict=True):
+        header, tokens = _header(item), place[own].astype(dtype).tobytes()
+        longer = deflate.copy()
+        part = longer.compress(len(header).to_bytes(4, "little") + header + tokens + bytes(-len(tokens) % 4))
+        with_end = num_bytes + len(part) + len(longer.copy().flush())
+        if parts and len(written) + -(-with_end // 3) * 4 > room:
             break
-        streams.append((tokens.item, stream))
-    return PackedTokens(written, streams)
+        deflate, num_bytes = longer, num_bytes + len(part)
+        parts.append(part)
+    return PackedTokens(written, _base64(b"".join(parts) + deflate.flush()), len(parts))
 
 
-def _compressed(content: bytes) -> str:
-    deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return base64.b64encode(deflate.compress(content) + deflate.flush()).decode()
+def _numbers(table: TokenTable, item: Item) -> Int32:
+    """The numbers of the tokens of an item, each document by itself: characters do not cross their borders."""
+    numbers = [np.zeros(0, np.int32)]
+    for document in item.documents:
+        ids = [np.asarray(run.input_ids, np.int32) for run in document.slots]
+        numbers.append(table.numbers(np.concatenate(ids)))
+    return np.concatenate(numbers)
+
+
+def _header(item: Item) -> bytes:
+    """What the page is told of an item beside its tokens; padded, so that tokens begin at a multiple of four."""
+    documents, at = [], 0
+    for document in item.documents:
+        documents.append(
+            {
+                "at": at,
+                "length": document.length,
+                "doc_id": str(document.doc_id),  # numbers of JavaScript cannot hold it
+                "split": document.split,
+                "source": document.source,
+                "row": document.row,
+                "side": document.side,
+                "sample_id": document.sample_id,
+                "piece_start": document.piece_start,
+                "document_length": document.document_length,
+                "num_trained": document.num_trained,
+                "spans": [(run.kind[0], run.num_tokens, run.message, run.weight) for run in document.slots],
+            }
+        )
+        at += document.num_slots
+    fields = {name: getattr(item, name) for name in _ITEM_FIELDS} | {"documents": documents}
+    header = msgspec.json.encode(fields)
+    return header + b" " * (-len(header) % 4)
+
+
+def _deflate() -> "zlib._Compress":
+    return zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()

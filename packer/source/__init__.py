@@ -9,7 +9,7 @@ CSV (`csv_rows`) and of Parquet and Arrow (`tables`) come as values. From `read_
 """
 
 from packer.source.chat import TEXT_FIELDS, unused_keys
-from packer.source.detect import detect_format, detect_schema, field_names, hint_of_roles, hint_of_schema
+from packer.source.detect import detect_format, detect_schema, field_names, fields_found, hint_of_roles, hint_of_schema
 from packer.source.file_bytes import NoRowsError, shown
 from packer.source.file_cuts import partition_file, smallest_partition
 from packer.source.files import STANDARD_INPUT, data_set_files, data_set_splits, expand, is_data_set, place_of
@@ -32,6 +32,7 @@ __all__ = [
     "detect_schema",
     "expand",
     "field_names",
+    "fields_found",
     "fields_read",
     "hint_of_roles",
     "hint_of_schema",

@@ -1,11 +1,13 @@
 """What a file is, by its bytes: its format, and the schema of its rows."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from packer.errors import InputError
 from packer.source.csv_rows import cells_of, delimiter_of, read_csv
@@ -162,6 +164,37 @@ def field_names(path: Path, *, format: Format, most: int = _SAMPLED_ROWS) -> set
     if format in TABLE_FORMATS or format in CSV_FORMATS:
         return {*_columns_of(path, format)}
     return {name for row in _sampled_rows(path, format, {}, most) for name in row}
+
+
+def fields_found(path: Path, fields: Collection[str], *, format: Format) -> set[str]:  # noqa: A002 - as above
+    """Which fields the columns of a table have, or the first rows of JSON, null or not; a dot leads into an object.
+
+    Raises:
+        InputError: the file cannot be read.
+
+    """
+    if format in CSV_FORMATS:
+        return {*fields} & _columns_of(path, format).keys()
+    if format in TABLE_FORMATS:
+        schema = table_schema(path, format)
+        return {field for field in fields if _has_column(pa.struct(list(schema)), field)}
+    rows = list(_sampled_rows(path, format, {}))
+    return {field for field in fields if any(_has_field(row, field) for row in rows)}
+
+
+def _has_field(row: Any, path: str) -> bool:
+    name, separator, rest = path.partition(".")
+    return isinstance(row, dict) and (path in row or (bool(separator) and _has_field(row.get(name), rest)))
+
+
+def _has_column(kind: pa.DataType, path: str) -> bool:
+    """Whether a struct has a field; of what is no struct, such as a map or JSON in a text, nobody knows."""
+    if not pa.types.is_struct(kind):
+        return pa.types.is_map(kind) or isinstance(kind, pa.BaseExtensionType)
+    name, separator, rest = path.partition(".")
+    at = kind.get_field_index(name)
+    nested = bool(separator) and at >= 0 and _has_column(kind.field(at).type, rest)
+    return kind.get_field_index(path) >= 0 or nested
 
 
 def _columns_of(path: Path, format: Format) -> dict[str, str]:  # noqa: A002

@@ -8,9 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from packer.audit import diff
+from packer.audit.diff.settings import Change, split_model
 from packer.pipeline import build
 from packer.recipe import load_recipe
 from packer.store.manifest import read_manifest
+from packer_cli.diff import _Page
 from packer_cli.main import cli
 from packer_cli.output import cells
 
@@ -104,6 +106,7 @@ def test_every_section_is_there_where_everything_differs(starter_cache, changed)
         "recipe",
         "inputs",
         "tokenizer and template",
+        "added tokens: 1 changed",
         "chat_template.jinja: 1 line removed, 61 lines added",
         "documents",
         "totals",
@@ -113,6 +116,22 @@ def test_every_section_is_there_where_everything_differs(starter_cache, changed)
     assert (
         "ids differ from token 5 on: 3 tokens became 3, in the same text" in told or "ids differ from token 5" in told
     )
+
+
+def test_hundreds_of_added_tokens_are_summed_up_behind_the_ids_that_training_depends_on(capsys):
+    tokens = [Change(key=f"added token <{number}>", old=None, new={"id": number}) for number in range(300)]
+    tokens += [Change(key=f"added token [{number}]", old={"id": number}, new=None) for number in range(3)]
+    tokens.append(Change(key="added token <|end|>", old={"id": 7}, new={"id": 8}))
+    rest = [Change(key="tokenizer.json", old="a", new="b"), Change(key="eos_id", old=7, new=8)]
+    before, added = split_model([*tokens, *rest])
+    assert before == rest[::-1] and len(added) == len(tokens)
+    _Page(whole=False)._added_tokens(added)
+    told = capsys.readouterr().out
+    assert "added tokens: 1 changed, 3 removed, 300 added" in told and len(told.splitlines()) < 8
+    assert "[0] [1] [2]" in told and "and 292 more; -v shows all" in " ".join(told.split())
+    assert "<|end|>" in told and '{"id": 7}' in told
+    _Page(whole=True)._added_tokens(added)
+    assert len(capsys.readouterr().out.splitlines()) >= len(tokens)
 
 
 def test_json_has_every_field_of_the_library(starter_cache, changed):

@@ -10,7 +10,8 @@ from packer.display import duration, percent, plural, rate, size, visible
 from packer.progress import Lines
 from packer_cli.failures import print_error
 from packer_cli.output import cells, lines_of, wrap
-from packer_cli.page import repeated
+from packer_cli.page import ViewPage, repeated
+from packer_cli.result import print_lines
 from packer_cli.stats import bar
 
 
@@ -86,6 +87,22 @@ def test_errors_are_wrapped_at_spaces_for_a_terminal_and_are_a_line_in_a_pipe(mo
     assert max(map(len, told.splitlines())) > width / 2
     assert all(len(line) <= width or " " not in line.removeprefix("error: ") for line in told.splitlines())
     assert told.endswith("\\nerror: no\n")
+
+
+def test_on_a_terminal_facts_begin_a_line_and_the_last_column_hangs(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    piped, shown = io.StringIO(), Terminal()
+    facts = ["block 1 of 2", "3 documents", "4,096 of 4,096 tokens"]
+    for stream in (piped, shown):
+        monkeypatch.setattr(sys, "stdout", stream)
+        ViewPage().heading(facts)
+        print_lines(["rows", "  12  overlong  the document is longer than any block of this cache"])
+    told, lines = piped.getvalue().splitlines(), shown.getvalue().splitlines()
+    assert len(told) == 3 and len(lines) == 6 and max(map(len, lines)) <= 40
+    assert lines[1] == "   4,096 of 4,096 tokens"
+    column = lines[3].index("the document")
+    assert column == 16 and all(line[:column].isspace() and not line[column].isspace() for line in lines[4:])
 
 
 def test_lines_show_every_newline():

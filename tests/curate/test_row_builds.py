@@ -21,7 +21,7 @@ from packer.audit import diff, rows_of_split, stats, verify, view_row
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export import export
-from packer.pipeline import build, executor, partition, repack, run, selecting
+from packer.pipeline import build, documents, executor, partition, repack, run, selecting
 from packer.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.store.cache import Cache
@@ -144,7 +144,7 @@ def test_workers_and_the_order_of_partitions_change_no_byte(alike, tmp_path, mon
     codes = {json.loads(line)["code"] for line in (tmp_path / "one" / "rejected.jsonl").read_text().splitlines()}
     assert {"near_duplicate", "duplicate"} <= codes and len(read_manifest(tmp_path / "one").selection.traits) > 2
     build(make_recipe(alike), tmp_path / "three", jobs=3)
-    monkeypatch.setattr(run, "run_tasks", shuffled)
+    monkeypatch.setattr(documents, "run_tasks", shuffled)
     build(make_recipe(alike), tmp_path / "shuffled", jobs=1)
     assert digests(tmp_path / "one") == digests(tmp_path / "three") == digests(tmp_path / "shuffled")
 
@@ -403,10 +403,16 @@ def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "error", "words"),
     [
-        (["filters=[{name: a, field: nope, min: 1}]"], InputError, "no row that was looked at has a field 'nope'"),
-        (["split.group=meta.nope"], NothingKeptError, "60 × no_group"),
+        (
+            ["filters=[{name: a, field: nope, min: 1}]"],
+            InputError,
+            "filter 'a': no row that was looked at has a field 'nope'",
+        ),
+        (["split.group=meta.nope"], InputError, "split.group: no row that was looked at has a field 'meta.nope'"),
+        (["split={time: meta.user, cutoffs: {test: 2026-01-01T00:00:00Z}}"], InputError, "has an ISO time with a zone"),
+        (["split={time: messages, unit: s, cutoffs: {test: 2026-01-01}}"], InputError, "a number of s since 1970"),
         (["filters=[{name: a, of: answers, matches: '(?=x)'}]"], RecipeError, "RE2"),
-        (["filters=[{name: a, of: answers, chars: {min: 1000}}]"], NothingKeptError, "89 × filtered"),
+        (["filters=[{name: a, of: answers, chars: {min: 1000}}]"], NothingKeptError, "89 × filtered; filter a 87"),
         (["split.shares.validation=0.8", "split.shares.test=0.2"], RecipeError, "leave nothing to train on"),
         (["split.shares.validation=1.5"], RecipeError, "expected `float` < 1.0"),
         (["split={time: at}"], RecipeError, "no cutoff"),

@@ -18,6 +18,7 @@ import yaml
 torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 
 from export import readers  # noqa: E402
+from preference_rows import built, long_pair, pair  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
@@ -237,6 +238,29 @@ def test_llamafactory_loads_an_export_as_it_is_and_pads_its_documents(llamafacto
     padded = float(summed_loss(model(batch["input_ids"], positions, mask), batch["labels"]))
     documents = [SimpleNamespace(input_ids=np.array(ids), labels=np.array(labels)) for ids, labels in expected[:4]]
     assert padded == pytest.approx(loss_of_documents(model, documents)[0], rel=1e-12)
+
+
+def test_llamafactory_collates_exported_pairs_as_they_are(llamafactory, starter, tmp_path):
+    """Chosen rows, then rejected ones, each with the labels of the cache: an answer of several turns, too."""
+    from transformers import PreTrainedTokenizerFast
+
+    cache = built(tmp_path / "cache", [pair(0), long_pair(1), pair(2)], starter / "tokenizer")
+    export(cache, tmp_path / "exported", to="datasets")
+    rows = list(as_training_loads(llamafactory, tmp_path / "exported", stage="rm")["train_dataset"])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(starter / "tokenizer" / "tokenizer.json"))
+    tokenizer.pad_token = "<|endoftext|>"
+    collate = llamafactory.PairwiseDataCollatorWithPadding(
+        template=llamafactory.TEMPLATES["qwen3"], tokenizer=tokenizer
+    )
+    batch = collate([dict(row) for row in rows])
+    documents = readers.cache_documents(cache, "train")
+    expected = documents[0::2] + documents[1::2]
+    assert len(batch["input_ids"]) == len(expected) == 6
+    for row, (ids, labels) in enumerate(expected):
+        real = batch["attention_mask"][row].bool()
+        assert batch["input_ids"][row][real].tolist() == ids
+        assert batch["labels"][row][real].tolist() == labels
+        assert (batch["labels"][row][~real] == -100).all()
 
 
 def test_llamafactory_evaluates_a_split_called_validation(llamafactory, tmp_path):

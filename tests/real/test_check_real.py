@@ -47,7 +47,7 @@ def test_rows_divided_by_prompt_without_leaks_pass(real, corpus, tmp_path):
     "corpus",
     [
         "hh_harmless_test_messages",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("kdconv_zh_devtest", "multilingual_chat_a")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("multilingual_chat_a", "sgd_train_chat_1800")),
     ],
 )
 def test_rows_divided_at_random_fail_before_a_build_and_after_it(real, corpus, tmp_path):
@@ -57,7 +57,10 @@ def test_rows_divided_at_random_fail_before_a_build_and_after_it(real, corpus, t
     for name, own in (("train", lines[held:]), ("validation", lines[:held])):
         (tmp_path / f"{name}.jsonl").write_text("".join(own), "utf-8")
     sources = [{"path": str(tmp_path / f"{name}.jsonl"), "split": name} for name in ("train", "validation")]
-    reports = built(real, tmp_path / "cache", sources=sources), check_files([(None, tmp_path)], near=True)
+    reports = (
+        built(real, tmp_path / "cache", sources=sources),
+        check_files([(None, tmp_path / f"{name}.jsonl") for name in ("train", "validation")], near=True),
+    )
     for report in reports:
         failed = {each.code for each in report.checks if each.level == "failure"}
         assert {"prompts_between_splits", "near_between_splits"} <= failed

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hostile_rows import FILE_NAME, HOSTILE
 
-from packer.report import Chosen, PageServer, report
+from packer.report import Chosen, PageServer, diff_page, lint_page, report
 from packer.store.cache import Cache
 
 AXE = os.environ.get("PACKER_AXE")
@@ -62,7 +62,7 @@ def opened(browser):
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto(address if isinstance(address, str) else address.as_uri())
-        if options.get("java_script_enabled", True):
+        if options.get("java_script_enabled", True) and page.locator("#about").count():
             page.locator("#about strong").wait_for()
         return page
 
@@ -88,6 +88,24 @@ def test_every_view_opens_in_every_form_and_fits(form, page_file, opened):
         page.locator("#about strong").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     _check_accessibility(page)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_pages_of_diff_and_lint_fit_in_every_form(form, hostile_diff, hostile_lint, opened, tmp_path):
+    for name, content in (("diff", diff_page(hostile_diff)), ("lint", lint_page(hostile_lint))):
+        (tmp_path / name).with_suffix(".html").write_bytes(content)
+        page = opened((tmp_path / name).with_suffix(".html"), **FORMS[form])
+        links = page.locator("nav a").all()
+        assert len(links) > 1
+        for link in links:
+            link.click()
+            assert page.locator(link.get_attribute("href")).bounding_box()["height"] > 50
+        for details in page.locator("details").all():
+            details.evaluate("element => { element.open = true }")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        _check_accessibility(page)
+        page.locator("#theme").click()
+        assert page.locator("html").get_attribute("data-theme") == ("light" if form == "dark" else "dark")
 
 
 def test_a_row_is_read_and_found_by_keyboard_search_and_link(page_file, opened):

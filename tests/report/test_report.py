@@ -3,12 +3,16 @@
 import json
 import re
 from importlib import resources
+from types import SimpleNamespace
 from urllib.parse import urlencode
 
 import numpy as np
+import preference_rows
 import pytest
 from command_line import assert_refused, fields, run
 from hostile_rows import FILE_NAME, HOSTILE
+from hypothesis import given
+from hypothesis import strategies as st
 from report_page import Page
 
 from packer.audit import stats, view_row
@@ -17,6 +21,7 @@ from packer.layout import MASKED
 from packer.pipeline import repack
 from packer.report import Chosen, report
 from packer.report.facts import BATCH, Documents, histograms, padding
+from packer.report.plots import BAR_WIDTH, block_bar
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected
 
@@ -63,6 +68,17 @@ def test_texts_message_numbers_and_places_are_those_of_inspect(starter_cache, tm
         ]
 
 
+def test_a_page_names_the_sides_of_a_pair(starter, tmp_path):
+    cache = preference_rows.built(
+        tmp_path / "cache", [preference_rows.pair(n) for n in range(4)], starter / "tokenizer"
+    )
+    ((_, item, _),) = page_of(cache, tmp_path / "page.html", blocks=((None, 0),)).items()
+    assert [(each["row"], each["side"]) for each in item["documents"][:2]] == [
+        (item["documents"][0]["row"], "chosen"),
+        (item["documents"][0]["row"], "rejected"),
+    ]
+
+
 def test_hostile_rows_names_and_reasons_are_text(hostile_cache, tmp_path):
     with Cache.open(hostile_cache) as cache:
         codes = {line.code for line in read_rejected(cache.folder, cache.manifest)}
@@ -72,7 +88,7 @@ def test_hostile_rows_names_and_reasons_are_text(hostile_cache, tmp_path):
     content = (report(hostile_cache, tmp_path / "page.html", chosen=Chosen(rows=rows)).path).read_bytes()
     page = Page(content)
     held = page.items()
-    assert len(page.of("script")) == len(held) + 2 and len(page.of("style")) == 1 and len(held) == len(rows)
+    assert len(page.of("script")) == 4 and len(page.of("style")) == 1 and len(held) == len(rows)
     assert not {"img", "iframe", "object", "embed", "base", "link"} & {tag for tag, _ in page.elements}
     for _, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcdoc", "src")]
@@ -96,8 +112,8 @@ def test_the_policy_names_exactly_the_script_and_style_of_the_page(hostile_cache
 def test_text_has_a_contrast_of_four_and_a_half_in_light_and_dark():
     style = (resources.files("packer.report") / "page.css").read_text("utf-8")
     colours = dict(re.findall(r"--(\w+): light-dark\(([^)]*)\)", style))
-    pairs = [(text, back) for text in ("ink", "soft") for back in ("paper", "faint", "trained", "hit")]
-    pairs += [("link", "paper"), ("warn", "paper")]
+    pairs = [(text, back) for text in ("ink", "soft") for back in ("paper", "faint", "trained", "hit", "gone")]
+    pairs += [(text, "paper") for text in ("link", "warn", "bad")]
     for text, back in pairs:
         for light in (0, 1):
             bright = sorted(_luminance(colours[name].split(", ")[light]) for name in (text, back))
@@ -161,6 +177,30 @@ def test_plots_count_every_document_and_block(starter_cache):
     assert layouts["packed"].slots == found.slots
 
 
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=60), st.integers(0, 99))
+def test_a_bar_has_every_document_and_marks_every_trained_token(runs, padding):
+    views = [SimpleNamespace(slots=[run]) for run in map(_run, runs)]
+    total = sum(tokens for tokens, _ in runs)
+    bar = block_bar(SimpleNamespace(documents=views), total + padding)
+    lengths = [int(each) for each in bar.documents.split()]
+    assert len(lengths) == len(runs) and sum(lengths) == bar.filled == round(BAR_WIDTH * total / (total + padding))
+    dashes = [int(each) for each in bar.trained.split()]
+    assert len(dashes) % 2 == 0 and sum(dashes) >= BAR_WIDTH, "or the pattern would begin again"
+    drawn = np.repeat(np.arange(len(dashes)) % 2 == 0, dashes)[:BAR_WIDTH]
+    at = 0
+    expected = np.zeros(BAR_WIDTH + 1, np.bool_)
+    for tokens, trained in runs:
+        start, end = (round(BAR_WIDTH * each / (total + padding)) for each in (at, at + tokens))
+        if trained:
+            expected[start : max(start + 1, end)] = True
+        at += tokens
+    assert drawn.tolist() == expected[:BAR_WIDTH].tolist()
+
+
+def _run(run):
+    return SimpleNamespace(num_tokens=run[0], kind="trained" if run[1] else "masked")
+
+
 def test_reasons_are_counted_and_shown_with_rows_as_their_file_has_them(hostile_cache, tmp_path):
     page = page_of(hostile_cache, tmp_path / "page.html")
     text = page.text()
@@ -213,11 +253,3 @@ def test_the_command_writes_what_is_asked_for(starter_cache, tmp_path):
         run("report", starter_cache, "-o", path, *wrong, exit_code=2)
     assert_refused("no block", "report", starter_cache, "-o", path, "--block", "99999", exit_code=2)
     assert json.loads(run("report", starter_cache, "-o", path, "--json").stdout)["command"] == "report"
-
-
-def test_a_page_is_not_written_over_a_file_of_the_cache(starter_cache, tmp_path):
-    manifest = starter_cache / "manifest.json"
-    before = manifest.read_bytes()
-    with pytest.raises(UsageError, match="is in the cache"):
-        report(starter_cache, manifest)
-    assert manifest.read_bytes() == before

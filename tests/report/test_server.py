@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import numpy as np
 import pytest
 from command_line import assert_refused, fields, run
-from report_page import Page, read_stream
+from report_page import Page, read_items
 
 from packer.report import PageServer
 from packer.store.cache import Cache
@@ -22,6 +22,9 @@ def server(starter_cache):
         yield found
 
 
+SECURITY = {"Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy", "Cache-Control"}
+
+
 def test_every_block_row_and_document_is_served(server, starter_cache):
     with Cache.open(starter_cache) as cache:
         blocks, ids = cache.blocks("train"), cache.documents("train").doc_ids()
@@ -30,7 +33,7 @@ def test_every_block_row_and_document_is_served(server, starter_cache):
         for number in (0, len(blocks) - 1):
             status, kind, body = server.answer(host, f"{path}item?" + urlencode({"block": f"train:{number}"}))
             assert (status, kind) == (HTTPStatus.OK, "application/json")
-            item, tokens = read_stream(**json.loads(body))
+            ((item, tokens),) = read_items(**json.loads(body))
             expected = blocks.read(np.array([number])).input_ids[0].tolist()
             assert [token for token, _ in tokens] == expected[: len(tokens)]
             assert len(tokens) + item["num_padding"] == len(expected)
@@ -63,14 +66,20 @@ def test_a_browser_gets_the_page_under_its_policy_and_nothing_is_written(server,
         stack.callback(connection.close)
         connection.request("GET", urlsplit(server.url).path)
         answer = connection.getresponse()
-        page = Page(answer.read())
+        content = answer.read()
+        page, length = Page(content), len(content)
         assert answer.status == 200 and not page.items()
         policy = dict(directive.split(" ", 1) for directive in answer.headers["Content-Security-Policy"].split("; "))
         assert policy == page.policy() | {"frame-ancestors": "'none'"} and policy["connect-src"] == "'self'"
         assert [policy["script-src"], policy["style-src"]] == page.hashes()
         assert answer.headers["Cache-Control"] == "no-store" and answer.headers["Referrer-Policy"] == "no-referrer"
         connection.request("POST", urlsplit(server.url).path, b"x")
-        assert connection.getresponse().status == 501
+        refused = connection.getresponse()
+        assert refused.status == 501 and refused.read() and refused.headers["Content-Security-Policy"]
+        connection.request("HEAD", urlsplit(server.url).path)
+        head = connection.getresponse()
+        assert (head.status, head.read()) == (200, b"") and int(head.headers["Content-Length"]) == length
+        assert all(set(each.headers) >= SECURITY for each in (answer, refused, head)), "every answer has them"
     assert sorted((path, path.stat().st_mtime_ns) for path in starter_cache.rglob("*")) == before
 
 

@@ -42,30 +42,35 @@ class Page(HTMLParser):
         return dict(directive.split(" ", 1) for directive in content.split("; "))
 
     def hashes(self):
-        """What a browser computes of the page's own script and style."""
-        script = [text for tag, text in self.texts if tag == "script"][-1]
-        (style,) = (text for tag, text in self.texts if tag == "style")
+        """What a browser computes of the page's own scripts and style, as its policy names them."""
+        texts = [text for tag, text in self.texts if tag == "script"]
+        kept = texts[len(self._data()) :]
         return [
-            f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (script, style)
+            " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in own)
+            for own in (kept, [text for tag, text in self.texts if tag == "style"])
         ]
+
+    def _data(self):
+        """The scripts that hold tokens; they stand before those that run."""
+        return [attributes for attributes in self.of("script") if "type" in attributes]
 
     def items(self):
         """Each item with its tokens: (key, item, [(id, text)])."""
-        keys = [attributes["data-key"] for attributes in self.of("script") if "data-key" in attributes]
-        if not keys:
-            return []
-        table, *streams = [text for tag, text in self.texts if tag == "script"][:-1]
-        return [(key, *read_stream(table, stream)) for key, stream in zip(keys, streams, strict=True)]
+        packed = [text for tag, text in self.texts if tag == "script"][: len(self._data())]
+        return [(item["key"], item, tokens) for item, tokens in read_items(*packed)] if packed else []
 
 
-def read_stream(table, stream):
-    """The item and its tokens, (id, text) each."""
-    tokens, content = json.loads(_inflated(table)), _inflated(stream)
-    (size,) = struct.unpack_from("<I", content)
-    item = json.loads(content[4 : 4 + size])
+def read_items(table, items):
+    """Items and their tokens, (id, text) each."""
+    tokens, content, at = json.loads(_inflated(table)), _inflated(items), 0
     width = "H" if len(tokens["ids"]) <= 2**16 else "I"
-    places = struct.unpack(f"<{item['num_tokens']}{width}", content[4 + size :])
-    return item, [(tokens["ids"][place], tokens["texts"][place]) for place in places]
+    while at < len(content):
+        (size,) = struct.unpack_from("<I", content, at)
+        item = json.loads(content[at + 4 : at + 4 + size])
+        form = f"<{item['num_tokens']}{width}"
+        places = struct.unpack_from(form, content, at + 4 + size)
+        yield item, [(tokens["ids"][place], tokens["texts"][place]) for place in places]
+        at += 4 + size + -(-struct.calcsize(form) // 4) * 4
 
 
 def _inflated(text):

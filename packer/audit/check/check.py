@@ -32,9 +32,11 @@ from packer.pipeline.benchmarks import Benchmark
 from packer.pipeline.executor import jobs_for
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe, make_recipe
+from packer.source import STANDARD_INPUT
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 
+_PIPE = "it was standard input, and the rows that were built from are not piped in"
 _SHOWN_FILES = 8
 _ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks", "answers")
 
@@ -163,7 +165,8 @@ def _find_inputs(
         try:
             parts += cut_input(entry, source, partition_bytes)
         except PackerError as error:
-            missing.append((entry.path, error.message.removeprefix(f"{entry.path}: ")))
+            said = error.message.removeprefix(f"{entry.path}: ")
+            missing.append((entry.path, _PIPE if entry.path == STANDARD_INPUT else said))
         progress.advance(entry.num_bytes)
     return parts, missing
 

@@ -129,7 +129,8 @@ def near_within(facts: RowFacts) -> Found:
     large = np.where(whole >= FEW_ROWS, part / np.maximum(whole, 1), 0)
     worst, number = int(np.argmax(large)), int(part.sum())
     share = max(float(large[worst]), number / max(int(whole.sum()), 1))
-    most = f"; of {facts.files[worst]} {part[worst]:,} of {whole[worst]:,}" if large[worst] and len(whole) > 1 else ""
+    is_one = not large[worst] or (whole > 0).sum() == 1
+    most = "" if is_one else f"; of {facts.files[worst]} {part[worst]:,} of {whole[worst]:,}"
     return _within(
         "near_within_splits",
         number,

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from packer.audit.diff.documents import ChangedRow, DocumentComparison, Place
 from packer.audit.text_runs import decode_runs, kept_tokenizer
 from packer.batches import Bool, Int32, Int64
+from packer.display import number, plural
 from packer.layout import MASKED
 from packer.store.cache import Cache
 from packer.store.document_shards import Document
@@ -58,6 +59,15 @@ class RowSide:
     only_trained: tuple[tuple[int, int, str], ...] = ()
     """The first runs of them: start, end, text."""
 
+    def described(self, cache: str) -> str:
+        """What it holds in a cache, `old` or `new`."""
+        if self.code is not None:
+            return f"rejected, {self.code}: {self.reason}"
+        if self.doc_id is None:
+            return f"{plural(self.documents, 'document')} that only {cache} has"
+        what = f"{plural(self.num_tokens, 'token')}, {number(self.num_trained)} trained, doc {self.doc_id}"
+        return what + (f", and {self.documents - 1:,} more that only {cache} has" if self.documents > 1 else "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowExample:
@@ -77,6 +87,23 @@ class RowExample:
 
     same_text: bool
     """Whether both documents decode to the same text, each by its own tokenizer."""
+
+    @property
+    def sides(self) -> list[tuple[str, RowSide]]:
+        """Those there are, with the names of their caches."""
+        return [(name, side) for name, side in (("old", self.old), ("new", self.new)) if side is not None]
+
+    @property
+    def difference(self) -> str:
+        """What differs, in a sentence without a full stop; empty where only one side has documents of its own."""
+        if self.old is None or self.new is None or self.what is None:
+            return ""
+        if self.what == "labels":
+            return "the same ids, other labels"
+        if self.what == "weights":
+            return f"the same ids and labels; other loss weights from token {number(self.at)} on"
+        became = f"{plural(self.old.num_differing, 'token')} became {number(self.new.num_differing)}"
+        return f"ids differ from token {number(self.at)} on: {became}{', in the same text' * self.same_text}"
 
 
 def make_examples(

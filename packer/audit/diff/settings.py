@@ -4,11 +4,12 @@ import difflib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from packer.audit.text_runs import kept_model_files
+from packer.display import number, plural
 from packer.errors import CheckError
 from packer.model import CONFIG_FILE, GENERATION_FILE, TEMPLATE_FILE, TOKENIZER_FILE, TOOL_TEMPLATE_FILE
 from packer.pipeline.changes import PLACES, flat_keys
@@ -25,6 +26,20 @@ class Change:
     key: str
     old: Any
     new: Any
+
+    @property
+    def kind(self) -> Literal["added", "removed", "changed"]:
+        return "added" if self.old is None else "removed" if self.new is None else "changed"
+
+    @property
+    def values(self) -> tuple[str, str]:
+        """Old and new value as text; of a digest, its beginning."""
+        return _value(self.old), _value(self.new)
+
+    @property
+    def growth(self) -> str:
+        """The difference of two counts; one that is not there is 0."""
+        return f"{(self.new or 0) - (self.old or 0):+,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +65,11 @@ class TemplateChange:
     name: str
     lines: tuple[str, ...]
     """A unified diff without the two lines of file names."""
+
+    @property
+    def summary(self) -> str:
+        removed, added = (plural(sum(line.startswith(sign) for line in self.lines), "line") for sign in "-+")
+        return f"{self.name}: {removed} removed, {added} added"
 
 
 _SAME: tuple[Callable[[Input], object], ...] = (
@@ -104,9 +124,9 @@ def compare_inputs(old: Sequence[Input], new: Sequence[Input], pairs: Mapping[in
 
 def _grouped(inputs: Sequence[Input], key: Callable[[Input], object], taken: set[int]) -> dict[object, list[int]]:
     groups: dict[object, list[int]] = {}
-    for number, entry in enumerate(inputs):
-        if number not in taken:
-            groups.setdefault(key(entry), []).append(number)
+    for place, entry in enumerate(inputs):
+        if place not in taken:
+            groups.setdefault(key(entry), []).append(place)
     return groups
 
 
@@ -128,6 +148,7 @@ def _input_change(old: Input | None, new: Input | None) -> InputChange | None:
 
 Files = Mapping[str, bytes]
 
+_ADDED = "added token "
 _IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")
 
 
@@ -163,12 +184,24 @@ def _ids(record: ModelRecord) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
+def split_model(changes: Sequence[Change]) -> tuple[list[Change], list[Change]]:
+    """The differences of a tokenizer, ids that training depends on first; and its added tokens, which may be hundreds.
+
+    Keys of added tokens are the tokens alone.
+    """
+    tokens = [
+        replace(change, key=change.key.removeprefix(_ADDED)) for change in changes if change.key.startswith(_ADDED)
+    ]
+    rest = [change for change in changes if not change.key.startswith(_ADDED)]
+    return sorted(rest, key=lambda change: change.key not in _IDS), tokens
+
+
 def _settings(files: Files) -> dict[str, Any]:
     """Settings of the JSON files, long lists as digests; a template that is reported as a template is left out."""
     definition = _json(files, TOKENIZER_FILE)
     model = definition.pop("model", None) or {}
     model |= {name: _digest(model[name]) for name in ("vocab", "merges") if model.get(name) is not None}
-    found = {f"added token {token.pop('content')}": token for token in definition.pop("added_tokens", None) or []}
+    found = {f"{_ADDED}{token.pop('content')}": token for token in definition.pop("added_tokens", None) or []}
     found |= {f"{TOKENIZER_FILE} {key}": value for key, value in definition.items()}
     found |= {f"{TOKENIZER_FILE} model.{key}": value for key, value in model.items()}
     in_use = files.get(TEMPLATE_FILE, b"").decode()
@@ -176,6 +209,14 @@ def _settings(files: Files) -> dict[str, Any]:
         values = _json(files, name).items()
         found |= {f"{name} {key}": value for key, value in values if (key, value) != ("chat_template", in_use)}
     return found
+
+
+def _value(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return number(value)
+    if isinstance(value, str) and len(value) == 64 and value.isalnum():
+        return value[:16]
+    return "none" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _digest(values: Sequence[Any] | Mapping[str, Any]) -> str:

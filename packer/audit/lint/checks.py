@@ -35,6 +35,13 @@ class LintReport(Findings):
     verdict: str
     """The result of a build of the recipe, in one line."""
 
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What was looked at, and the verdict: names and what there is to say of them."""
+        own = "the tokenizer's own" if self.template is None else str(self.template)
+        rows = [("rows", entry.summary) for entry in self.rows]
+        return [("tokenizer", str(self.tokenizer)), ("template", own), *rows, ("verdict", self.verdict)]
+
 
 def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
     """Report what a recipe's template does under its tokenizer, and what becomes of the first rows of its sources.

@@ -8,6 +8,7 @@ from itertools import islice
 from packer.audit.findings import CodedFinding, Example
 from packer.audit.lint.codes import finding
 from packer.batches import RowBatch
+from packer.display import number, plural
 from packer.model import Model
 from packer.pipeline.inputs import open_inputs
 from packer.pipeline.plan import resolve_sources
@@ -44,6 +45,12 @@ class FirstRows:
     rejected: dict[str, int] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
     """Place and reason of the first rejection of each code."""
+
+    @property
+    def summary(self) -> str:
+        which = f"all {number(self.num_rows)}" if self.is_whole else f"the first {number(self.num_rows)}"
+        kept = f"{number(self.num_kept)} kept, {plural(self.num_turns, 'answer')}"
+        return f"{which} of {self.path} ({self.schema}): {kept}"
 
 
 def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, FirstRows]]:

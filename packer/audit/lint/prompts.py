@@ -81,7 +81,8 @@ def find_modes(subject: Subject) -> Iterator[CodedFinding]:
         "prompt_modes",
         f"the prompt depends on {switches}: {which}",
         examples=tuple(_prompt_example(label, outcome.turns[-1]) for label, outcome in learned.items()),
-        hint="a row's chat_template_kwargs, or template.kwargs, can set it; answers are then learned under that prompt",
+        hint="a row's chat_template_kwargs, or template.kwargs, can set it; answers are then learned under that prompt"
+        + (". A pair of a plain and a reasoned answer is rejected without it" if len({*names.values()}) > 1 else ""),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from packer.errors import UsageError
 from packer.load.arguments import instance
 from packer.load.loader import PackedLoader
+from packer.load.sides import refuse_preference
 from packer.load.step import MicroBatch
 
 Adapter = Callable[[MicroBatch], MicroBatch]
@@ -37,6 +38,7 @@ class EvaluationBatches:
                 f"an evaluation with end='{loader.end}' need not be one pass over the split",
                 hint="open the evaluation loader with end='short'",
             )
+        refuse_preference(loader.content, "an evaluation by losses")
         self.loader = loader
         self._adapter = adapter
         self._beginning = loader.state_dict()

@@ -33,6 +33,7 @@ from packer.load.adapters import huggingface, weighted_loss
 from packer.load.arguments import instance
 from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
+from packer.load.sides import refuse_preference
 from packer.load.step import MicroBatch, Step
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 
@@ -83,6 +84,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     ) -> None:
         self._adapter = adapter
         self._reader = instance("train_dataset", train_dataset, PackedLoader, "a PackedLoader")
+        refuse_preference(train_dataset.content, type(self).__name__)
         self._beginning = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
         self._fresh = {"reader": train_dataset.state_dict(), "beginning": self._beginning}
         self._steps = StepDataset(train_dataset)

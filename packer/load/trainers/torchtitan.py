@@ -14,6 +14,7 @@ from torch import Tensor
 from packer.errors import CheckError, UsageError
 from packer.load.arguments import instance
 from packer.load.loader import PackedLoader
+from packer.load.sides import refuse_preference
 
 Pair = tuple[dict[str, Tensor], Tensor]
 """``input`` and ``positions`` int64 [B, L]; labels int64 [B, L], shifted."""
@@ -30,6 +31,7 @@ class StepBatches:
 
     def __init__(self, loader: PackedLoader) -> None:
         self.loader = instance("loader", loader, PackedLoader, "a PackedLoader")
+        refuse_preference(loader.content, "torchtitan")
         self._inside = False
 
     def __iter__(self) -> Iterator[Pair]:

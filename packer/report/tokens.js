@@ -7,7 +7,6 @@
   const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffd]|[\u{e0000}-\u{e007f}]|[\ud800-\udfff]/gu;
   const KINDS = { t: "trained", m: "context", s: "separator", p: "padding" };
   const live = "live" in document.body.dataset;
-  const root = document.documentElement;
   const find = (id) => document.getElementById(id);
   const grouped = new Intl.NumberFormat("en-US");
 
@@ -42,40 +41,52 @@
   // Reading: see packer/report/tokens.py for the format.
 
   async function inflate(base64) {
-    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    const text = atob(base64), bytes = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
     return new Response(stream).arrayBuffer();
   }
 
   const decode = (buffer) => JSON.parse(new TextDecoder().decode(buffer));
-  const streams = new Map(Array.from(document.querySelectorAll("script[data-key]"), (e) => [e.dataset.key, e]));
-  const opened = new Map();
-  let shared = null;
 
-  async function tableOf(base64) {
-    const table = decode(await inflate(base64));
+  // The items of a page, or the one a server answers with, by their keys.
+  async function unpack(packedTable, packedItems) {
+    const table = decode(await inflate(packedTable)), buffer = await inflate(packedItems);
     table.control = new Set(table.control);
-    return table;
-  }
-
-  async function read(key) {
-    if (live) {
-      const answer = await fetch(`item?${key}`);
-      if (!answer.ok) throw new Error(await answer.text());
-      const { table, stream } = await answer.json();
-      return unpack(await tableOf(table), stream);
-    }
-    if (!streams.has(key)) throw new Error("This page does not hold it.");
-    shared ??= tableOf(find("table").textContent);
-    return unpack(await shared, streams.get(key).textContent);
-  }
-
-  async function unpack(table, stream) {
-    const buffer = await inflate(stream);
-    const size = new DataView(buffer).getUint32(0, true);
-    const item = decode(new Uint8Array(buffer, 4, size));
     const Places = table.ids.length <= 65536 ? Uint16Array : Uint32Array;
-    const places = new Places(buffer, 4 + size, item.num_tokens);
+    const view = new DataView(buffer), items = new Map();
+    for (let at = 0; at < buffer.byteLength;) {
+      const size = view.getUint32(at, true);
+      const item = decode(new Uint8Array(buffer, at + 4, size));
+      const places = new Places(buffer, at + 4 + size, item.num_tokens);
+      items.set(item.key, { item, table, places });
+      at += 4 + size + 4 * Math.ceil(places.byteLength / 4);
+    }
+    return items;
+  }
+
+  const held = live ? null : unpack(find("table").textContent, find("items").textContent);
+  const answered = new Map();
+
+  async function ask(key) {
+    const answer = await fetch(`item?${key}`);
+    if (!answer.ok) throw new Error(await answer.text());
+    const { table, items } = await answer.json();
+    return unpack(table, items);
+  }
+
+  async function open(key) {
+    if (live && !answered.has(key)) {
+      const asking = ask(key);
+      asking.catch(() => answered.delete(key));
+      answered.set(key, asking);
+    }
+    const found = (await (live ? answered.get(key) : held)).get(key);
+    if (!found) throw new Error("This page does not hold it.");
+    return found;
+  }
+
+  function spansOf({ item }) {
     const spans = [];
     for (const owner of item.documents) {
       let at = owner.at;
@@ -83,16 +94,7 @@
         spans.push({ kind, message, weight, start: at, end: (at += length), owner });
       }
     }
-    return { item, table, places, spans };
-  }
-
-  function open(key) {
-    if (!opened.has(key)) {
-      const reading = read(key);
-      reading.catch(() => opened.delete(key));
-      opened.set(key, reading);
-    }
-    return opened.get(key);
+    return spans;
   }
 
   // The last entry of a list, sorted by `start`, that begins at or before a token.
@@ -124,6 +126,7 @@
       return;
     }
     shown = found;
+    shown.spans ??= spansOf(shown);
     current = -1;
     const { item, places, table } = shown;
     watcher.disconnect();
@@ -133,7 +136,7 @@
       section.setAttribute("aria-label", `document ${number + 1} of ${item.documents.length}`);
       const part = owner.length < owner.document_length
         ? ` · tokens ${grouped.format(owner.piece_start)} to ${grouped.format(owner.piece_start + owner.length)} of ${grouped.format(owner.document_length)}` : "";
-      section.append(show(make("p"), `${owner.source} row ${grouped.format(owner.row)} · ${plural(owner.length, "token")}, ${grouped.format(owner.num_trained)} trained${part}`));
+      section.append(show(make("p"), `${owner.source} row ${grouped.format(owner.row)}${owner.side ? ` · ${owner.side}` : ""} · ${plural(owner.length, "token")}, ${grouped.format(owner.num_trained)} trained${part}`));
       const end = number + 1 < item.documents.length ? item.documents[number + 1].at : item.num_tokens;
       for (let from = owner.at; from < end;) {
         // A chunk ends with a line where one ends near: chunks are blocks, and would break it.
@@ -212,6 +215,7 @@
     line("file", owner.source);
     line("row", owner.row);
     if (owner.sample_id !== null) line("row's id", owner.sample_id);
+    if (owner.side !== null) line("side", owner.side);
     line("split", owner.split);
     line("document", owner.doc_id);
     details.replaceChildren(list);
@@ -219,15 +223,25 @@
 
   // Search.
 
+  // The text of an item, made once.
   function textOf(found) {
-    if (!found.whole) {
-      const parts = Array.from(found.places, (place) => found.table.texts[place]);
-      found.starts = [];
-      let at = 0;
-      for (const part of parts) { found.starts.push(at); at += part.length; }
-      found.whole = parts.join("");
+    if (found.whole === undefined) {
+      const { texts } = found.table;
+      found.whole = "";
+      for (const place of found.places) found.whole += texts[place];
     }
     return found.whole;
+  }
+
+  // Where each token begins in the text.
+  function startsOf(found) {
+    if (!found.starts) {
+      const { texts } = found.table;
+      found.starts = new Uint32Array(found.places.length);
+      let at = 0;
+      found.places.forEach((place, token) => { found.starts[token] = at; at += texts[place].length; });
+    }
+    return found.starts;
   }
 
   async function search(query) {
@@ -261,10 +275,11 @@
       for (const match of whole.matchAll(pattern)) {
         const end = match.index + match[0].length;
         // Of equal starts the last: a token that ends within a character has no text.
-        let token = 0, high = found.starts.length - 1;
+        const starts = startsOf(found);
+        let token = 0, high = starts.length - 1;
         while (token < high) {
           const middle = (token + high + 1) >> 1;
-          if (found.starts[middle] <= match.index) token = middle; else high = middle - 1;
+          if (starts[middle] <= match.index) token = middle; else high = middle - 1;
         }
         add(token, line(whole.slice(Math.max(0, match.index - 30), match.index)), line(match[0]), line(whole.slice(end, end + 50)));
       }
@@ -279,13 +294,6 @@
   }
 
   // Events.
-
-  const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  const theme = find("theme");
-  const nameTheme = () => { theme.textContent = isDark() ? "Light" : "Dark"; };
-  theme.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; nameTheme(); });
-  theme.hidden = false;
-  nameTheme();
 
   function go(key) {
     history.replaceState(null, "", `#${key}`);

@@ -1,0 +1,116 @@
+"""What all pages share: their frame, look and scripts, under a Content-Security-Policy that lets these alone run.
+
+Whatever a cache, its inputs and a template hold is text here: Jinja escapes it, and characters that would turn its
+direction or not be seen are written out.
+"""
+
+import base64
+import functools
+import hashlib
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from packer import __version__
+from packer.display import number, percent, plural, size, visible
+
+_TEMPLATES = ("base", "macros", "cache", "diff", "lint")
+_STYLE = "page.css"
+SCRIPT = "shell.js"
+
+
+def fill(template: str, *, title: str, scripts: Sequence[str] = (SCRIPT,), live: bool = False, **values: Any) -> bytes:
+    """A page as UTF-8.
+
+    Args:
+        template: `cache`, `diff` or `lint`.
+        title: what it is about.
+        scripts: files of this package.
+        live: whether a server answers what the page asks for.
+        values: what the template is filled with.
+
+    """
+    html: str = (
+        _environment()
+        .get_template(template)
+        .render(
+            policy=content_security_policy(scripts, live=live),
+            style=Markup(_file(_STYLE)),  # noqa: S704 - a file of this package
+            scripts=[Markup(_file(name)) for name in scripts],  # noqa: S704 - as above
+            title=title,
+            live=live,
+            version=__version__,
+            **values,
+        )
+    )
+    return html.encode("utf-8", "backslashreplace")
+
+
+def content_security_policy(scripts: Sequence[str], *, live: bool) -> str:
+    """What a page may do: run its own scripts and style, and ask its own server where there is one."""
+    directives = [
+        "default-src 'none'",
+        f"script-src {' '.join(map(_hash, scripts))}",
+        f"style-src {_hash(_STYLE)}",
+        *(["connect-src 'self'"] if live else []),
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    ]
+    return "; ".join(directives)
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=DictLoader({name: _file(f"{name}.html.j2") for name in _TEMPLATES}),
+        autoescape=True,  # by hand: what chooses by the name of a file does not know `.j2`
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "visible": visible,
+        "capitalized": lambda text: text[:1].upper() + text[1:],
+        "content": _content,
+        "marked": _marked,
+        "percent": _percent,
+        "number": number,
+        "plural": plural,
+        "size": size,
+    }
+    return environment
+
+
+def _content(text: str) -> Markup:
+    """Visible text for within an element, where quotes are no danger: as references they take five bytes each."""
+    return Markup(str(escape(visible(text))).replace("&#34;", '"').replace("&#39;", "'"))  # noqa: S704 - escaped
+
+
+def _marked(text: str) -> Markup:
+    """Text in which the ends of lines are seen, too."""
+    sign = '<span class="sign" aria-hidden="true">↵</span>\n'
+    return Markup(str(_content(text)).replace("\n", sign))  # noqa: S704 - escaped
+
+
+def _percent(share: float) -> str:
+    return percent(share).replace(" ", "\N{NO-BREAK SPACE}")
+
+
+@functools.cache
+def _file(name: str) -> str:
+    """A template, or a style or script without the blanks before its lines and without lines of comments."""
+    text = (resources.files(__package__) / name).read_text("utf-8")
+    if name.endswith(".j2"):
+        return text
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+def _hash(name: str) -> str:
+    digest = hashlib.sha256(_file(name).encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

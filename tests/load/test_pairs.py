@@ -1,0 +1,290 @@
+"""Preference data in the reader: pairs are the unit, in every layout, and no trainer of examples gets them."""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from search_effort import percent_of_examples  # noqa: E402
+from small_blocks import small_cache  # noqa: E402
+from tiny_decoder import TinyDecoder, causal  # noqa: E402
+
+import packer  # noqa: E402
+from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, fill_reference  # noqa: E402
+from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
+from packer.load.attention import documents_of as documents_of_batch  # noqa: E402
+from packer.load.batching import Padded, TokenBudget  # noqa: E402
+from packer.load.ordering import Weighted  # noqa: E402
+from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
+from packer.store.cache import Cache  # noqa: E402
+
+NUM_PAIRS = 23
+BATCHINGS = [
+    "padded",
+    Padded(multiple_of=8, side="right"),
+    "padding_free",
+    "token_budget",
+    TokenBudget(padded=Padded()),
+]
+
+
+def answer(rng):
+    return " ".join(rng.choice(["one", "two", "three", "four", "five"], int(rng.integers(1, 12))))
+
+
+@pytest.fixture(scope="module")
+def caches(starter, tmp_path_factory):
+    """Pairs, some with a margin; rated answers; both of random lengths."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("preference")
+    pairs, rated = [], []
+    for number in range(NUM_PAIRS):
+        asked = [{"role": "user", "content": f"{number}: {answer(rng)}"}]
+        said = [[{"role": "assistant", "content": f"{side} {answer(rng)}"}] for side in ("good", "bad")]
+        margin = {} if number % 3 else {"margin": number / 2}
+        pairs.append({"prompt": asked, "chosen": said[0], "rejected": said[1], **margin})
+        rated.append({"prompt": asked, "completion": said[0], "label": number % 4 == 0})
+    for name, rows in (("pairs", pairs), ("rated", rated)):
+        packer.build(rows, folder / name, tokenizer=str(starter / "tokenizer"), pack={"block_len": 256})
+    return folder
+
+
+def loader_of(cache, **options):
+    return PackedLoader(cache, **{"rank": 0, "world_size": 1, "prefetch": 0, **options})
+
+
+def documents_of(cache):
+    documents = cache.documents("train")
+    return [documents.read(number) for number in range(len(documents))]
+
+
+def rows_of(micro_batch):
+    """The documents of a micro-batch as ids, labels and completion mask, without padding, one list each."""
+    if "cu_seq_lens_q" in micro_batch:
+        bounds = micro_batch["cu_seq_lens_q"].tolist()
+        spans = [(0, slice(a, b)) for a, b in itertools.pairwise(bounds)]
+    else:
+        spans = [(row, mask.bool()) for row, mask in enumerate(micro_batch["attention_mask"])]
+    names = ("input_ids", "labels", "completion_mask")
+    return [[micro_batch[name][row][span].tolist() for name in names] for row, span in spans]
+
+
+@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
+@percent_of_examples(40)
+@given(
+    world_size=st.integers(1, 3),
+    micro=st.integers(1, 3),
+    accumulation=st.integers(1, 2),
+    end=st.sampled_from(["pad", "short", "drop"]),
+)
+def test_every_pair_is_whole_in_one_micro_batch_chosen_answers_first(
+    caches, batching, world_size, micro, accumulation, end
+):
+    cache = Cache.open(caches / "pairs")
+    documents, by_tokens = documents_of(cache), "udget" in str(batching)
+    micro = 180 if by_tokens else micro
+    size = world_size * micro * accumulation
+    options = {"micro_batch_size": micro, "global_batch_size": size, "batching": batching, "end": end}
+    loaders = [loader_of(cache, rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+    taken = []
+    for parts in zip(*loaders, strict=True):
+        slots = targets = 0
+        pairs = []
+        for micro_batch in (micro_batch for part in parts for micro_batch in part):
+            own, found = micro_batch["pair_ids"].tolist(), rows_of(micro_batch)
+            assert len(found) == 2 * len(own) == len(micro_batch["sides"])
+            expected_sides = [-1 if pair < 0 else side for side in (0, 1) for pair in own]
+            assert micro_batch["sides"].tolist() == expected_sides
+            for place, (ids, labels, mask) in enumerate(found):
+                pair, side = own[place % len(own)], place // len(own)
+                if pair < 0:
+                    assert (labels, mask) == ([-100], [0])
+                    continue
+                document = documents[2 * pair + side]
+                assert document.side == ("chosen", "rejected")[side]
+                assert (ids, labels) == (document.input_ids.tolist(), document.labels.tolist())
+                assert mask == (document.labels != -100).astype(int).tolist()
+                targets += sum(mask)
+                margin = micro_batch["margins"][place % len(own)].item()
+                assert margin == document.margin if pair % 3 == 0 else np.isnan(margin)
+            slots += micro_batch["input_ids"].numel()
+            pairs += [pair for pair in own if pair >= 0]
+        assert [sorted(part.block_ids[part.block_ids >= 0].tolist()) for part in parts] == [
+            sorted(pair for micro_batch in part for pair in micro_batch["pair_ids"].tolist() if pair >= 0)
+            for part in parts
+        ]
+        for part in parts:
+            assert (part.num_pairs, part.num_items_in_batch, part.num_slots) == (len(pairs), targets, slots)
+            assert part.size == (part.num_tokens if by_tokens else len(pairs))
+        taken += pairs
+    assert len(set(taken)) == len(taken) == (NUM_PAIRS if end != "drop" else len(taken))
+
+
+@pytest.mark.parametrize("batching", ["packed", "padded", "token_budget"])
+def test_pairs_resume_on_other_ranks_and_the_loss_of_a_pair_needs_no_other_rank(caches, batching):
+    size = {"packed": 1, "padded": 1, "token_budget": 300}[batching]
+
+    def run(loaders):
+        for _ in range(2):
+            for parts in zip(*loaders, strict=True):
+                pairs = sorted(pair for part in parts for mb in part for pair in mb["pair_ids"].tolist() if pair >= 0)
+                assert {part.num_pairs for part in parts} == {len(pairs)}
+                yield pairs, parts[0].num_items_in_batch, loaders[0].state_dict()
+
+    def ranks(world_size):
+        sizes = {"micro_batch_size": size, "global_batch_size": 6 * size, "end": "wrap", "batching": batching}
+        return [loader_of(caches / "pairs", rank=rank, world_size=world_size, **sizes) for rank in range(world_size)]
+
+    whole = list(run(ranks(1)))
+    for taken, (_, _, state) in enumerate(whole[:4]):
+        loaders = ranks(3)
+        for loader in loaders:
+            loader.load_state_dict(state)
+        rest = [step[:2] for step in run(loaders)]
+        assert rest[: len(whole) - taken - 1] == [step[:2] for step in whole[taken + 1 :]]
+
+
+@pytest.mark.parametrize("flatten", [True, False])
+def test_blocks_of_pairs_say_which_sequence_is_which_answer_of_which_pair(caches, flatten):
+    cache = Cache.open(caches / "pairs")
+    documents, seen = documents_of(cache), Counter()
+    for step in loader_of(cache, micro_batch_size=2, end="pad", flatten=flatten):
+        for micro_batch in step:
+            numbers, pairs = iter(micro_batch["sides"].tolist()), micro_batch["pair_ids"].tolist()
+            ids, mask = (micro_batch[name].flatten() for name in ("input_ids", "completion_mask"))
+            of_row = micro_batch["document_ids"] if not flatten else None
+            bounds = (
+                micro_batch["cu_seq_lens_q"].tolist()
+                if flatten
+                else [0, *(torch.nonzero(torch.diff(of_row.flatten())).flatten() + 1).tolist(), ids.numel()]
+            )
+            place = 0
+            for start, stop in itertools.pairwise(bounds):
+                side = next(numbers)
+                if side < 0:
+                    assert not mask[start:stop].any()
+                    continue
+                document = documents[2 * pairs[place // 2] + place % 2]
+                assert side == place % 2
+                assert ids[start:stop].tolist() == document.input_ids.tolist()
+                assert mask[start:stop].tolist() == (document.labels != -100).astype(int).tolist()
+                seen[pairs[place // 2]] += 1
+                place += 1
+            assert place == 2 * len(pairs)
+    assert seen == dict.fromkeys(range(NUM_PAIRS), 2)
+
+
+@pytest.mark.parametrize("batching", ["packed", *BATCHINGS], ids=str)
+def test_log_probabilities_of_every_answer_are_those_of_the_answer_alone(caches, batching):
+    """In every layout, under the boundaries that its micro-batches carry; so is the loss of every pair."""
+    cache, size = Cache.open(caches / "pairs"), 180 if "udget" in str(batching) else 3
+    model = TinyDecoder(vocab_size=cache.manifest.model.vocab_size, width=8)
+
+    def log_probabilities(ids, positions, mask, labels):
+        scores = model(ids, positions, mask)[:, :-1].log_softmax(-1)
+        targets, trained = labels[:, 1:].clamp(min=0), labels[:, 1:] != -100
+        return torch.nn.functional.pad(scores.gather(-1, targets[..., None])[..., 0] * trained, (1, 0))
+
+    alone = []
+    for document in documents_of(cache):
+        ids, labels = (
+            torch.from_numpy(getattr(document, name).astype(np.int64))[None] for name in ("input_ids", "labels")
+        )
+        n = ids.shape[1]
+        alone.append(log_probabilities(ids, torch.arange(n)[None], causal(n), labels).sum().item())
+    found = {}
+    for step in loader_of(cache, batching=batching, micro_batch_size=size, end="short"):
+        for micro_batch in step:
+            mask = block_diagonal_mask(documents_of_batch(micro_batch)).unsqueeze(1)
+            names = ("input_ids", "position_ids")
+            of_tokens = log_probabilities(*(micro_batch[name] for name in names), mask, micro_batch["labels"])
+            if "cu_seq_lens_q" in micro_batch:
+                numbers = document_ids(micro_batch["cu_seq_lens_q"]).long()
+                sums = torch.zeros(len(micro_batch["sides"]), dtype=torch.float64).index_add_(0, numbers, of_tokens[0])
+            else:
+                sums = of_tokens.sum(1)
+            pairs, sides = micro_batch["pair_ids"], micro_batch["sides"]
+            for side in (0, 1):
+                own = sums[sides == side].tolist()
+                found |= {2 * pair + side: value for pair, value in zip(pairs[pairs >= 0].tolist(), own, strict=True)}
+    assert [found[number] for number in range(2 * NUM_PAIRS)] == pytest.approx(alone, abs=1e-9)
+
+
+@pytest.mark.parametrize("batching", ["packed", "padded", "padding_free"])
+def test_a_reference_is_handed_out_with_its_pairs_and_that_of_other_documents_is_refused(caches, batching, tmp_path):
+    def lengths(batch):
+        return -batch["attention_mask"].sum(1).float()
+
+    reference = fill_reference(caches / "pairs", tmp_path / "reference", lengths, model="lengths")
+    documents, num_seen = documents_of(Cache.open(caches / "pairs")), 0
+    for step in loader_of(caches / "pairs", batching=batching, reference=reference, micro_batch_size=2, end="pad"):
+        for micro_batch in step:
+            for side, name in enumerate(("ref_chosen_logps", "ref_rejected_logps")):
+                pairs = micro_batch["pair_ids"].tolist()
+                expected = [-float(documents[2 * pair + side].length) if pair >= 0 else 0.0 for pair in pairs]
+                assert micro_batch[name].tolist() == expected
+                num_seen += sum(pair >= 0 for pair in pairs)
+    assert num_seen == 2 * NUM_PAIRS
+    with pytest.raises(CheckError):
+        loader_of(caches / "pairs", batching=batching, reference=replace(reference, documents="0" * 32))
+    with pytest.raises(UsageError, match="the pairs of one cache"):
+        loader_of(caches / "rated", batching="padded", reference=reference)
+
+
+def test_rated_answers_are_documents_with_a_side_and_margins_nobody_has_are_no_column(caches):
+    cache = Cache.open(caches / "rated")
+    num_seen = 0
+    for batching in ("padded", "padding_free"):
+        for step in loader_of(cache, batching=batching, micro_batch_size=4, end="short"):
+            assert step.num_pairs is None
+            for micro_batch in step:
+                assert not {"pair_ids", "margins"} & micro_batch.keys()
+                for ids, side in zip(
+                    (row[0] for row in rows_of(micro_batch)), micro_batch["sides"].tolist(), strict=True
+                ):
+                    document = next(each for each in documents_of(cache) if each.input_ids.tolist() == ids or side < 0)
+                    assert side < 0 or ("desirable", "undesirable")[side - 2] == document.side
+                    num_seen += side >= 0
+    assert num_seen == 2 * NUM_PAIRS
+
+
+def test_of_pairs_all_that_says_rows_says_pairs(caches):
+    loader = loader_of(caches / "pairs", batching="padded", order=Weighted(np.arange(NUM_PAIRS)), micro_batch_size=2)
+    assert (loader.num_blocks, loader.content) == (NUM_PAIRS, "pairs")
+    assert "PackedLoader of pairs" in repr(loader)
+    ids = Cache.open(caches / "pairs").documents("train").doc_ids()
+    for step in loader:
+        assert 0 not in step.block_ids
+        found = loader.doc_ids(step)
+        assert [pair.tolist() for pair in found] == [ids[2 * pair : 2 * pair + 2].tolist() for pair in step.block_ids]
+    both = loader_of(Mixture({caches / "pairs": 1, str(caches / "pairs"): 1}), batching="padding_free", end="short")
+    assert {int(number) for step in both for number in step.block_ids} <= set(range(2 * NUM_PAIRS))
+
+
+@pytest.mark.parametrize("name", ["pairs", "rated"])
+def test_no_consumer_of_examples_gets_preference_data(name, caches):
+    loader = loader_of(caches / name, batching="padded", end="short")
+    for consumer in (
+        lambda: PackedDataset(caches / name),
+        lambda: EvaluationBatches(loader, huggingface),
+        lambda: huggingface(next(iter(loader))[0]),
+    ):
+        with pytest.raises(UsageError, match=r"imitate rejected answers") as caught:
+            consumer()
+        assert "PackedLoader" in caught.value.hint
+    with pytest.raises(UsageError, match="cannot be mixed"):
+        loader_of(Mixture({caches / name: 1, small_cache(5).folder: 1}))
+    with pytest.raises(UsageError, match="compared whole"):
+        loader_of(caches / name, batching="padded", cutoff_len=64)
+
+
+def test_blocks_of_rated_answers_do_not_say_which_is_which_and_are_refused(caches):
+    with pytest.raises(UsageError, match="blocks do not say which rated answers"):
+        loader_of(caches / "rated")

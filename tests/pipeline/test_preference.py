@@ -1,0 +1,168 @@
+"""Caches of pairs: whatever selects, packs or packs again, the two answers of a row stay together, or go together."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.audit import verify
+from packer.errors import CheckError, RecipeError
+from packer.layout import MASKED
+from packer.pipeline import build, repack
+from packer.recipe import Recipe, load_recipe, make_recipe, to_json
+from packer.store.cache import Cache
+from packer.store.manifest import read_manifest
+
+WORDS = ("yes", "no", "a fox", "the lazy dog", "it depends on the weather, and on much else that nobody knows")
+
+
+def row(number: int, *, turns: int = 1, words: int = 3) -> dict[str, Any]:
+    prompt = [{"role": "user", "content": f"question {number} " + "why " * (number % 7)}]
+    sides = [
+        [
+            message
+            for turn in range(turns)
+            for message in (
+                {"role": "assistant", "content": f"{side} {turn}: " + WORDS[(number + turn) % len(WORDS)] * words},
+                {"role": "user", "content": "go on"},
+            )
+        ][:-1]
+        for side in ("good", "bad")
+    ]
+    return {"prompt": prompt, "chosen": sides[0], "rejected": sides[1], "id": f"r{number}", "margin": number / 2}
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return {"path": str(path)}
+
+
+def recipe_of(starter: Path, sources: list[dict[str, str]], **others: Any) -> Recipe:
+    values = to_json(load_recipe(starter / "recipe.yaml"))
+    pack = {"block_len": 256, **others.pop("pack", {})}
+    return make_recipe({**values, "sources": sources, "partition_bytes": 2**12, "pack": pack, **others})
+
+
+def numbered(text: str) -> int:
+    return int(text.removeprefix("r"))
+
+
+def assert_pairs_stand_together(cache: Cache) -> list[int]:
+    """The numbers of the rows whose pairs are there, in all splits."""
+    rows = []
+    for split in cache.splits("documents"):
+        documents = cache.documents(split)
+        sides = [documents.read(number) for number in range(len(documents))]
+        assert [each.side for each in sides] == ["chosen", "rejected"] * (len(sides) // 2)
+        for chosen, rejected in zip(sides[::2], sides[1::2], strict=True):
+            assert chosen.sample_id is not None
+            assert chosen.sample_id == rejected.sample_id
+            assert chosen.margin == rejected.margin == numbered(chosen.sample_id) / 2
+            start = int(np.flatnonzero(chosen.labels != MASKED)[0])
+            assert start == int(np.flatnonzero(rejected.labels != MASKED)[0])
+            assert chosen.input_ids[:start].tolist() == rejected.input_ids[:start].tolist()
+            rows.append(numbered(chosen.sample_id))
+    for split in cache.splits("blocks"):
+        documents, blocks = cache.documents(split), cache.blocks(split)
+        batch = blocks.read(np.arange(len(blocks)))
+        assert batch.pairs is not None
+        pieces = np.stack([2 * batch.pairs, 2 * batch.pairs + 1], axis=1).reshape(-1)
+        assert batch.doc_ids.tolist() == documents.doc_ids()[pieces].tolist()
+        assert batch.doc_lengths.tolist() == documents.lengths()[pieces].tolist()
+        assert not (np.diff(batch.doc_offsets) % 2).any()
+        assert len(np.unique(batch.pairs)) == len(batch.pairs)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    """Some are equal, some are too long for a block, some have several turns, some are no pairs."""
+    found = [row(number, turns=1 + number % 3) for number in range(40)]
+    found += found[:5]
+    found += [row(number, words=20) for number in range(40, 46)]
+    return [*found, {**row(46), "rejected": row(46)["chosen"]}, {**row(47), "chosen": []}]
+
+
+def test_pairs_are_built_packed_again_and_verified(starter: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    recipe = recipe_of(starter, [write(tmp_path / "pairs.jsonl", rows)])
+    result = build(recipe, tmp_path / "cache", jobs=1)
+    assert result.manifest is not None
+    assert result.manifest.totals.rejected == {"pair_empty_side": 1, "pair_identical": 1}
+    assert result.manifest.totals.cut["overlong"].documents > 0
+    with Cache.open(tmp_path / "cache") as cache:
+        assert sorted(assert_pairs_stand_together(cache)) == sorted([*range(46), *range(5)])
+    assert not verify(tmp_path / "cache", level="full", reencode=True, threads=1).findings
+    repack(tmp_path / "cache", tmp_path / "longer", {"block_len": 1024, "align": 8, "max_documents": 7})
+    with Cache.open(tmp_path / "longer") as cache:
+        assert_pairs_stand_together(cache)
+        assert not cache.manifest.totals.cut
+    assert not verify(tmp_path / "longer", level="full").findings
+
+
+def test_rules_about_rows_take_whole_pairs(starter: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    rules = {
+        "deduplicate": {"exact": "bytes"},
+        "split": {"shares": {"validation": 0.3}},
+        "filters": [{"name": "short", "of": "answers", "chars": {"max": 400}}],
+    }
+    recipe = recipe_of(starter, [write(tmp_path / "pairs.jsonl", rows)], **rules)
+    build(recipe, tmp_path / "cache", jobs=1)
+    with Cache.open(tmp_path / "cache") as cache:
+        assert cache.splits("documents") == ("train", "validation")
+        found = assert_pairs_stand_together(cache)
+    assert len(found) == len(set(found))
+    assert set(range(5)) < set(found) < set(range(46))
+    assert not verify(tmp_path / "cache", level="full").findings
+
+
+def test_a_cache_has_one_kind_of_rows_and_answers_are_whole(starter: Path, tmp_path: Path) -> None:
+    pairs = write(tmp_path / "pairs.jsonl", [row(0)])
+    chats = write(tmp_path / "chats.jsonl", [{"messages": [*row(0)["prompt"], *row(0)["chosen"]]}])
+    with pytest.raises(RecipeError, match=r"pairs\.jsonl holds pairs, .*chats\.jsonl holds examples"):
+        build(recipe_of(starter, [pairs, chats]), tmp_path / "cache", jobs=1)
+    for pack in ({"mode": "eos"}, {"mode": "stream"}, {"overlong": "split"}):
+        with pytest.raises(RecipeError, match="is not for preference data"):
+            build(recipe_of(starter, [pairs], pack=pack), tmp_path / "cache", jobs=1)
+    assert build(recipe_of(starter, [pairs], pack={"mode": "none"}), tmp_path / "cache", jobs=1).built
+
+
+def test_rated_answers_keep_their_rating_and_are_packed_as_documents(starter: Path, tmp_path: Path) -> None:
+    rated = [{"prompt": row(n)["prompt"], "completion": row(n)["chosen"], "label": n % 3 > 0} for n in range(9)]
+    build(recipe_of(starter, [write(tmp_path / "rated.jsonl", rated)]), tmp_path / "cache", jobs=1)
+    with Cache.open(tmp_path / "cache") as cache:
+        documents = cache.documents("train")
+        sides = [documents.read(number).side for number in range(len(documents))]
+        assert sides == ["desirable" if each["label"] else "undesirable" for each in rated]
+        assert not documents.is_paired
+        assert cache.blocks("train").read(np.array([0])).pairs is None
+    assert not verify(tmp_path / "cache", level="full").findings
+
+
+@pytest.fixture(scope="module")
+def small(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    build(recipe_of(starter, [write(folder / "pairs.jsonl", [row(n) for n in range(12)])]), folder / "cache", jobs=1)
+    return folder / "cache"
+
+
+@given(name=st.sampled_from(["side", "margin"]), at=st.integers(0, 47), bit=st.integers(0, 7))
+def test_a_side_or_margin_that_was_changed_is_found(small: Path, name: str, at: int, bit: int) -> None:
+    (shard, *_) = [each for each in read_manifest(small).shards if each.kind == "documents"]
+    place = shard.places[0]
+    path, content = small / shard.path, (small / shard.path).read_bytes()
+    number = place.columns[name] + at % (place.num_rows * {"side": 1, "margin": 4}[name])
+    try:
+        path.write_bytes(content[:number] + bytes([content[number] ^ 1 << bit]) + content[number + 1 :])
+        with Cache.open(small) as cache:
+            documents = cache.documents("train")
+            with pytest.raises(CheckError, match="digest"):
+                documents.verify()
+            if name == "side":
+                with pytest.raises(CheckError, match="stand apart"):
+                    documents.sides()
+    finally:
+        path.write_bytes(content)
