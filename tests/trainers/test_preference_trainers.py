@@ -202,8 +202,8 @@ def zip_of_rows(batches, values_of):
     reason="GLOO MISSING: several processes are not tested",
 )
 def test_two_processes_train_the_weights_of_one(pairs, llama_like, tmp_path):
-    from trainers.preference_run import run
     from torchrun import torchrun
+    from trainers.preference_run import run
 
     alone = run(pairs, llama_like, tmp_path / "alone", 4)
     (tmp_path / "two").mkdir()
