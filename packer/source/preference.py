@@ -58,7 +58,7 @@ class PairRow(RowFields, frozen=True, kw_only=True):
     rejected_score: Any = None
 
 
-_BESIDE = (*RowFields.__struct_fields__, *ID_FIELDS, "instruction", "query", "input", "history")
+_BESIDE = {*RowFields.__struct_fields__, *ID_FIELDS, "instruction", "query", "input", "history"}
 """Fields that both answers have in common, but for what comes before them as messages or as a text."""
 
 
@@ -77,7 +77,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
-    beside = {name: row[name] for name in _BESIDE if name in row}
+    beside = {name: row[name] for name in row.keys() & _BESIDE}
     rows = _as_two_rows(row)
     sides = []
     for side, own in (("chosen", rows.chosen), ("rejected", rows.rejected)):
@@ -292,6 +292,8 @@ def _margin(row: dict[str, Any]) -> float | None:
             raise Refused("wrong_type", f"expected `float`, got `{type_name(given)}` at $.margin")
         return margin
     for chosen, rejected in _SCORES:
+        if chosen not in row or rejected not in row:
+            continue
         ours, theirs = _number(row.get(chosen)), _number(row.get(rejected))
         if ours is not None and theirs is not None:
             return ours - theirs
