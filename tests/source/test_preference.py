@@ -196,6 +196,7 @@ ASK = [user("q")]
         ({"prompt": "q", "system": "s", "chosen": "a", "rejected": "b"}, "wrong_type"),
         ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": "much"}, "wrong_type"),
         ({"prompt": ASK, "conversations": as_sharegpt([user("r")]), "chosen": "a", "rejected": "b"}, "wrong_type"),
+        ({"instruction": "q", "chosen": [*ASK, assistant("a")], "rejected": [*ASK, assistant("b")]}, "wrong_type"),
         ({"prompt": ASK, "chosen": "<img>a.png</img>", "rejected": "b"}, "multimodal"),
         ({"prompt": ASK, "chosen": "a", "rejected": "b", "images": ["a.png"]}, "multimodal"),
         ({"prompt": ASK, "chosen": "a", "rejected": "b", "weight": 0}, "nothing_trained"),
