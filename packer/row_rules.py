@@ -240,6 +240,11 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         raise IndexError(number)
 
 
+def named_rule(name: str) -> str:
+    """A rule of `RowRules.names` for people."""
+    return name if name.startswith("sources[") else f"filter {name}"
+
+
 def benchmark_name(benchmark: Benchmark) -> str:
     """What a benchmark is called."""
     return benchmark.name or PurePosixPath(benchmark.path).stem

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from packer.batches import Bool, Sample
+from packer.batches import Bool, Sample, numbers_of
 from packer.curate.languages import Languages
 from packer.curate.texts import answers, conversation, prompts, sides
 from packer.errors import RecipeError
@@ -88,7 +88,7 @@ class Tester:
         for pattern, wanted in ((self._condition.matches, True), (self._condition.not_matches, False)):
             if pattern is not None:
                 found = pc.fill_null(pc.match_substring_regex(column, pattern), not wanted)
-                passed &= found.to_numpy(zero_copy_only=False) == wanted
+                passed &= (numbers_of(pc.cast(found, pa.uint8())) == 1) == wanted
         return passed
 
 

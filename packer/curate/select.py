@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64
+from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64, numbers_of
 from packer.curate.duplicates import Lost, exact_duplicates, lost_to_held_out, lost_to_near
 from packer.curate.signatures import signatures_in
 from packer.curate.splits import NAMES, TRAIN, split_by_hash, split_by_time, straddling
@@ -182,8 +182,7 @@ def _knows(field: str, rows: InputRows, traits: pa.Table, rules: RowRules) -> Bo
 
 def column(traits: pa.Table, name: str) -> UInt64:
     """A column of numbers of all rows.  # uint64[N], of `time` int64[N]"""
-    values: UInt64 = traits.column(name).to_numpy()
-    return values
+    return numbers_of(traits.column(name))
 
 
 def digests(traits: pa.Table, name: str) -> npt.NDArray[np.bytes_]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import Int64, UInt64
+from packer.batches import Int64, UInt64, numbers_of
 from packer.curate.words import Words, constants, mixed
 from packer.row_rules import MAX_NGRAM
 
@@ -77,9 +77,9 @@ def signatures_in(table: pa.Table, of: str, ngram: int) -> Signatures:
     """The signatures that a table of rows has in its columns."""
     parts = [
         Signatures(
-            shingles=shingles.flatten().to_numpy(),
-            offsets=shingles.offsets.to_numpy() - shingles.offsets[0].as_py(),
-            bands=bands.flatten().to_numpy().reshape(-1, NUM_BANDS),
+            shingles=numbers_of(shingles.flatten()),
+            offsets=numbers_of(shingles.offsets) - shingles.offsets[0].as_py(),
+            bands=numbers_of(bands.flatten()).reshape(-1, NUM_BANDS),
         )
         for shingles, bands in zip(
             table.column(f"shingles {of} {ngram}").chunks, table.column(f"bands {of} {ngram}").chunks, strict=True

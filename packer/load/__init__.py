@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from packer.load.loader import PackedLoader
     from packer.load.mixture import Mixture
     from packer.load.poison import poison_test
+    from packer.load.preference import answer_logps
     from packer.load.reference import Reference, fill_reference, read_reference
     from packer.load.seeds import example_seed
     from packer.load.step import MicroBatch, Step, shift_labels
@@ -25,6 +26,7 @@ __all__ = [
     "Reference",
     "Step",
     "StepDataset",
+    "answer_logps",
     "check_batch",
     "collate",
     "example_seed",
@@ -43,6 +45,7 @@ _HOME = {
     "Reference": "reference",
     "Step": "step",
     "StepDataset": "datasets",
+    "answer_logps": "preference",
     "check_batch": "contract",
     "collate": "datasets",
     "example_seed": "seeds",

@@ -1,7 +1,7 @@
 """Preference data as padded batches, laid out as trainers of pairs concatenate it: chosen rows, then rejected ones.
 
 A row is a whole document: a prompt and one of its answers. ``completion_mask`` says what is learned of it: it is 1
-where the cache has a label.
+where the cache has a label. What a model says of an answer is summed over these tokens, in this layout and in others.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from packer.batches import Bool, Int32, Int64
+from packer.batches import CHOSEN, REJECTED, Bool, Int32, Int64
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.load.arguments import opened
+from packer.load.attention import document_ids
 from packer.load.step import MicroBatch
 from packer.store.cache import Cache, DocumentShards
 
@@ -39,6 +41,35 @@ def preference_documents(cache: str | Path | Cache, split: str = "train") -> tup
             hint="build it without weights",
         )
     return found, documents
+
+
+def answer_logps(logits: Tensor, micro_batch: MicroBatch) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the chosen and of the rejected answers of a micro-batch, in float32 at least.
+
+    Each is summed over the tokens where ``completion_mask`` is 1. Rows that are padded, rows without padding and blocks
+    of pairs are read alike.
+
+    Args:
+        logits: what the model gave for the micro-batch's ids.  # [B, T, V]
+        micro_batch: of a :class:`packer.load.PackedLoader` of pairs, or what ``fill_reference`` hands out.
+
+    Returns:
+        float [P] each, of the pairs that are no padding: ``pair_ids[pair_ids >= 0]``
+
+    """
+    scores, targets = logits[:, :-1], micro_batch["input_ids"][:, 1:, None]
+    picked = scores.gather(-1, targets)[..., 0].to(torch.promote_types(scores.dtype, torch.float32))
+    # log_softmax would write all T · V log-probabilities, to pick T of them.
+    of_tokens = (picked - scores.to(picked.dtype).logsumexp(-1)) * micro_batch["completion_mask"][:, 1:]
+    if "cu_seq_lens_q" in micro_batch:
+        numbers = document_ids(micro_batch["cu_seq_lens_q"]).long()
+        sums = of_tokens.new_zeros(len(micro_batch["cu_seq_lens_q"]) - 1).index_add(0, numbers[1:], of_tokens[0])
+    else:
+        sums = of_tokens.sum(-1)
+    if "sides" not in micro_batch:
+        chosen, rejected = sums.chunk(2)
+        return chosen, rejected
+    return sums[micro_batch["sides"] == CHOSEN], sums[micro_batch["sides"] == REJECTED]
 
 
 def sides_of(pairs: Int64) -> Int64:

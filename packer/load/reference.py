@@ -38,7 +38,7 @@ _ABOVE_ZERO = 1e-3
 """What rounding may put a sum of log-probabilities above 0."""
 
 LogProbabilities = Callable[[MicroBatch], Any]
-"""From a padded batch of :func:`~packer.load.preference.padded_documents`, chosen rows first, to 2B numbers."""
+"""From a padded batch of :func:`~packer.load.preference.padded_documents`, chosen rows first, to their values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def fill_reference(
         cache: folder of a cache of pairs, or an open one.
         path: the file; it is made where it is not there, and else filled up.
         logps: gives the log-probability of each row of a batch, summed over the tokens where ``completion_mask`` is 1:
-            a tensor or array of 2B numbers, those of B chosen answers and then those of the B rejected ones.
+            what :func:`packer.load.answer_logps` returns, or 2B numbers, the B chosen answers before the rejected ones.
         model: what the file is to say of the model: its name and revision, and what else decides the values, as the
             dtype. In bfloat16, sums differ by some tenths with the layout of batches.
         split: name of the split.
@@ -264,7 +264,8 @@ def _batches(
 
 def _by_side(values: Any, pairs: Int64) -> Float32:
     """What the user's function gave, checked.  # float32[B, 2]"""
-    found = torch.as_tensor(values).detach().float().cpu().numpy()
+    values = torch.cat(tuple(values)) if isinstance(values, tuple | list) else torch.as_tensor(values)
+    found = values.detach().float().cpu().numpy()
     if found.shape != (2 * len(pairs),):
         raise UsageError(f"logps gave values of shape {list(found.shape)}; expected [{2 * len(pairs)}]")
     by_side: Float32 = np.ascontiguousarray(found.reshape(2, -1).T)

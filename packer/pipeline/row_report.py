@@ -9,7 +9,7 @@ import numpy as np
 from packer.batches import Int32, SelectedRows
 from packer.recipe import make_recipe
 from packer.rejections import CODES, ROW_REASONS
-from packer.row_rules import RowRules, Shares
+from packer.row_rules import RowRules, Shares, named_rule
 from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
 
@@ -144,8 +144,3 @@ def _of_near_copies(rows: SelectedRows) -> Iterator[str]:
             "near copies: rows that share a template with more than 64 others were compared with the first 64 of them "
             "alone; some that are nearly the same may have stayed"
         )
-
-
-def named_rule(name: str) -> str:
-    """A rule of `rule_names` for people."""
-    return name if name.startswith("sources[") else f"filter {name}"

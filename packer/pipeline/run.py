@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from packer.backend import load_fast_meanwhile
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
-from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.changes import Changes, changes
 from packer.pipeline.documents import Options, RowDocuments, Share, by_reference
@@ -36,7 +35,6 @@ from packer.pipeline.reuse import (
     reusable,
     up_to_date,
 )
-from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
 from packer.pipeline.timing import Clock, Profile
 from packer.progress import Progress, Silent
@@ -45,6 +43,9 @@ from packer.source import smallest_partition
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
+
+if TYPE_CHECKING:
+    from packer.pipeline.row_report import RowReport
 
 
 def build(
@@ -88,7 +89,7 @@ def build(
         found = existing(folder, progress)
         clock = Clock()
         with clock.of("plan"):
-            recipe = pin_benchmarks(pin_recipe(recipe, progress.note))
+            recipe = _pinned(recipe, progress)
             if found is not None and not repair and is_unchanged(folder, found, recipe, progress):
                 if not dry_run:
                     finish_if_free(folder, found)
@@ -134,7 +135,7 @@ def build_share(
     options = Options(jobs=jobs, fail_above=None, force=False)
     with path_errors():
         refuse_foreign(folder)
-        recipe = pin_benchmarks(pin_recipe(recipe, progress.note))
+        recipe = _pinned(recipe, progress)
         with lock(folder, shared=True):
             found = existing(folder, progress)
             plan = plan_build(recipe, progress, before=None if found is None else found.engine)
@@ -199,7 +200,7 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
         num_partitions_built=made.num_built,
         num_partitions_reused=len(results) - made.num_built,
         left_out=left_out(folder, manifest),
-        rows=row_report(folder, manifest),
+        rows=_row_report(folder, manifest),
     )
 
 
@@ -236,7 +237,7 @@ def _nothing_to_do(folder: Path, found: Manifest, options: Options) -> BuildResu
         num_partitions_built=0,
         num_partitions_reused=sum(shard.kind == "documents" for shard in found.shards),
         left_out=left_out(folder, found),
-        rows=row_report(folder, found),
+        rows=_row_report(folder, found),
     )
 
 
@@ -273,3 +274,21 @@ def _loading(recipe: Recipe, jobs: int | None) -> AbstractContextManager[None]:
     if fast and size >= engine.WORTH_LOADING_BYTES:
         load_fast_meanwhile(content)
     return nullcontext()
+
+
+def _pinned(recipe: Recipe, progress: Progress) -> Recipe:
+    """The recipe with the commits of its names on the Hub, and the digests of its benchmarks."""
+    recipe = pin_recipe(recipe, progress.note)
+    if recipe.decontaminate is None:
+        return recipe
+    from packer.pipeline.benchmarks import pin_benchmarks  # noqa: PLC0415 - builds without rules do without it
+
+    return pin_benchmarks(recipe)
+
+
+def _row_report(folder: Path, manifest: Manifest) -> "RowReport | None":
+    if manifest.selection is None:
+        return None
+    from packer.pipeline.row_report import row_report  # noqa: PLC0415 - as above
+
+    return row_report(folder, manifest)

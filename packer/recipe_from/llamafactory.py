@@ -36,14 +36,15 @@ _PLACES = ("file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", 
 """Keys of which an entry has one."""
 
 _MEDIA = "packer reads no pictures, films or sound"
-_PREFERENCES = "packer reads no preferences"
 _ELSEWHERE = "packer reads files of this machine and of the Hugging Face Hub"
 
-_LEFT_OUT_COLUMNS = {
-    **dict.fromkeys(("chosen", "rejected", "kto_tag"), _PREFERENCES),
-    **dict.fromkeys(("images", "videos", "audios"), _MEDIA),
-}
-"""Columns whose rows packer does not read."""
+_MEDIA_COLUMNS = ("images", "videos", "audios")
+
+_STAGES = {"sft": "examples", "pt": "texts", "dpo": "preference", "kto": "rated"}
+"""Stage → what its rows are; of preference data, the schema of packer's."""
+
+_ANSWERS = {"preference": ("chosen", "rejected"), "rated": ("kto_tag",)}
+"""Columns of preference data beside those of its prompt."""
 
 _TAG_ROLES = {
     "user_tag": "user",
@@ -77,13 +78,14 @@ def read_llamafactory(
     """
     keys = Keys(config, report)
     stage = keys.take("stage", "text") or "sft"
-    if stage not in ("sft", "pt"):
+    if stage not in _STAGES:
         raise RecipeError(
-            f"stage: {stage}: packer prepares supervised training and pre-training, not preferences or rewards",
-            hint="its sources are rows with answers to be learned: stage sft or pt",
+            f"stage: {stage}: packer prepares supervised training, pre-training, DPO and KTO",
+            hint="its sources are rows with answers to be learned: stage sft, pt, dpo or kto",
         )
-    sources = _sources(keys, paths, report, load=load, texts=stage == "pt")
-    recipe = keys.apply(_RULES["config"]) | keys.held_out("val_size") | _pack(keys, texts=stage == "pt")
+    kind = _STAGES[stage]
+    sources = _sources(keys, paths, report, load=load, kind=kind)
+    recipe = keys.apply(_RULES["config"]) | keys.held_out("val_size") | _pack(keys, kind=kind)
     model, revision = keys.take("model_name_or_path", "text"), keys.take("model_revision", "text")
     if model is not None:
         recipe["tokenizer"] = paths.tokenizer(model, None if revision == "main" else revision)
@@ -92,7 +94,7 @@ def read_llamafactory(
 
 
 def _sources(
-    keys: Keys, paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]], texts: bool
+    keys: Keys, paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]], kind: str
 ) -> list[dict[str, Any]]:
     name = keys.take("dataset_dir", "text") or "data"
     folder = paths.find(name)
@@ -110,7 +112,7 @@ def _sources(
         names = names_of(keys.take(key, "texts"))
         if len({*names}) < len(names):
             keys.report(key, "a name stands there twice: packer takes no file twice for a split")
-        sources += read_entries(info, names, inner, report, shared=shared, texts=texts)
+        sources += read_entries(info, names, inner, report, shared=shared, kind=kind)
     if any(are_several([source["path"]]) for source in sources):
         keys.report("max_samples", "of each entry there; packer's limit counts for each file of one")
     return sources
@@ -123,7 +125,7 @@ def read_entries(
     report: Report,
     *,
     shared: Mapping[str, Any],
-    texts: bool = False,
+    kind: str | None = None,
 ) -> list[dict[str, Any]]:
     """Sources of entries of a `dataset_info.json`.
 
@@ -133,17 +135,25 @@ def read_entries(
         paths: `bases` has the folder of the data.
         report: Filled with what is not carried over.
         shared: Keys that each source gets.
-        texts: Whether it is pre-training, which learns the whole of the prompt's column.
+        kind: What the rows of the configuration's stage are, as in `_STAGES`; an entry with other ones is left out, as
+            a cache has one kind of rows. None takes that of the entries, and examples where they have several.
 
     Raises:
         RecipeError: there is no entry of that name.
 
     """
+    entries = {name: _entry(info, name) for name in names}
+    kinds = {_kind(entry) for entry in entries.values()}
+    kind = kind or (kinds.pop() if len(kinds) == 1 else "examples")
     sources = []
-    for name in dict.fromkeys(names):
-        keys = Keys(_entry(info, name), report, where=f"{name}.")
+    for name, entry in entries.items():
+        keys = Keys(entry, report, where=f"{name}.")
         with report.entry(keys):
-            rows = _rows(keys, texts=texts)
+            if _kind(entry) != ("examples" if kind == "texts" else kind):
+                stage = next(stage for stage, its in _STAGES.items() if its == _kind(entry))
+                key = "ranking" if _kind(entry) == "preference" or kind == "preference" else "columns"
+                raise EntryLeftOutError(key, f"of stage {stage}: a cache has one kind of rows")
+            rows = _rows(keys, kind=kind)
             path = _entry_path(keys, paths)
             keys.apply(_RULES["entry"])
             sources.append({"path": path, **rows, **shared, **_limit(keys, shared)})
@@ -191,36 +201,54 @@ def _entry_path(keys: Keys, paths: ConfigPaths) -> str:
     return paths.in_recipe(files_pattern(found, "file_name") if found.is_dir() else found, like=name)
 
 
-def _rows(keys: Keys, *, texts: bool) -> dict[str, Any]:
+def _kind(entry: Mapping[str, Any]) -> str:
+    """What the rows of an entry are, but for plain texts, which only a stage tells."""
+    if entry.get("ranking"):
+        return "preference"
+    columns = entry.get("columns")
+    return "rated" if isinstance(columns, Mapping) and columns.get("kto_tag") else "examples"
+
+
+def _rows(keys: Keys, *, kind: str) -> dict[str, Any]:
     """Schema and columns of an entry."""
-    if keys.take("ranking"):
-        raise EntryLeftOutError("ranking", _PREFERENCES)
+    keys.take("ranking")
     columns, tags = keys.inner("columns"), keys.inner("tags")
-    for key, reason in _LEFT_OUT_COLUMNS.items():
+    for key in _MEDIA_COLUMNS:
         if columns.take(key) is not None:
-            raise EntryLeftOutError("columns", f"{key}: {reason}")
+            raise EntryLeftOutError("columns", f"{key}: {_MEDIA}")
+    answers = {key: columns.take(key, "text") for key in _ANSWERS.get(kind, ())}
+    rows = _prompts(keys, columns, tags, is_texts=kind == "texts")
+    columns.report_rest()
+    tags.report_rest()
+    if kind not in _ANSWERS:
+        return rows
+    if missing := [key for key, column in answers.items() if column is None]:
+        raise EntryLeftOutError("columns", f"no column is named for {' and '.join(missing)}")
+    read = {name: column for name, column in rows.get("columns", {}).items() if kind == "rated" or name != "output"}
+    return rows_of(kind, read | {"label" if key == "kto_tag" else key: column for key, column in answers.items()})
+
+
+def _prompts(keys: Keys, columns: Keys, tags: Keys, *, is_texts: bool) -> dict[str, Any]:
+    """Schema and columns of rows that are examples, or of what pairs have beside their answers."""
     kind = keys.take("formatting", "text") or "alpaca"
     if kind == "alpaca":
         tags.apply(_RULES["tags of no chats"])
-        if texts:
+        if is_texts:
             rows = rows_of("text", {"text": "instruction"} | columns.apply(_RULES["columns of texts"]))
         else:
             # Columns that are not named are not read, but where none is: then LLaMA-Factory takes Alpaca's own.
             table = _RULES["columns of instructions"]
             unnamed = dict.fromkeys([str(rule.to) for rule in table.values()] if "columns" in keys else ())
             rows = alpaca_rows(unnamed | columns.apply(table))
-    elif kind in ("sharegpt", "openai"):
+        return rows
+    if kind in ("sharegpt", "openai"):
         if kind == "openai":
             keys.report(
                 "formatting",
                 "LLaMA-Factory adds 'detailed thinking off' to system messages in this format; packer adds nothing",
             )
-        rows = _chat(columns, tags)
-    else:
-        raise EntryLeftOutError("formatting", "not known here")
-    columns.report_rest()
-    tags.report_rest()
-    return rows
+        return _chat(columns, tags)
+    raise EntryLeftOutError("formatting", "not known here")
 
 
 def _chat(columns: Keys, tags: Keys) -> dict[str, Any]:
@@ -249,12 +277,12 @@ def _limit(keys: Keys, shared: Mapping[str, Any]) -> dict[str, Any]:
     return {"limit": min(drawn, shared.get("limit", drawn))}
 
 
-def _pack(keys: Keys, *, texts: bool) -> dict[str, Any]:
+def _pack(keys: Keys, *, kind: str) -> dict[str, Any]:
     length, packing, neat = keys.take("cutoff_len"), keys.take("packing"), keys.take("neat_packing")
     pack: dict[str, Any] = {"pack.block_len": length or _CUTOFF_LEN}
     if length is None:
         keys.report("cutoff_len", "what LLaMA-Factory takes where nothing is said", default=_CUTOFF_LEN)
-    if texts and packing is not False:
+    if kind == "texts" and packing is not False:
         return {**pack, "pack.mode": "stream"}  # texts are joined and cut, as its pre-training does
     if not packing and not neat:
         keys.report(
@@ -262,6 +290,9 @@ def _pack(keys: Keys, *, texts: bool) -> dict[str, Any]:
         )
         keys.report("cutoff_len", "without packing documents keep their length; LLaMA-Factory cuts longer ones")
         return {**pack, "pack.mode": "none"}
+    if kind in _ANSWERS:
+        keys.report("cutoff_len", "LLaMA-Factory cuts long prompts and answers; packer leaves the row out")
+        return {**pack, "pack.mode": "isolated"}
     keys.report(
         "cutoff_len",
         "LLaMA-Factory cuts long prompts and answers, each by its share; packer cuts the document's end",

@@ -58,7 +58,7 @@ class PairRow(RowFields, frozen=True, kw_only=True):
     rejected_score: Any = None
 
 
-_BESIDE = (*RowFields.__struct_fields__, *ID_FIELDS, "instruction", "query", "input", "history")
+_BESIDE = {*RowFields.__struct_fields__, *ID_FIELDS, "instruction", "query", "input", "history"}
 """Fields that both answers have in common, but for what comes before them as messages or as a text."""
 
 
@@ -77,7 +77,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
-    beside = {name: row[name] for name in _BESIDE if name in row}
+    beside = {name: row[name] for name in row.keys() & _BESIDE}
     rows = _as_two_rows(row)
     sides = []
     for side, own in (("chosen", rows.chosen), ("rejected", rows.rejected)):
@@ -102,7 +102,10 @@ def _as_two_rows(row: dict[str, Any]) -> _TwoRows:
     opening = _opening(row, chosen)
     if is_alpaca:
         if opening or not isinstance(chosen, str):
-            raise Refused("wrong_type", "`instruction` is answered by texts, and has no messages beside it")
+            reason = (
+                "`instruction` goes with texts; `columns: {prompt: instruction}` takes it as the prompt of messages"
+            )
+            raise Refused("wrong_type", reason)
         return _TwoRows(alpaca.read, {"output": chosen}, {"output": rejected})
     if isinstance(chosen, str) and isinstance(rejected, str):
         are_transcripts = chosen.startswith("\n\nHuman:") and rejected.startswith("\n\nHuman:")
@@ -292,6 +295,8 @@ def _margin(row: dict[str, Any]) -> float | None:
             raise Refused("wrong_type", f"expected `float`, got `{type_name(given)}` at $.margin")
         return margin
     for chosen, rejected in _SCORES:
+        if chosen not in row or rejected not in row:
+            continue
         ours, theirs = _number(row.get(chosen)), _number(row.get(rejected))
         if ours is not None and theirs is not None:
             return ours - theirs

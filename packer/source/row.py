@@ -215,6 +215,8 @@ def one_of(fields: Mapping[str, T], *, where: str) -> T | None:
 
     """
     given = [value for value in fields.values() if value is not None]
+    if len(given) < 2:
+        return given[0] if given else None
     said = [value for value in given if value]
     if any(value != said[0] for value in said):
         raise Refused("wrong_type", f"{' and '.join(f'`{name}`' for name in fields)} say different things at {where}")

@@ -44,7 +44,8 @@ def refuse_unsupported(row: dict[str, Any], *, own: Collection[str], rated: bool
         if row.get(field):
             raise Refused("multimodal", f"the field `{field}` is not empty")
     for field in (*_FLAGS, *_WEIGHTS):
-        _refuse_weight(field, row.get(field))
+        if field in row:
+            _refuse_weight(field, row[field])
     for field in PREFERENCE_FIELDS:
         if field not in own and _holds_answer(row.get(field)):
             raise Refused("preference", f"the field `{field}` makes it a preference pair")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from packer.batches import Int64, SelectedRows
+from packer.batches import Int64, SelectedRows, numbers_of
 from packer.errors import CheckError
 from packer.layout import offsets_of
 from packer.rejections import ROW_REASONS
@@ -48,7 +48,7 @@ def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
     """
     table = read_table(cache, selection.table)
     limits = {"split": len(selection.splits), "reason": len(ROW_REASONS) + 1, "kept": table.num_rows}
-    columns = {name: table.column(name).to_numpy() for name in _SCHEMA.names} if table.schema == _SCHEMA else {}
+    columns = {name: numbers_of(table.column(name)) for name in _SCHEMA.names} if table.schema == _SCHEMA else {}
     if not columns or any(
         int(columns[name].min(initial=-1)) < -1 or int(columns[name].max(initial=-1)) >= limit
         for name, limit in limits.items()

@@ -59,6 +59,20 @@ _GOOD: dict[str, list[dict[str, Any]]] = {
         {"prompt": "2+2=", "completion": "4"},
         {"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]},
     ],
+    "preference": [
+        {"prompt": "2+2=", "chosen": "4", "rejected": "5", "margin": 0.5},
+        {
+            "prompt": [{"role": "user", "content": "how?"}],
+            "chosen": [{"role": "assistant", "content": "so"}],
+            "rejected": [{"role": "assistant", "content": "not"}, {"role": "user", "content": "why?"}],
+        },
+        {
+            "conversations": [{"from": "human", "value": "é"}],
+            "chosen": {"from": "gpt", "value": "so"},
+            "rejected": {"from": "gpt", "value": "no"},
+        },
+        {"chosen": "\n\nHuman: a\n\nAssistant: b", "rejected": "\n\nHuman: a\n\nAssistant: c"},
+    ],
     "text": [{"text": "Once upon a time.\n\tThe end.", "meta": {"n": [1, 2, {"x": None}]}}],
 }
 

@@ -16,6 +16,7 @@ from packer.errors import RecipeError, StorageError, UsageError
 from packer.pipeline import build
 from packer.recipe import load_recipe, make_recipe
 from packer.recipe_from import read_config, write_recipe
+from packer.store.cache import Cache
 from packer_cli.main import cli
 
 CHAT = {"type": "chat_template"}
@@ -205,6 +206,44 @@ def test_a_dataset_info_alone_gives_its_entries_or_those_that_are_named(place):
     result = CliRunner().invoke(cli, ["init", "out2", "--from", "info/dataset_info.json", "--dataset", "two"])
     assert "1 source" in result.stdout and "next: packer build -c out2/recipe.yaml --tokenizer FOLDER" in result.stdout
     assert [source.schema for source in load_recipe("out2/recipe.yaml").sources] == ["sharegpt"]
+
+
+def test_pairs_and_ratings_of_llamafactory_are_read_under_the_names_of_their_columns(place):
+    pairs = [
+        {"q": f"{n}?", "more": "m", "good": f"yes {n}", "bad": "no", "system": "s", "output": "o"} for n in range(9)
+    ]
+    Path("pairs.json").write_text(json.dumps(pairs))
+    Path("rated.json").write_text(json.dumps([{"q": f"{n}?", "a": "b", "fine": n % 2 == 0} for n in range(9)]))
+    columns = {"prompt": "q", "query": "more", "chosen": "good", "rejected": "bad"}
+    info = {
+        "pairs": {"file_name": "pairs.json", "ranking": True, "columns": columns},
+        "bare": {"file_name": "pairs.json", "ranking": True, "columns": {"prompt": "q", "chosen": "good"}},
+        "rated": {"file_name": "rated.json", "columns": {"prompt": "q", "response": "a", "kto_tag": "fine"}},
+        "plain": {"file_name": "rated.json", "columns": {"prompt": "q", "response": "a"}},
+    }
+    Path("dataset_info.json").write_text(json.dumps(info))
+    config = {"dataset": ",".join(info), "dataset_dir": ".", "model_name_or_path": "tokenizer", "neat_packing": True}
+    for stage, name, sides in (("dpo", "pairs", {0, 1}), ("kto", "rated", {2, 3})):
+        converted = convert({**config, "stage": stage})
+        notes = told(converted)
+        assert {key.split(".")[0] for key, says in notes.items() if "left out" in says} == info.keys() - {name}
+        assert ("bare.columns" in notes) == (stage == "dpo") and "plain." in " ".join(notes)
+        write_recipe(converted, Path(stage))
+        cache = Path(f"cache-{stage}")
+        totals = build(load_recipe(f"{stage}/recipe.yaml"), cache, jobs=1).manifest.totals
+        assert (totals.rows, totals.kept) == (9, 9)
+        assert {*Cache.open(cache).documents("train").sides().tolist()} == sides
+
+
+def test_a_dataset_info_of_pairs_alone_gives_pairs(place):
+    entry = {"file_name": "pairs.json", "ranking": True, "columns": {"prompt": "q", "chosen": "c", "rejected": "r"}}
+    Path("pairs.json").write_text('[{"q": "1?", "c": "yes", "r": "no"}]')
+    Path("dataset_info.json").write_text(json.dumps({"pairs": entry, "plain": {"file_name": "data/alpaca.jsonl"}}))
+    for names, schemas in (((), ["alpaca"]), (("pairs",), ["preference"])):
+        chosen = [word for name in names for word in ("--dataset", name)]
+        result = CliRunner().invoke(cli, ["init", f"out{len(names)}", "--from", "dataset_info.json", *chosen])
+        assert result.exit_code == 0, result.output
+        assert [source.schema for source in load_recipe(f"out{len(names)}/recipe.yaml").sources] == schemas
 
 
 # Every key is answered for.
@@ -610,7 +649,7 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ("datasets: rows", "c.yaml", "datasets: expected a list"),
         ("datasets: []", "c.yaml", "nothing of it is rows"),
         ("rl: dpo\ndatasets: []", "c.yaml", "rl: dpo: packer prepares data for supervised training"),
-        ("stage: dpo\ndataset: a", "c.yaml", "stage: dpo: packer prepares"),
+        ("stage: rm\ndataset: a", "c.yaml", "stage: rm: packer prepares"),
         ("dataset: a\ndataset_dir: nowhere", "c.yaml", "dataset_dir: nowhere: no dataset_info.json there"),
         ("dataset: other\ndataset_dir: .", "c.yaml", "dataset 'other': not in dataset_info.json"),
         *((f"dataset: a{i}\ndataset_dir: .", "c.yaml", f"dataset 'a{i}': expected a mapping .* found") for i in range(4)),
@@ -696,7 +735,7 @@ def test_names_of_entries_are_for_a_bare_dataset_info(place):
 
 
 @pytest.mark.real
-def test_llamafactorys_own_demo_files_become_sources_but_for_preferences_and_pictures(real, tmp_path, monkeypatch):
+def test_llamafactorys_own_demo_files_become_the_sources_of_their_stages_but_for_pictures(real, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     chat = {"formatting": "sharegpt"}
     roles = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
@@ -719,12 +758,14 @@ def test_llamafactorys_own_demo_files_become_sources_but_for_preferences_and_pic
         "max_samples": 30,
         "template": "qwen",
     }
-    converted = convert({**config, "model_name_or_path": str(real / "tokenizers" / "minimind")})
-    left_out = {key.split(".")[0] for key, says in told(converted).items() if "left out" in says}
-    assert left_out == {"mllm_demo", "dpo_en_demo", "kto_en_demo"}
-    write_recipe(converted, Path("out"))
-    totals = build(load_recipe("out/recipe.yaml"), Path("cache"), jobs=1).manifest.totals
-    assert (totals.rows, totals.kept) == (90, 90)
+    for stage, expected in (("sft", (90, 90)), ("dpo", (30, 30)), ("kto", (30, 30))):
+        converted = convert({**config, "stage": stage, "model_name_or_path": str(real / "tokenizers" / "minimind")})
+        left_out = {key.split(".")[0] for key, says in told(converted).items() if "left out" in says}
+        ours = {"dpo": {"dpo_en_demo"}, "kto": {"kto_en_demo"}}.get(stage)
+        assert left_out == (info.keys() - ours if ours else {"mllm_demo", "dpo_en_demo", "kto_en_demo"})
+        write_recipe(converted, Path(stage))
+        totals = build(load_recipe(f"{stage}/recipe.yaml"), Path(f"cache-{stage}"), jobs=1).manifest.totals
+        assert (totals.rows, totals.kept) == expected
 
 
 def test_yaml_that_repeats_itself_by_anchors_and_values_json_has_no_word_for_are_read(place):

@@ -9,6 +9,8 @@ import trl
 from tiny_models import tiny_config
 from trainer_runs import arguments
 
+from packer.load import answer_logps
+
 SEEING_PROMPTS = ["ipo", "sigmoid_norm", "sft", "bco_pair", "apo_zero"]
 LOSSES = ["sigmoid", "hinge", *SEEING_PROMPTS]
 
@@ -80,11 +82,6 @@ def same_losses(ours, own, found, expected):
 
 def logps_of(model):
     """The function that docs/how-to/preference.md shows."""
-
-    def logps(batch):
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
-        targets = batch["input_ids"][:, 1:, None]
-        each = torch.log_softmax(logits.float(), -1).gather(-1, targets)[..., 0]
-        return (each * batch["completion_mask"][:, 1:]).sum(-1)
-
-    return logps
+    return lambda batch: answer_logps(
+        model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits, batch
+    )

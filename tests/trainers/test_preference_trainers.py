@@ -1,5 +1,7 @@
 """TRL's DPOTrainer and KTOTrainer over a cache: batches, losses and gradients are those of TRL's own preparation."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -192,6 +194,25 @@ def zip_of_rows(batches, values_of):
     for batch in batches:
         rows = zip(batch["input_ids"], batch["attention_mask"].bool(), values_of(batch).tolist(), strict=True)
         yield from ((tuple(ids[real].tolist()), value) for ids, real, value in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+    reason="GLOO MISSING: several processes are not tested",
+)
+def test_two_processes_train_the_weights_of_one(pairs, llama_like, tmp_path):
+    from torchrun import torchrun
+    from trainers.preference_run import run
+
+    alone = run(pairs, llama_like, tmp_path / "alone", 4)
+    (tmp_path / "two").mkdir()
+    torchrun(Path(__file__).parent / "preference_run.py", pairs, llama_like, tmp_path / "two", 2, num_processes=2)
+    found = torch.load(tmp_path / "two" / "report.pt", weights_only=True)
+    assert found["losses"] == pytest.approx(alone["losses"], abs=1e-5) and len(alone["losses"]) == 2
+    assert alone["losses"][1] != alone["losses"][0]
+    for name, value in alone["weights"].items():
+        torch.testing.assert_close(found["weights"][name], value, rtol=0, atol=1e-5)
 
 
 REFUSED = [

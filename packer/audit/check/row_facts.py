@@ -17,7 +17,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from packer.audit.input_parts import InputPart, read_samples
-from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64
+from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64, numbers_of
 from packer.curate.contamination import Questions
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
@@ -136,7 +136,7 @@ def read_parts(
     tables = [found[number] for number in range(len(parts))]
     source = np.repeat(np.array([part.source for part in parts]), [table.num_rows for table in tables])
     table = pa.concat_tables(tables)
-    return Rows(source, table.column("row").to_numpy(), table)
+    return Rows(source, numbers_of(table.column("row")), table)
 
 
 def facts_of(
@@ -303,7 +303,7 @@ def _long_prompts(prompts: pa.ChunkedArray) -> Bool:
     Worked example: of prompts 1 2 7 3, 1 2 8 8 9 3 and 1 2 6 6 6 3 all begin with 1 2 and end with 3: the last two.
     """
     array = pa.concat_arrays(prompts.chunks)
-    offsets, values = array.offsets.to_numpy(), array.values.to_numpy()
+    offsets, values = numbers_of(array.offsets), numbers_of(array.values)
     lengths = np.diff(offsets)
     own = [values[offsets[i] : offsets[i + 1]] for i in np.flatnonzero(lengths).tolist()]
     head = tail = min(map(len, own), default=0)

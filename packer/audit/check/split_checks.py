@@ -7,7 +7,7 @@ import numpy as np
 
 from packer.audit.check.check_report import Check
 from packer.audit.stats import kept_rows
-from packer.batches import Int32
+from packer.batches import Int32, numbers_of
 from packer.curate.splits import NAMES
 from packer.curate.traits import NO_TIME
 from packer.pipeline.row_report import row_report, sources_of_rows
@@ -58,7 +58,7 @@ def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
     if selection is None or recipe.split is None or recipe.split.group is None:
         return None
     traits = read_traits(cache.folder, selection.traits)
-    split, group = read_selection(cache.folder, selection).split, traits.column("group_text").to_numpy()
+    split, group = read_selection(cache.folder, selection).split, numbers_of(traits.column("group_text"))
     own = np.unique(np.stack([group[split >= 0].view(np.int64), split[split >= 0]], axis=1), axis=0)
     values, counts = np.unique(own[:, 0], return_counts=True)
     number = int((counts > 1).sum())
@@ -81,7 +81,7 @@ def check_times(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check |
     selection = cache.manifest.selection
     if selection is None or recipe.split is None or recipe.split.time is None:
         return None
-    time = read_traits(cache.folder, selection.traits).column("time").to_numpy()
+    time = numbers_of(read_traits(cache.folder, selection.traits).column("time"))
     split = read_selection(cache.folder, selection).split
     is_learned = np.isin(split, [number for number, name in enumerate(selection.splits) if name in learned])
     held = (split >= 0) & ~is_learned & (time != NO_TIME)

@@ -1,0 +1,92 @@
+"""The loss of pairs and its gradients, by the loop of docs/how-to/preference.md, are the same in every layout."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: losses of pairs are not tested")
+
+from preference_rows import built, long_pair, pair  # noqa: E402
+from tiny_models import tiny_model  # noqa: E402
+from torch.nn.functional import logsigmoid  # noqa: E402
+
+from packer.load import PackedLoader, answer_logps, fill_reference  # noqa: E402
+
+LAYOUTS = {
+    "padded": {"batching": "padded", "micro_batch_size": 3, "global_batch_size": 12},
+    "padding_free": {"batching": "padding_free", "micro_batch_size": 2, "global_batch_size": 12},
+    "token_budget": {"batching": "token_budget", "micro_batch_size": 300, "global_batch_size": 3000},
+    "blocks": {"micro_batch_size": 1, "global_batch_size": 8},
+}
+"""All pairs in one step."""
+
+
+@pytest.fixture(scope="module")
+def pairs(starter, tmp_path_factory):
+    rows = [pair(number) if number % 4 else long_pair(number) for number in range(11)]
+    return built(tmp_path_factory.mktemp("pairs") / "cache", rows, starter / "tokenizer", pack={"block_len": 256})
+
+
+def logits_of(model, batch):
+    if "cu_seq_lens_q" in batch:
+        return model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False).logits
+    return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+
+
+@pytest.fixture(scope="module")
+def reference(pairs, tmp_path_factory):
+    model = tiny_model(vocab_size=4096, seed=1)
+    path = tmp_path_factory.mktemp("reference") / "file"
+    return fill_reference(pairs, path, lambda batch: answer_logps(logits_of(model, batch), batch), model="tiny")
+
+
+def losses_of(batch, model, reference):
+    chosen, rejected = answer_logps(logits_of(model, batch), batch)
+    expected = (batch["ref_chosen_logps"] - batch["ref_rejected_logps"]).double()[batch["pair_ids"] >= 0]
+    return -logsigmoid(0.5 * (chosen - rejected - expected))
+
+
+def loss_and_gradients(pairs, reference, options, *, changed=dict, world_size=1):
+    """Of one step, as DDP makes them of its ranks: their mean."""
+    model = tiny_model(vocab_size=4096)
+    total = 0.0
+    for rank in range(world_size):
+        own = {"rank": rank, "world_size": world_size, "end": "pad", "prefetch": 0, "reference": reference}
+        (step,) = PackedLoader(pairs, **options, **own)
+        assert step.num_pairs == 11
+        for batch in step:
+            loss = losses_of(changed(batch), model, reference).sum() / step.num_pairs
+            loss.backward()
+            total += loss.item()
+    return total, torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def test_losses_and_gradients_are_the_same_in_every_layout_and_on_two_ranks(pairs, reference):
+    loss, gradients = loss_and_gradients(pairs, reference, LAYOUTS["padded"])
+    assert abs(loss - 0.6931) > 1e-2 and gradients.abs().max() > 1e-2
+    for world_size in (1, 2):
+        for name, options in LAYOUTS.items():
+            found, own = loss_and_gradients(pairs, reference, options, world_size=world_size)
+            assert found == pytest.approx(loss, abs=1e-12), name
+            torch.testing.assert_close(own, gradients, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["padding_free", "token_budget", "blocks"])
+def test_positions_that_run_on_move_the_loss(layout, pairs, reference):
+    def leaking(batch):
+        return batch | {"position_ids": torch.arange(batch["input_ids"].shape[1])[None]}
+
+    right, _ = loss_and_gradients(pairs, reference, LAYOUTS[layout])
+    wrong, _ = loss_and_gradients(pairs, reference, LAYOUTS[layout], changed=leaking)
+    assert abs(wrong - right) > 1e-3
+
+
+def test_a_last_token_that_is_not_learned_moves_the_loss(pairs, reference):
+    def without_last(batch):
+        mask = batch["completion_mask"]
+        last = mask.bool() & ~torch.nn.functional.pad(mask[:, 1:], (0, 1)).bool()
+        return batch | {"completion_mask": mask * ~last}
+
+    for options in LAYOUTS.values():
+        right, _ = loss_and_gradients(pairs, reference, options)
+        wrong, _ = loss_and_gradients(pairs, reference, options, changed=without_last)
+        assert abs(wrong - right) > 1e-4
