@@ -72,11 +72,6 @@ def answer_logps(logits: Tensor, micro_batch: MicroBatch) -> tuple[Tensor, Tenso
     return sums[micro_batch["sides"] == CHOSEN], sums[micro_batch["sides"] == REJECTED]
 
 
-def sides_of(pairs: Int64) -> Int64:
-    """Documents of some pairs, the chosen ones before the rejected ones: pairs [0, 3] are [0, 6, 1, 7].  # int64[2P]"""
-    return np.concatenate([2 * pairs, 2 * pairs + 1])
-
-
 def padded_documents(documents: DocumentShards, numbers: Int64, *, pad_id: int, multiple_of: int = 1) -> MicroBatch:
     """Some documents as rows of one length.
 

@@ -24,9 +24,9 @@ from packer.load.preference import (
     crossed_documents,
     padded_documents,
     preference_documents,
-    sides_of,
 )
 from packer.load.reference import Reference
+from packer.load.rows import answers_of
 from packer.load.step import MicroBatch
 from packer.permute import permutation_key, permute
 from packer.store.cache import Cache
@@ -83,7 +83,7 @@ class _Collator:
         shape = {"pad_id": data.cache.manifest.model.pad_id, "multiple_of": self.multiple_of}
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         if "pair" in columns:
-            batch = padded_documents(data.documents, sides_of(np.array(columns["pair"], np.int64)), **shape)
+            batch = padded_documents(data.documents, answers_of(np.array(columns["pair"], np.int64)), **shape)
         else:
             own = np.array(columns["answer"], np.int64)
             batch = padded_documents(data.documents, own, **shape)
