@@ -38,7 +38,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "batching": {
         "metavar": None,
         "type": click.Choice(("packed", "padded", "padding_free", "token_budget")),
-        "help": "Blocks, or how documents become batches [packed].",
+        "help": "Blocks, or how documents become batches [as the recipe says: packed].",
     },
     "order": {
         "metavar": None,

@@ -47,6 +47,7 @@ def _few_rows_are_made_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small builds are left to what is there at once, and then would not test what large ones wait for."""
     monkeypatch.setattr("packer.pipeline.engine.WORTH_LOADING_BYTES", 0)
     monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
+    monkeypatch.setattr("packer.render.environment.FEW_MESSAGES", 3)
 
 
 @pytest.fixture(autouse=True)

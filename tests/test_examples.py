@@ -16,10 +16,14 @@ NEEDS = {
     "train_loop.py": ["torch", "transformers"],
     "train_trainer.py": ["torch", "transformers", "accelerate"],
 }
+TRAINING = {"first_hour.ipynb", "train_loop.py", "train_trainer.py"}
+"""They build and train as the README does, whose code tests/test_docs.py runs; these run in `make deep`."""
 
 
 @pytest.mark.filterwarnings("ignore")  # trainers use what their libraries deprecated
-@pytest.mark.parametrize("script", NEEDS)
+@pytest.mark.parametrize(
+    "script", [pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINING)) for name in NEEDS]
+)
 def test_the_example_runs(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = [name for name in NEEDS[script] if importlib.util.find_spec(name) is None]
     if missing:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from packer.errors import UsageError
 from packer.load.attention import documents_of, mask_4d
-from packer.load.sides import refuse_preference
+from packer.load.content import refuse_preference
 from packer.load.step import MicroBatch, shift_labels
 
 

@@ -19,6 +19,7 @@ from packer.load.loader import PackedLoader
 from packer.load.options import batching_of
 from packer.load.ordering import LengthBucketed
 from packer.load.row_source import pad_id_of
+from packer.load.rows import answers_of
 from packer.load.state import ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
 from packer.load.steps import PADDING_ROW
@@ -110,8 +111,10 @@ def view_batch(
     own = steps[rank]
     if not 0 <= micro_batch < len(own):
         raise UsageError(f"no micro-batch {micro_batch}", hint=f"a rank has {len(own)} in this step, numbered from 0")
-    sizes = [_num_rows(each, shards) for each in own]
+    paired = isinstance(shards, DocumentShards) and shards.is_paired
+    sizes = [_num_rows(each, shards) // (1 + paired) for each in own]
     first = sum(sizes[:micro_batch])
+    rows = own.block_ids[first : first + sizes[micro_batch]]
     return BatchView(
         state=decode_state(there),
         step=own,
@@ -119,7 +122,7 @@ def view_batch(
         parts=tuple(
             _parts(
                 own[micro_batch],
-                own.block_ids[first : first + sizes[micro_batch]],
+                answers_of(rows) if paired else rows,
                 shards,
                 separated=cache.manifest.recipe["pack"]["mode"] == "eos",
             )

@@ -26,9 +26,9 @@ from packer.batches import Int64
 from packer.errors import CheckError
 from packer.layout import offsets_of
 from packer.load.arguments import function, instance, one_of, opened
+from packer.load.content import content_of, refuse_preference
 from packer.load.loader import PackedLoader
 from packer.load.rows import RowKind, check_weights
-from packer.load.sides import content_of, refuse_preference
 from packer.load.step import Step
 from packer.store.cache import Cache, FoundBlocks, FoundDocuments
 

@@ -14,6 +14,7 @@ from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.arguments import MOST, instance, opened, whole
 from packer.load.batching import Batching
+from packer.load.content import Content
 from packer.load.figures import Figures, Pace, figures_of
 from packer.load.mixture import Mixture
 from packer.load.options import Schedule, options_of
@@ -22,7 +23,6 @@ from packer.load.read_ahead import Prefetch
 from packer.load.reading import EpochSummary, StepReader
 from packer.load.reference import Reference
 from packer.load.row_source import RowSource
-from packer.load.sides import Content
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.load.steps import PADDING_ROW, End, StepPlan

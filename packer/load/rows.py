@@ -16,7 +16,7 @@ from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import CheckError, InputError, UsageError
 from packer.layout import offsets_of
 from packer.limits import storage_errors
-from packer.load.sides import content_of_all
+from packer.load.content import content_of_all
 from packer.load.steps import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 from packer.store.mapping import check_size, repair_hint
@@ -106,14 +106,8 @@ class Rows:
         return None if np.isnan(found).all() else found
 
     def documents_of(self, rows: Int64) -> Int64:
-        """What is read of some rows, padding rows among them: of pairs all chosen answers, then the rejected ones.
-
-        Worked example: pairs 3 0 and a padding row are documents 6 0 -1 7 1 -1.
-        """
-        if self.num_sides == 1:
-            return rows
-        sides = [np.where(rows == PADDING_ROW, PADDING_ROW, 2 * rows + side) for side in (CHOSEN, REJECTED)]
-        return np.concatenate(sides)
+        """What is read of some rows, padding rows among them."""
+        return rows if self.num_sides == 1 else answers_of(rows)
 
     def doc_ids(self, rows: Int64) -> list[Int64]:
         """Identity of the documents of each row."""
@@ -189,6 +183,15 @@ class Rows:
             for place, batch, row in zip(asked.tolist(), found.opened, found.rows, strict=True):
                 opened[place], places[place] = batch, row
         return FoundBlocks(opened, places) if self.block_len else FoundDocuments(opened, places)
+
+
+def answers_of(pairs: Int64) -> Int64:
+    """The documents of some pairs, padding rows among them: all chosen answers, then the rejected ones.
+
+    Worked example: pairs 3 0 and a padding row are documents 6 0 -1 7 1 -1.
+    """
+    sides = [np.where(pairs == PADDING_ROW, PADDING_ROW, 2 * pairs + side) for side in (CHOSEN, REJECTED)]
+    return np.concatenate(sides)
 
 
 def _check_preference(rows: Rows, caches: Sequence[Cache], kind: RowKind, cutoff_len: int | None) -> None:

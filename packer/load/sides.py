@@ -5,63 +5,21 @@ ranks and resumed as one. In a micro-batch all chosen answers stand before the r
 concatenate them; blocks hold pairs as they were packed, each chosen answer before its rejected one.
 """
 
-from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from packer.batches import CHOSEN, REJECTED, Float32, Int64
-from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.load.layouts import MicroBatchRows
 from packer.load.step import MicroBatch
 from packer.load.steps import PADDING_ROW
-from packer.store.cache import Cache, FoundBlocks
-
-Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
+from packer.store.cache import FoundBlocks
 
 NO_SIDE = -1
 """In place of a side where there is no answer: padding."""
-
-
-def content_of(cache: Cache) -> Content:
-    """What a cache holds: examples to imitate, or preference data."""
-    documents = [shard for shard in cache.manifest.shards if shard.kind == "documents"]
-    if not any("side" in place.columns for shard in documents for place in shard.places):
-        return "examples"
-    paired = any(cache.documents(split).is_paired for split in cache.splits("documents"))
-    return "pairs" if paired else "rated answers"
-
-
-def content_of_all(caches: Iterable[Cache]) -> Content:
-    """What several caches hold.
-
-    Raises:
-        UsageError: they hold different things.
-
-    """
-    found = {content_of(cache): cache.folder for cache in caches}
-    if len(found) > 1:
-        names = " and ".join(f"{content} ({folder})" for content, folder in found.items())
-        raise UsageError(f"{names} cannot be mixed", hint="read each with a loader of its own")
-    return next(iter(found))
-
-
-def refuse_preference(content: Content, what: str) -> None:
-    """Keep a consumer that imitates what it is given from imitating rejected answers.
-
-    Raises:
-        UsageError: the content is preference data.
-
-    """
-    if content != "examples":
-        raise UsageError(
-            f"{what} trains examples, and this cache holds {content}: it would imitate rejected answers too",
-            hint="a loop of your own over PackedLoader gives them with their sides; trainers of pairs are in "
-            "packer.load.trainers",
-        )
 
 
 def of_documents(micro_batch: MicroBatch, documents: Int64, sides: Int64, margins: Float32 | None) -> MicroBatch:

@@ -10,11 +10,12 @@ is a loss too.
 
 import functools
 import hashlib
+import itertools
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS
 from packer.render.conversation import Conversation, RenderedTurn
@@ -52,8 +53,7 @@ _MAX_ANSWERS = 4096
 """Answers remembered; an answer is small, but conversations of agents come in endless shapes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(NamedTuple):
     """Something a message says that must be rendered."""
 
     loss: Loss
@@ -76,10 +76,10 @@ class _Item:
         text = "".join(text.split())
         return all(any(shows("".join(spelling.split()), text) for spelling in each) for each in self.texts)
 
-    def doubtful(self, said: Callable[[str], int]) -> bool:
-        """Whether its text may stand in the rendering for another reason; `said` counts how often the row says one."""
+    def doubtful(self, is_said_twice: Callable[[str], bool]) -> bool:
+        """Whether its text may stand in the rendering for another reason."""
         texts = [spellings[0] for spellings in self.texts]
-        return self.rescued and any(len(text) < _SHORT or said(text) > 1 for text in texts)
+        return self.rescued and (any(len(text) < _SHORT for text in texts) or any(map(is_said_twice, texts)))
 
 
 class LossCheck:
@@ -176,11 +176,11 @@ class ConversationLosses:
 
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
         # What stands behind the terminator is not learned: some templates write a call after the stop token of a text.
-        probed = functools.cache(lambda: self._replaced.probe(self.conversation, turn, self.check.stops, first=first))
+        probe = functools.partial(self._replaced.probe, self.conversation, turn, self.check.stops, first=first)
         completion = turn.text[turn.prompt_end :]
         missing = [item for item in items if not item.shows(completion if item.own else turn.text)]
+        asked = probe() if missing else None
         if missing:
-            asked = probed()
             really = [item for item in missing if not item.rescued or asked is None or item.loss in asked]
             if really:
                 return really[0].loss
@@ -190,26 +190,26 @@ class ConversationLosses:
                     "mangled_call" if garbled.loss.kind == "tool_call" else "mangled_text", garbled.loss.message
                 )
         # Only what is doubtful was ever refused for what the template answers, so of the rest it need not be asked.
-        items = [item for item in items if item.rescued and (self.check.thorough or item.doubtful(self._said))]
+        items = [item for item in items if item.rescued and (self.check.thorough or item.doubtful(self._is_said_twice))]
         if not items:
             return None
         key = ("messages", self._shape(turn.num_messages - 1), first, turn.message, *sorted(turn.mode.items()))
-        answer = self.check.answer(key, probed)
+        answer = self.check.answer(key, (lambda: asked) if missing else probe)
         if not any(item.loss in answer for item in items):
             return None
         # A row is refused for what the template does with that row, not for what it did with another of its shape.
-        answer = probed() or frozenset()
-        lost = [item for item in items if item.loss in answer and item.doubtful(self._said)]
+        answer = probe() or frozenset()
+        lost = [item for item in items if item.loss in answer and item.doubtful(self._is_said_twice)]
         return lost[0].loss if lost else None
 
-    def _said(self, text: str) -> int:
-        """How many values of the messages and the tools, and marks of the template, hold a text; not less than one."""
+    def _is_said_twice(self, text: str) -> bool:
+        """Whether several values of the messages and the tools, or marks of the template, hold a text."""
         values, together = self._values
         if text in self.check.marks:
-            return 2
+            return True
         if "\0" not in text and together.count(text) <= 1:
-            return 1
-        return sum(text in value for value in values)
+            return False
+        return next(itertools.islice(filter(lambda value: text in value, values), 1, None), None) is not None
 
     @functools.cached_property
     def _values(self) -> tuple[list[str], str]:

@@ -102,7 +102,10 @@ def _as_two_rows(row: dict[str, Any]) -> _TwoRows:
     opening = _opening(row, chosen)
     if is_alpaca:
         if opening or not isinstance(chosen, str):
-            raise Refused("wrong_type", "`instruction` is answered by texts, and has no messages beside it")
+            reason = (
+                "`instruction` goes with texts; `columns: {prompt: instruction}` takes it as the prompt of messages"
+            )
+            raise Refused("wrong_type", reason)
         return _TwoRows(alpaca.read, {"output": chosen}, {"output": rejected})
     if isinstance(chosen, str) and isinstance(rejected, str):
         are_transcripts = chosen.startswith("\n\nHuman:") and rejected.startswith("\n\nHuman:")

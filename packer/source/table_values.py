@@ -29,9 +29,14 @@ _types = pa.types
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 
 
+def holds_messages(kind: pa.DataType) -> bool:
+    """Whether the type is one that messages have: lists of objects."""
+    return isinstance(kind, _LISTS) and _types.is_struct(kind.value_type)
+
+
 def converter(kind: pa.DataType, name: str) -> Convert | None:
     """Return a converter from the Python values of a column to JSON, or None if none is needed."""
-    if isinstance(kind, _LISTS) and _types.is_struct(kind.value_type):
+    if holds_messages(kind):
         return _list(_struct(kind.value_type, f"$.{name}[]", of_messages=True))
     return _convert(kind, f"$.{name}")
 

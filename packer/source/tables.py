@@ -13,7 +13,7 @@ from packer.source.partition import Format, Partition
 from packer.source.row import ID_FIELDS, Columns, FileRow, row_too_large
 from packer.source.schema import columns_of, text_converters
 from packer.source.table_files import bytes_of, reading, record_batches
-from packer.source.table_values import Convert, converter, is_foreign, is_text
+from packer.source.table_values import Convert, converter, holds_messages, is_foreign, is_text
 from packer.source.unsupported_rows import MEDIA_FIELDS, PREFERENCE_FIELDS
 
 _SLICE_ROWS = 1000
@@ -139,7 +139,7 @@ class _ColumnReader:
         """The values of a column, and what makes those of JSON of them."""
         if name in self._media:
             return _is_there(column).to_pylist(), None
-        if name in self._optional and is_foreign(column.type):
+        if name in self._optional and is_foreign(column.type) and not holds_messages(column.type):
             return [None] * len(column), None
         values = column.to_pylist()
         return values, self._texts[name] if name in self._texts and is_text(column.type) else converter(

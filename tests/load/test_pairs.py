@@ -17,12 +17,13 @@ from tiny_decoder import TinyDecoder, causal  # noqa: E402
 
 import packer  # noqa: E402
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, fill_reference  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, fill_reference, view_batch  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
 from packer.load.attention import documents_of as documents_of_batch  # noqa: E402
 from packer.load.batching import Padded, TokenBudget  # noqa: E402
 from packer.load.ordering import Weighted  # noqa: E402
+from packer.load.trainers import BlockSource  # noqa: E402
 from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
@@ -218,6 +219,20 @@ def test_log_probabilities_of_every_answer_are_those_of_the_answer_alone(caches,
 
 
 @pytest.mark.parametrize("batching", ["packed", "padded", "padding_free"])
+def test_a_step_of_pairs_is_shown_document_by_document_and_keeps_the_contract(caches, batching):
+    cache = Cache.open(caches / "pairs")
+    documents = cache.documents("train")
+    view = view_batch(cache, batching=batching, micro_batch_size=3, step=1)
+    shown = [(part.doc_id, part.input_ids.tolist()) for part in view.parts if part.kind == "document"]
+    pairs = view.micro_batch["pair_ids"].tolist()
+    numbers = [2 * pair + side for side in (0, 1) for pair in pairs]
+    if batching == "packed":
+        numbers = sorted(numbers, key=lambda number: pairs.index(number // 2))
+    assert shown == [(documents.read(number).doc_id, documents.read(number).input_ids.tolist()) for number in numbers]
+    assert view.check.ok, str(view.check)
+
+
+@pytest.mark.parametrize("batching", ["packed", "padded", "padding_free"])
 def test_a_reference_is_handed_out_with_its_pairs_and_that_of_other_documents_is_refused(caches, batching, tmp_path):
     def lengths(batch):
         return -batch["attention_mask"].sum(1).float()
@@ -273,6 +288,7 @@ def test_no_consumer_of_examples_gets_preference_data(name, caches):
     loader = loader_of(caches / name, batching="padded", end="short")
     for consumer in (
         lambda: PackedDataset(caches / name),
+        lambda: BlockSource(caches / name),
         lambda: EvaluationBatches(loader, huggingface),
         lambda: huggingface(next(iter(loader))[0]),
     ):

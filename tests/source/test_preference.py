@@ -1,5 +1,6 @@
 """Pairs: one random pair in every form, against what it says; and what is no pair."""
 
+import datetime as dt
 import json
 
 import pytest
@@ -195,6 +196,7 @@ ASK = [user("q")]
         ({"prompt": "q", "system": "s", "chosen": "a", "rejected": "b"}, "wrong_type"),
         ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": "much"}, "wrong_type"),
         ({"prompt": ASK, "conversations": as_sharegpt([user("r")]), "chosen": "a", "rejected": "b"}, "wrong_type"),
+        ({"instruction": "q", "chosen": [*ASK, assistant("a")], "rejected": [*ASK, assistant("b")]}, "wrong_type"),
         ({"prompt": ASK, "chosen": "<img>a.png</img>", "rejected": "b"}, "multimodal"),
         ({"prompt": ASK, "chosen": "a", "rejected": "b", "images": ["a.png"]}, "multimodal"),
         ({"prompt": ASK, "chosen": "a", "rejected": "b", "weight": 0}, "nothing_trained"),
@@ -292,6 +294,16 @@ def test_every_form_means_the_same_in_tables(tmp_path, write):
             assert sample.tools == sample.preference.rejected.tools
             assert bool(sample.tools) == bool(scored)
     assert len(named) > 10
+
+
+def test_fields_of_messages_that_json_has_no_word_for_are_passed_over_in_pairs_too(tmp_path):
+    when = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    sides = {"chosen": [user("q"), assistant("a")], "rejected": [user("q"), assistant("b")]}
+    path = tmp_path / "rows"
+    path.write_bytes(as_parquet([{name: [each | {"at": when} for each in side] for name, side in sides.items()}]))
+    schema, (sample,), _ = samples_of(path)
+    assert schema == "preference"
+    assert [message.fields for message in sample.all_messages] == [user("q"), assistant("a"), assistant("b")]
 
 
 VALUES = st.sampled_from(

@@ -15,6 +15,7 @@ from click.testing import CliRunner  # noqa: E402
 from preference_rows import pair  # noqa: E402
 from task_pages import HOW_TO, losses_of, python_of, small_model, write_rows  # noqa: E402
 
+import packer.load.trainers.preference  # noqa: E402, F401 - before its library's names are replaced
 from packer_cli.main import cli  # noqa: E402
 
 PAGE = "preference.md"

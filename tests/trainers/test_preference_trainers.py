@@ -1,5 +1,7 @@
 """TRL's DPOTrainer and KTOTrainer over a cache: batches, losses and gradients are those of TRL's own preparation."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,10 +26,10 @@ from preference_runs import (  # noqa: E402
     trainer_of,
 )
 
-from packer.errors import UsageError  # noqa: E402
+from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.layout import partners  # noqa: E402
 from packer.load import fill_reference  # noqa: E402
 from packer.load.trainers import PackedDPOTrainer, PackedKTOTrainer, PreferenceData  # noqa: E402
-from packer.load.trainers.preference import partners  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 
@@ -194,6 +196,25 @@ def zip_of_rows(batches, values_of):
         yield from ((tuple(ids[real].tolist()), value) for ids, real, value in rows)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+    reason="GLOO MISSING: several processes are not tested",
+)
+def test_two_processes_train_the_weights_of_one(pairs, llama_like, tmp_path):
+    from torchrun import torchrun
+    from trainers.preference_run import run
+
+    alone = run(pairs, llama_like, tmp_path / "alone", 4)
+    (tmp_path / "two").mkdir()
+    torchrun(Path(__file__).parent / "preference_run.py", pairs, llama_like, tmp_path / "two", 2, num_processes=2)
+    found = torch.load(tmp_path / "two" / "report.pt", weights_only=True)
+    assert found["losses"] == pytest.approx(alone["losses"], abs=1e-5) and len(alone["losses"]) == 2
+    assert alone["losses"][1] != alone["losses"][0]
+    for name, value in alone["weights"].items():
+        torch.testing.assert_close(found["weights"][name], value, rtol=0, atol=1e-5)
+
+
 REFUSED = [
     ({"max_length": 12}, "max_length=12 would cut"),
     ({"padding_free": True}, "padding_free"),
@@ -218,6 +239,8 @@ def test_data_of_another_kind_is_refused(pairs, answers, starter_cache, llama_li
         trainer_of(PackedDPOTrainer, tmp_path, data, llama_like)
     with pytest.raises(UsageError, match="ld_alpha asks for others"):
         trainer_of(PackedDPOTrainer, tmp_path, data, llama_like, reference=False, ld_alpha=0.5)
+    with pytest.raises(CheckError, match="other documents"):
+        PreferenceData(answers, reference=reference)
     with pytest.raises(UsageError, match="KTO also needs"):
         trainer_of(PackedKTOTrainer, tmp_path, data, llama_like)
     with pytest.raises(TypeError, match="PreferenceData"):

@@ -31,9 +31,9 @@ from transformers.trainer_utils import get_last_checkpoint
 from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface, weighted_loss
 from packer.load.arguments import instance
+from packer.load.content import refuse_preference
 from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
-from packer.load.sides import refuse_preference
 from packer.load.step import MicroBatch, Step
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 

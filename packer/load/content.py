@@ -1,0 +1,47 @@
+"""What caches hold: examples to imitate, pairs, or rated answers; and who may not read which."""
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from packer.errors import UsageError
+from packer.store.cache import Cache
+
+Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
+
+
+def content_of(cache: Cache) -> Content:
+    """What a cache holds: examples to imitate, or preference data."""
+    documents = [shard for shard in cache.manifest.shards if shard.kind == "documents"]
+    if not any("side" in place.columns for shard in documents for place in shard.places):
+        return "examples"
+    paired = any(cache.documents(split).is_paired for split in cache.splits("documents"))
+    return "pairs" if paired else "rated answers"
+
+
+def content_of_all(caches: Iterable[Cache]) -> Content:
+    """What several caches hold.
+
+    Raises:
+        UsageError: they hold different things.
+
+    """
+    found = {content_of(cache): cache.folder for cache in caches}
+    if len(found) > 1:
+        names = " and ".join(f"{content} ({folder})" for content, folder in found.items())
+        raise UsageError(f"{names} cannot be mixed", hint="read each with a loader of its own")
+    return next(iter(found))
+
+
+def refuse_preference(content: Content, what: str) -> None:
+    """Keep a consumer that imitates what it is given from imitating rejected answers.
+
+    Raises:
+        UsageError: the content is preference data.
+
+    """
+    if content != "examples":
+        raise UsageError(
+            f"{what} trains examples, and this cache holds {content}: it would imitate rejected answers too",
+            hint="a loop of your own over PackedLoader gives them with their sides; trainers of pairs are in "
+            "packer.load.trainers",
+        )
