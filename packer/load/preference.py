@@ -14,7 +14,7 @@ from torch import Tensor
 
 from packer.batches import CHOSEN, REJECTED, Bool, Int32, Int64
 from packer.errors import UsageError
-from packer.layout import MASKED
+from packer.layout import MASKED, first_trained
 from packer.load.arguments import opened
 from packer.load.attention import document_ids
 from packer.load.step import MicroBatch
@@ -111,11 +111,6 @@ def crossed_documents(
         ids.append(np.concatenate([prompt[:end], answer[start:]]))
         trained.append(np.concatenate([np.zeros(end, np.bool_), labels[start:] != MASKED]))
     return padded_rows(ids, trained, pad_id=pad_id, multiple_of=multiple_of)
-
-
-def first_trained(labels: Int32) -> int:
-    """Place of the first trained token: length of the prompt."""
-    return int((labels != MASKED).argmax())
 
 
 def padded_rows(ids: Sequence[Int32], trained: Sequence[Bool], *, pad_id: int, multiple_of: int = 1) -> MicroBatch:
