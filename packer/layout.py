@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import CHOSEN, REJECTED, SIDES, Bool, DocumentBatch, Float32, Int8, Int32, Int64
+from packer.errors import UsageError
 
 MASKED = -100
 
@@ -109,6 +110,50 @@ def misplaced_sides(row: npt.NDArray[np.integer], side: Int8) -> Bool:
     if len(side) % 2:
         misplaced[-1] = True
     return misplaced
+
+
+def first_trained(labels: Int32) -> int:
+    """Place of the first trained token: length of the prompt."""
+    return int((labels != MASKED).argmax())
+
+
+def partners(prompts: Int64, batch_size: int) -> Int64:
+    """For each row the row whose answer is put under its prompt.  # int64[N]
+
+    In its batch the one before, of the first one the last; those with the same prompt are passed over. Where all of a
+    batch have one prompt, the nearest row before the batch that has another one, round the end.
+
+    Worked example: prompts a b b c, d, in batches of 4: rows 3, 0, 0, 2, and for d, alone in its batch, row 3.
+
+    Args:
+        prompts: a number of each row's prompt.  # int64[N]
+        batch_size: rows a batch.
+
+    Raises:
+        UsageError: all rows have one prompt.
+
+    """
+    if len(prompts) and (prompts == prompts[0]).all():
+        raise UsageError("all answers have one prompt, and KTO compares with answers to other prompts")
+    found = np.arange(len(prompts), dtype=np.int64)
+    start = found - found % batch_size
+    size = np.minimum(batch_size, len(prompts) - start)
+    waiting = found.copy()
+    for back in range(1, batch_size):
+        first = start[waiting]
+        other = first + (waiting - first - back) % size[waiting]
+        differs = prompts[other] != prompts[waiting]
+        found[waiting[differs]] = other[differs]
+        waiting = waiting[~differs]
+    # All of a batch have one prompt: the row before it, or before the run of rows with this prompt that ends there.
+    begins = prompts != np.roll(prompts, 1)
+    run_start = np.maximum.accumulate(np.where(begins, np.arange(len(prompts)), -1))
+    run_start[run_start < 0] = np.flatnonzero(begins)[-1]
+    before = (start[waiting] - 1) % len(prompts)
+    is_same = prompts[before] == prompts[waiting]
+    before[is_same] = (run_start[before[is_same]] - 1) % len(prompts)
+    found[waiting] = before
+    return found
 
 
 def _run_tokens(documents: DocumentBatch) -> Int64:

@@ -77,7 +77,14 @@ def test_modules_import_only_what_stands_before_them() -> None:
 
 @pytest.mark.parametrize(
     ("library", "allowed"),
-    [("click", None), ("rich", None), ("torch", "load"), ("yaml", "strict_yaml"), ("huggingface_hub", "hub")],
+    [
+        ("click", None),
+        ("rich", None),
+        ("torch", "load"),
+        ("yaml", "strict_yaml"),
+        ("huggingface_hub", "hub"),
+        ("py3langid", "curate"),
+    ],
 )
 def test_a_library_is_imported_only_where_it_belongs(library: str, allowed: str | None) -> None:
     for path in MODULES:

@@ -16,8 +16,8 @@ NEEDS = {
     "train_loop.py": ["torch", "transformers"],
     "train_trainer.py": ["torch", "transformers", "accelerate"],
 }
-TRAINING = {"train_loop.py", "train_trainer.py"}
-"""As the loop and the trainer of the README, which tests/test_docs.py runs at once; these run in `make deep`."""
+TRAINING = {"first_hour.ipynb", "train_loop.py", "train_trainer.py"}
+"""They build and train as the README does, whose code tests/test_docs.py runs; these run in `make deep`."""
 
 
 @pytest.mark.filterwarnings("ignore")  # trainers use what their libraries deprecated

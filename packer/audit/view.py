@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -219,6 +220,10 @@ def view_row(cache: Cache, source: str, row: int) -> RowView:
     return RowView(source=first.path, row=row, documents=tuple(views), rejected=rejected)
 
 
+_TOKENIZERS: WeakKeyDictionary[Cache, Tokenizer] = WeakKeyDictionary()
+"""Of open caches: to read and hash the files of one again takes longer than a view."""
+
+
 class _Reader:
     """Makes views of the documents of a split."""
 
@@ -227,7 +232,9 @@ class _Reader:
         self._split = split
         self._documents: DocumentShards = cache.documents(split)
         self._inputs, self._rows = self._documents.origins()
-        self._tokenizer: Tokenizer = kept_tokenizer(cache.folder, cache.manifest)
+        if cache not in _TOKENIZERS:
+            _TOKENIZERS[cache] = kept_tokenizer(cache.folder, cache.manifest)
+        self._tokenizer = _TOKENIZERS[cache]
 
     def document(self, index: int) -> DocumentView:
         """A whole document by its number."""

@@ -5,8 +5,9 @@ A folder with an Arrow stream file, ``state.json`` and ``dataset_info.json``. Do
 blocks have ``position_ids`` and ``seq_lengths`` in place of the mask: TRL takes boundaries from ``seq_lengths``, others
 from ``position_ids``, and a mask of ones would make transformers overlook both. Labels are unshifted.
 
-Pairs have the three columns of documents twice, as ``chosen_`` and ``rejected_``, and rated answers have them once with
-``kto_tags``: the names of LLaMA-Factory's collators, which also ask for ``images``, ``videos`` and ``audios``.
+Pairs have the three columns of documents twice, as ``chosen_`` and ``rejected_``. Rated answers have them with
+``kto_tags``, and as ``kl_`` for their prompt with the answer of a row before that has another prompt. These are the
+names of LLaMA-Factory's collators, which also ask for ``images``, ``videos`` and ``audios``.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ import pyarrow as pa
 from packer.batches import CHOSEN, DESIRABLE, BlockBatch, Int64
 from packer.errors import UsageError
 from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
-from packer.layout import concatenated_ranges, offsets_of
+from packer.layout import MASKED, concatenated_ranges, first_trained, offsets_of, partners
 
 _COLUMNS = {
     "documents": ("input_ids", "attention_mask", "labels"),
@@ -113,6 +114,11 @@ class DatasetsWriter(DatasetFolder):
 
     name = "datasets"
 
+    def __init__(self, files: Files, rows: SplitRows) -> None:
+        super().__init__(files, rows)
+        self._partners: Int64 | None = None  # of rated answers
+        self._num_crossed = 0
+
     def columns(self) -> dict[str, pa.DataType]:
         names = _COLUMNS[self.unit] + (("loss_weights",) if self.weighted else ())
         columns = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
@@ -122,7 +128,7 @@ class DatasetsWriter(DatasetFolder):
         if self.rows.is_paired:
             sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
             return sided | self.margin_column() | media
-        return columns | {"kto_tags": pa.bool_()} | media
+        return columns | {f"kl_{name}": kind for name, kind in columns.items()} | {"kto_tags": pa.bool_()} | media
 
     def documents(self, batch: FlatDocuments) -> None:
         flat: dict[str, npt.NDArray[Any]] = {
@@ -142,7 +148,29 @@ class DatasetsWriter(DatasetFolder):
             }
         else:
             columns = {name: _lists(values, batch.offsets) for name, values in flat.items()}
+            columns |= self._crossed(batch) if self.rows.is_preference else {}
         self.append(columns | self.of_rows(batch))
+
+    def _crossed(self, batch: FlatDocuments) -> dict[str, pa.Array]:
+        """The prompt of each document with the answer of its partner."""
+        documents = self.rows.cache.documents(self.split)
+        if self._partners is None:
+            self._partners = partners(documents.prompts(), 1)
+        own = self._partners[self._num_crossed : self._num_crossed + len(batch.length)]
+        self._num_crossed += len(own)
+        answers, ids, labels = documents.locate(own), [], []
+        lengths = prompt_lengths(batch)
+        rows = zip(answers.values("input_ids"), answers.values("labels"), batch.offsets, lengths, strict=False)
+        for answer, trained, start, length in rows:
+            behind = first_trained(trained)
+            ids.append(np.concatenate([batch.input_ids[start : start + length], answer[behind:]]))
+            labels.append(np.concatenate([np.full(length, MASKED, np.int32), trained[behind:]]))
+        offsets = offsets_of([len(each) for each in ids])
+        return {
+            "kl_input_ids": _lists(np.concatenate(ids), offsets),
+            "kl_attention_mask": _lists(np.ones(offsets[-1], np.int8), offsets),
+            "kl_labels": _lists(np.concatenate(labels), offsets),
+        }
 
     def blocks(self, batch: BlockBatch) -> None:
         B, L = batch.input_ids.shape
@@ -164,6 +192,15 @@ class DatasetsWriter(DatasetFolder):
 def pieces(values: npt.NDArray[Any], starts: Int64, lengths: Int64) -> pa.Array:
     """Pieces of a flat array as lists."""
     return _lists(values[concatenated_ranges(starts, lengths)], offsets_of(lengths))
+
+
+def prompt_lengths(batch: FlatDocuments) -> Int64:
+    """Tokens before the first trained one of each document.  # int64[D]
+
+    Worked example: two documents of 3 tokens, of which 2, 4 and 5 are trained: 2 and 1.
+    """
+    trained = np.flatnonzero(batch.trained)
+    return trained[np.searchsorted(trained, batch.offsets[:-1])] - batch.offsets[:-1]
 
 
 def _feature(kind: pa.DataType) -> dict[str, Any]:

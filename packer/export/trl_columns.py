@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from packer.batches import Int64
 from packer.errors import UsageError
-from packer.export.datasets_folder import DatasetFolder, pieces
+from packer.export.datasets_folder import DatasetFolder, pieces, prompt_lengths
 from packer.export.writer import FlatDocuments, SplitRows
 
 
@@ -56,12 +55,3 @@ class TrlWriter(DatasetFolder):
 
     def notes(self) -> Iterator[str]:
         yield "TRL's trainers prepare such rows again, and fail, unless _prepare_dataset returns its input"
-
-
-def prompt_lengths(batch: FlatDocuments) -> Int64:
-    """Tokens before the first trained one of each document.  # int64[D]
-
-    Worked example: two documents of 3 tokens, of which 2, 4 and 5 are trained: 2 and 1.
-    """
-    trained = np.flatnonzero(batch.trained)
-    return trained[np.searchsorted(trained, batch.offsets[:-1])] - batch.offsets[:-1]

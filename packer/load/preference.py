@@ -14,7 +14,7 @@ from torch import Tensor
 
 from packer.batches import CHOSEN, REJECTED, Bool, Int32, Int64
 from packer.errors import UsageError
-from packer.layout import MASKED
+from packer.layout import MASKED, first_trained
 from packer.load.arguments import opened
 from packer.load.attention import document_ids
 from packer.load.step import MicroBatch
@@ -72,11 +72,6 @@ def answer_logps(logits: Tensor, micro_batch: MicroBatch) -> tuple[Tensor, Tenso
     return sums[micro_batch["sides"] == CHOSEN], sums[micro_batch["sides"] == REJECTED]
 
 
-def sides_of(pairs: Int64) -> Int64:
-    """Documents of some pairs, the chosen ones before the rejected ones: pairs [0, 3] are [0, 6, 1, 7].  # int64[2P]"""
-    return np.concatenate([2 * pairs, 2 * pairs + 1])
-
-
 def padded_documents(documents: DocumentShards, numbers: Int64, *, pad_id: int, multiple_of: int = 1) -> MicroBatch:
     """Some documents as rows of one length.
 
@@ -116,11 +111,6 @@ def crossed_documents(
         ids.append(np.concatenate([prompt[:end], answer[start:]]))
         trained.append(np.concatenate([np.zeros(end, np.bool_), labels[start:] != MASKED]))
     return padded_rows(ids, trained, pad_id=pad_id, multiple_of=multiple_of)
-
-
-def first_trained(labels: Int32) -> int:
-    """Place of the first trained token: length of the prompt."""
-    return int((labels != MASKED).argmax())
 
 
 def padded_rows(ids: Sequence[Int32], trained: Sequence[Bool], *, pad_id: int, multiple_of: int = 1) -> MicroBatch:

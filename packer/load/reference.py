@@ -25,7 +25,8 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.limits import storage_errors
 from packer.load.arguments import function, instance, whole
 from packer.load.options import resolve_rank
-from packer.load.preference import padded_documents, preference_documents, sides_of
+from packer.load.preference import padded_documents, preference_documents
+from packer.load.rows import answers_of
 from packer.load.step import MicroBatch
 from packer.progress import Progress, Silent
 from packer.store.cache import Cache, DocumentShards
@@ -124,7 +125,7 @@ def fill_reference(
     with file.filled_up(model) as descriptor:
         is_missing = np.isnan(file.read()[:, 0])
         for pairs in _batches(documents, is_missing, batch_size, rank, world_size):
-            rows = sides_of(pairs)
+            rows = answers_of(pairs)
             with torch.no_grad():
                 values = logps(padded_documents(documents, rows, pad_id=found.manifest.model.pad_id))
             file.write(descriptor, pairs, _by_side(values, pairs))

@@ -45,6 +45,7 @@ class Options(TypedDict, total=False):
     decontaminate: Mapping[str, Any]
     deduplicate: Mapping[str, Any]
     engine: Literal["auto", "reference", "fast"]
+    read: Mapping[str, Any]
     partition_bytes: int | str
     shard_bytes: int | str
     schema: str

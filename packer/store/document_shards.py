@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from xxhash import xxh3_64_intdigest
 
 from packer.batches import CHOSEN, SIDES, Bool, DocumentColumns, Float32, Int8, Int32, Int64, Side
 from packer.errors import CheckError
-from packer.layout import MASKED, concatenated_ranges, misplaced_sides, offsets_of
+from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.store.arrow_columns import DocumentRows
 from packer.store.mapping import MappedShard, repair_hint
 from packer.store.numbered_rows import FoundRows, NumberedRows
@@ -129,6 +130,18 @@ class DocumentShards(NumberedRows[DocumentRows]):
     def margins(self) -> Float32:
         """Margin of each document's row, NaN where it has none; digests are not checked here.  # float32[N]"""
         return self.own(np.concatenate([np.zeros(0, np.float32), *self._present("margin")]))
+
+    def prompts(self) -> Int64:
+        """A digest of the prompt of each document: of its ids before the first trained one.  # int64[N]
+
+        Raises:
+            CheckError: a document is not what was written.
+
+        """
+        found = self.locate(np.arange(len(self), dtype=np.int64))
+        rows = zip(found.values("input_ids"), found.values("labels"), strict=True)
+        digests = [xxh3_64_intdigest(ids[: first_trained(labels)].tobytes()) for ids, labels in rows]
+        return np.array(digests, np.uint64).view(np.int64)
 
     def file_rows(self) -> Int64:
         """Row of its file, from 0, that each document comes from; digests are not checked here.  # int64[N]"""

@@ -436,7 +436,8 @@ def test_pairs_have_the_columns_of_documents_for_each_side(pairs, tmp_path, monk
     assert found.splits[0].details["pairs"] == 9 == len(rows)
 
 
-def test_rated_answers_say_whether_they_are_desirable(answers, tmp_path):
+def test_rated_answers_say_whether_they_are_desirable(answers, tmp_path, monkeypatch):
+    monkeypatch.setattr("packer.export.writer._TOKENS", 64)  # several windows
     export(answers, tmp_path / "out", to="datasets")
     export(answers, tmp_path / "trl", to="trl")
     expected, labels = readers.cache_documents(answers, "train"), [n % 3 > 0 for n in range(9)]
@@ -444,6 +445,13 @@ def test_rated_answers_say_whether_they_are_desirable(answers, tmp_path):
     assert [(row["input_ids"], row["labels"], row["kto_tags"]) for row in rows] == [
         (*document, label) for document, label in zip(expected, labels, strict=True)
     ]
+    masks = [[label != -100 for label in own] for _, own in expected]
+    prompts = [ids[: mask.index(True)] for (ids, _), mask in zip(expected, masks, strict=True)]
+    for number, row in enumerate(rows):  # the prompt with the answer of the row before, of the first one the last
+        answer = expected[number - 1][0][len(prompts[number - 1]) :]
+        assert row["kl_input_ids"] == prompts[number] + answer
+        assert row["kl_labels"] == [-100] * len(prompts[number]) + answer
+        assert row["kl_attention_mask"] == [1] * len(row["kl_labels"])
     rows = readers.datasets_rows(tmp_path / "trl")
     assert [row["prompt_ids"] + row["completion_ids"] for row in rows] == [ids for ids, _ in expected]
     assert [[-100] * len(row["prompt_ids"]) + row["completion_ids"] for row in rows] == [own for _, own in expected]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_page import Page
 
-from packer.audit import stats, view_row
+from packer.audit import stats, view_row, why
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.pipeline import repack
@@ -216,11 +216,16 @@ def test_reasons_are_counted_and_shown_with_rows_as_their_file_has_them(hostile_
 def test_rows_of_an_input_that_changed_are_not_shown(hostile_cache, tmp_path):
     path = hostile_cache.parent / FILE_NAME
     content = path.read_bytes()
-    path.write_bytes(content + b"\n")
     try:
+        path.write_bytes(content + b"\n")
         text = page_of(hostile_cache, tmp_path / "page.html").text()
+        path.write_bytes(content.replace(b"broken", b"broKen"))
+        with Cache.open(hostile_cache) as cache:
+            assert why(cache, FILE_NAME, 3).row.text == "", "of one row, the digest of its file is compared"
     finally:
         path.write_bytes(content)
+    with Cache.open(hostile_cache) as cache:
+        assert why(cache, FILE_NAME, 3).row.text.startswith('{"broken ')
     assert "Its text is not shown" in text and '{"broken ' not in text
 
 

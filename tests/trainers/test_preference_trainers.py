@@ -26,10 +26,10 @@ from preference_runs import (  # noqa: E402
     trainer_of,
 )
 
-from packer.errors import UsageError  # noqa: E402
+from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.layout import partners  # noqa: E402
 from packer.load import fill_reference  # noqa: E402
 from packer.load.trainers import PackedDPOTrainer, PackedKTOTrainer, PreferenceData  # noqa: E402
-from packer.load.trainers.preference import partners  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 
@@ -239,6 +239,8 @@ def test_data_of_another_kind_is_refused(pairs, answers, starter_cache, llama_li
         trainer_of(PackedDPOTrainer, tmp_path, data, llama_like)
     with pytest.raises(UsageError, match="ld_alpha asks for others"):
         trainer_of(PackedDPOTrainer, tmp_path, data, llama_like, reference=False, ld_alpha=0.5)
+    with pytest.raises(CheckError, match="other documents"):
+        PreferenceData(answers, reference=reference)
     with pytest.raises(UsageError, match="KTO also needs"):
         trainer_of(PackedKTOTrainer, tmp_path, data, llama_like)
     with pytest.raises(TypeError, match="PreferenceData"):

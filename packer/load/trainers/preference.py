@@ -15,19 +15,18 @@ import numpy as np
 import torch
 from datasets import Dataset
 from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
-from xxhash import xxh3_64
 
 from packer.batches import CHOSEN, DESIRABLE, Int64
 from packer.errors import UsageError
+from packer.layout import partners
 from packer.load.arguments import instance, whole
 from packer.load.preference import (
     crossed_documents,
-    first_trained,
     padded_documents,
     preference_documents,
-    sides_of,
 )
 from packer.load.reference import Reference
+from packer.load.rows import answers_of
 from packer.load.step import MicroBatch
 from packer.permute import permutation_key, permute
 from packer.store.cache import Cache
@@ -84,7 +83,7 @@ class _Collator:
         shape = {"pad_id": data.cache.manifest.model.pad_id, "multiple_of": self.multiple_of}
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         if "pair" in columns:
-            batch = padded_documents(data.documents, sides_of(np.array(columns["pair"], np.int64)), **shape)
+            batch = padded_documents(data.documents, answers_of(np.array(columns["pair"], np.int64)), **shape)
         else:
             own = np.array(columns["answer"], np.int64)
             batch = padded_documents(data.documents, own, **shape)
@@ -265,7 +264,7 @@ class PackedKTOTrainer(_FromCache, KTOTrainer):  # type: ignore[misc]
             "length": documents.lengths()[order],
         }
         if args.loss_type not in _WITHOUT_KL:
-            prompts = _prompts(data)[order]
+            prompts = documents.prompts()[order]
             columns["partner"] = order[partners(prompts, args.per_device_train_batch_size)]
         return columns
 
@@ -274,51 +273,3 @@ class PackedKTOTrainer(_FromCache, KTOTrainer):  # type: ignore[misc]
 
 
 _WITHOUT_KL = ("apo_zero_unpaired",)
-
-
-def partners(prompts: Int64, batch_size: int) -> Int64:
-    """For each row the row whose answer is put under its prompt.  # int64[N]
-
-    In its batch the one before, of the first one the last; those with the same prompt are passed over. Where all of a
-    batch have one prompt, the nearest row before the batch that has another one, round the end.
-
-    Worked example: prompts a b b c, d, in batches of 4: rows 3, 0, 0, 2, and for d, alone in its batch, row 3.
-
-    Args:
-        prompts: a number of each row's prompt.  # int64[N]
-        batch_size: rows a batch.
-
-    Raises:
-        UsageError: all rows have one prompt.
-
-    """
-    if len(prompts) and (prompts == prompts[0]).all():
-        raise UsageError("all answers have one prompt, and KTO compares with answers to other prompts")
-    found = np.arange(len(prompts), dtype=np.int64)
-    start = found - found % batch_size
-    size = np.minimum(batch_size, len(prompts) - start)
-    waiting = found.copy()
-    for back in range(1, batch_size):
-        first = start[waiting]
-        other = first + (waiting - first - back) % size[waiting]
-        differs = prompts[other] != prompts[waiting]
-        found[waiting[differs]] = other[differs]
-        waiting = waiting[~differs]
-    # All of a batch have one prompt: the row before it, or before the run of rows with this prompt that ends there.
-    begins = prompts != np.roll(prompts, 1)
-    run_start = np.maximum.accumulate(np.where(begins, np.arange(len(prompts)), -1))
-    run_start[run_start < 0] = np.flatnonzero(begins)[-1]
-    before = (start[waiting] - 1) % len(prompts)
-    is_same = prompts[before] == prompts[waiting]
-    before[is_same] = (run_start[before[is_same]] - 1) % len(prompts)
-    found[waiting] = before
-    return found
-
-
-def _prompts(data: PreferenceData) -> Int64:
-    """A digest of the prompt of each document.  # int64[D]"""
-    documents = data.documents
-    found = documents.locate(np.arange(len(documents)))
-    rows = zip(found.values("input_ids"), found.values("labels"), strict=True)
-    digests = [xxh3_64(ids[: first_trained(labels)].tobytes()).intdigest() for ids, labels in rows]
-    return np.array(digests, np.uint64).view(np.int64)
