@@ -75,6 +75,7 @@ class RowSource:
     def beginning(self) -> ReaderState:
         """The state of a loader that has returned nothing."""
         options, order = self.options, self._orders.at()
+        shares = None if self._mixture is None else tuple(str(share) for share in self._mixture.shares)
         return ReaderState(
             version=STATE_VERSION,
             fingerprint=self._orders.fingerprint,
@@ -92,8 +93,8 @@ class RowSource:
             cursor=0,
             batch_size=options.global_batch_size,
             opened_batch_size=options.global_batch_size,
-            shares=None if self._mixture is None else tuple(str(share) for share in self._mixture.shares),
-            set_shares=None,
+            shares=shares,
+            mix=None if shares is None else Shares(shares=shares, since=(0,) * len(shares)),
             taken=order.taken(epoch=0, cursor=0),
             counters=NOTHING_RETURNED,
         )
@@ -168,7 +169,7 @@ class RowSource:
             raise UsageError("proportions can be set of a Mixture, and not where its windows are sorted by length")
         shares = tuple(str(share) for share in self._mixture.shares_of(proportions))
         assert state.taken is not None
-        return msgspec.structs.replace(state, set_shares=Shares(shares=shares, since=state.taken))
+        return msgspec.structs.replace(state, mix=Shares(shares=shares, since=state.taken))
 
     def check_size(self, size: int) -> None:
         """Refuse a size that cannot be divided among the ranks, or that no epoch fills.
@@ -207,7 +208,7 @@ class RowSource:
             ValueError: the state says of a mixture what cannot be.
 
         """
-        return self._orders.at(epoch=state.epoch, cursor=state.cursor, taken=state.taken, shares=state.set_shares)
+        return self._orders.at(epoch=state.epoch, cursor=state.cursor, taken=state.taken, shares=state.mix)
 
 
 def _check(kind: RowKind, options: Options) -> None:

@@ -50,13 +50,13 @@ NOTHING_RETURNED: Final = Counters(steps=0, rows=0, trained=0, tokens=0, slots=0
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Proportions of a mixture that were set while it was read."""
+    """Proportions of a mixture, and since when they hold."""
 
     shares: tuple[str, ...]
     """Of each cache, as a fraction of whole numbers."""
 
     since: tuple[Count, ...]
-    """Rows of each cache that were taken before they held."""
+    """Rows of each cache that were taken before; all 0 for those it was opened with."""
 
 
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,8 +99,8 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     shares: tuple[str, ...] | None
     """For a mixture, the proportion of each cache it was opened with, as a fraction of whole numbers."""
 
-    set_shares: Shares | None
-    """For a mixture, the proportions now, where they were set since."""
+    mix: Shares | None
+    """For a mixture, the proportions now."""
 
     taken: tuple[Count, ...] | None
     """For a mixture, the rows of each cache before this place, over all epochs; where windows are sorted by length,

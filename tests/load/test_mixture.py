@@ -261,7 +261,7 @@ def test_proportions_that_are_set_hold_from_the_next_step_on_and_no_row_repeats_
         rows.append(int(step.block_ids[0]))
         if len(rows) == first + 1:
             loader.set_shares(shares)
-            assert loader.state_dict()["set_shares"]["since"] == loader.state_dict()["taken"]
+            assert loader.state_dict()["mix"]["since"] == loader.state_dict()["taken"]
         if len(rows) == 60:
             break
     loader.close()
@@ -283,9 +283,9 @@ def test_proportions_are_set_of_a_mixture_alone_and_those_of_a_state_must_be_pos
     state = loader.state_dict()
     for shares in (["1/2", "1/0"], ["1", "0"], ["1/2"], ["a", "b"], ["1/3", "1/3"]):
         with pytest.raises(CheckError, match="reader state"):
-            loader.load_state_dict({**state, "set_shares": {"shares": shares, "since": [0, 0]}})
+            loader.load_state_dict({**state, "mix": {"shares": shares, "since": [0, 0]}})
     with pytest.raises(CheckError, match="taken of each cache"):
-        loader.load_state_dict({**state, "set_shares": {"shares": ["1/2", "1/2"], "since": [5, 0]}})
+        loader.load_state_dict({**state, "mix": {"shares": ["1/2", "1/2"], "since": [5, 0]}})
 
 
 def test_proportions_and_contents_are_part_of_the_state():

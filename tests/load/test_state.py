@@ -26,7 +26,7 @@ READER = ReaderState(
     batch_size=4,
     opened_batch_size=4,
     shares=None,
-    set_shares=None,
+    mix=None,
     taken=None,
     counters=NOTHING_RETURNED,
 )
@@ -62,7 +62,7 @@ def test_a_state_is_plain_values_and_survives_json():
         "batch_size": 6,
         "opened_batch_size": 4,
         "shares": None,
-        "set_shares": None,
+        "mix": None,
         "taken": None,
         "counters": {"steps": 9, "rows": 36, "trained": 1234, "tokens": 2000, "slots": 2500},
     }
