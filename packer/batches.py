@@ -360,3 +360,12 @@ def numbers_of(column: Any) -> npt.NDArray[Any]:
         if len(chunk)
     ]
     return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
+
+
+def array_of(values: npt.NDArray[Any]) -> Any:
+    """Numbers as an array of Arrow over the same memory; `pa.array` of an array of numpy imports pandas, too."""
+    import pyarrow as pa  # noqa: PLC0415 - whoever asks for one has it
+
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))]
+    )

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import Int64, UInt64, numbers_of
+from packer.batches import Int64, UInt64, array_of, numbers_of
 from packer.curate.words import Words, constants, mixed
 from packer.row_rules import MAX_NGRAM
 
@@ -68,8 +68,8 @@ class Signatures:
 
 def signature_columns(rows: Signatures, of: str, ngram: int) -> dict[str, pa.Array]:
     """Signatures as two columns of a table of rows."""
-    shingles = pa.LargeListArray.from_arrays(pa.array(rows.offsets), pa.array(rows.shingles))
-    bands = pa.FixedSizeListArray.from_arrays(pa.array(rows.bands.reshape(-1)), NUM_BANDS)
+    shingles = pa.LargeListArray.from_arrays(array_of(rows.offsets), array_of(rows.shingles))
+    bands = pa.FixedSizeListArray.from_arrays(array_of(rows.bands.reshape(-1)), NUM_BANDS)
     return {f"shingles {of} {ngram}": shingles, f"bands {of} {ngram}": bands}
 
 

@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from packer.batches import Int64, RowBatch, Sample
+from packer.batches import Int64, RowBatch, Sample, array_of
 from packer.curate.contamination import Questions
 from packer.curate.filters import Tester
 from packer.curate.row_words import RowWords, row_words
@@ -95,7 +95,7 @@ class TraitMaker:
             question, cover = np.full(number, -1, np.int32), np.zeros(number, np.float32)
             hits = self._questions.find(words.words, words.rows)
             question[place[hits.row]], cover[place[hits.row]] = hits.question, hits.cover
-            columns |= {"question": pa.array(question), "cover": pa.array(cover)}
+            columns |= {"question": array_of(question), "cover": array_of(cover)}
         return columns
 
     def _failed(
@@ -149,7 +149,7 @@ def _digests(samples: Sequence[Sample], place: Int64, number: int, *, folded: bo
 def _placed(keys: Sequence[int], place: Int64, number: int) -> pa.Array:
     found = np.zeros(number, np.uint64)
     found[place] = np.array(keys, np.uint64)
-    return pa.array(found)
+    return array_of(found)
 
 
 def _bits(flags: Sequence[Any], number: int) -> pa.Array:
@@ -157,4 +157,4 @@ def _bits(flags: Sequence[Any], number: int) -> pa.Array:
     found = np.zeros(number, np.uint64)
     for i, flag in enumerate(flags):
         found |= flag.astype(np.uint64) << np.uint64(i)
-    return pa.array(found)
+    return array_of(found)

@@ -78,7 +78,7 @@ def pack_documents(
             progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
     tasks = [task for split in packed.values() for task in split.tasks]
     if not tasks:
-        raise _nothing_packed(sum(len(own) for own in documents.values()), packed)
+        raise _nothing_packed(documents, packed)
     progress.stage("blocks", sum(task.plan.num_blocks for task in tasks), "blocks")
     shards: dict[int, Shard] = {}
     for number, shard in run_tasks(block_worker, (folder, documents, form), tasks, jobs=jobs):
@@ -166,11 +166,14 @@ def finish_if_free(folder: Path, manifest: Manifest) -> None:
         finish(folder, read_manifest(folder))  # another build may have replaced it meanwhile
 
 
-def _nothing_packed(num_documents: int, packed: Mapping[str, PackedSplit]) -> NothingKeptError:
+def _nothing_packed(documents: Mapping[str, DocumentShards], packed: Mapping[str, PackedSplit]) -> NothingKeptError:
+    num_documents = sum(len(own) for own in documents.values())
+    may_cut = not any(own.is_preference for own in documents.values())
     counts = {code: sum(split.losses[code].num_documents for split in packed.values()) for code in REASONS}
     reasons = ", ".join(f"{count:,} × {code} ({CODES[code]})" for code, count in counts.items() if count)
     return NothingKeptError(
         f"nothing kept: of {num_documents:,} documents {reasons}",
-        hint="--block-len N makes blocks longer, --set pack.overlong=split cuts documents, "
-        "--set pack.min_length=1 keeps short ones",
+        hint="--block-len N makes blocks longer, "
+        + "--set pack.overlong=split cuts documents, " * may_cut
+        + "--set pack.min_length=1 keeps short ones",
     )

@@ -20,6 +20,7 @@ from packer.pipeline.documents import Options
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import Documents, PartitionResult
+from packer.pipeline.plan import refuse_mixed
 from packer.pipeline.reuse import committed, refuse_foreign
 from packer.pipeline.run import make_cache
 from packer.pipeline.timing import Clock, Profile
@@ -147,6 +148,7 @@ def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overri
     values = {**manifest.recipe, "pack": {**manifest.recipe["pack"], **pack}}
     recipe = make_recipe(values, overrides, where=f"packing {cache} again")
     _refuse_other_documents(old, recipe)
+    refuse_mixed(manifest.inputs, recipe)
     _refuse_other_traits(cache, manifest, old, recipe)
     if not recipe.row_rules.asks:
         inputs = tuple(msgspec.structs.replace(entry, part=None) for entry in manifest.inputs)

@@ -6,12 +6,12 @@ message by message and never by characters, is the context, of which nothing is 
 answer of the assistant's.
 """
 
-import math
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 
 from packer.batches import Message, Preference, Sample, num_shared, says_something
 from packer.source import alpaca, chat, completion, sharegpt
@@ -28,7 +28,13 @@ _REJECTED = ("rejected", "rejected_messages", "rejected_response")
 _OPENINGS = ("prompt", "conversations", "conversation", "messages")
 """Fields that may hold the messages before the answers."""
 
-_SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"))
+_SCORES = (
+    ("score_chosen", "score_rejected"),
+    ("chosen_score", "rejected_score"),
+    ("chosen_rating", "rejected_rating"),
+    ("rating_chosen", "rating_rejected"),
+)
+_LARGEST_MARGIN = float(np.finfo(np.float32).max)
 _SPEAKER = re.compile(r"\n\n(Human|Assistant):")
 _OPENS_MESSAGE = re.compile(r"\s*(?:\[\s*)?\{")
 _MESSAGE_KEYS = ({"from", "value"}, {"role", "content"})
@@ -56,6 +62,10 @@ class PairRow(RowFields, frozen=True, kw_only=True):
     score_rejected: Any = None
     chosen_score: Any = None
     rejected_score: Any = None
+    chosen_rating: Any = None
+    rejected_rating: Any = None
+    rating_chosen: Any = None
+    rating_rejected: Any = None
 
 
 _BESIDE = {*RowFields.__struct_fields__, *ID_FIELDS, "instruction", "query", "input", "history"}
@@ -175,7 +185,10 @@ def _chats(opening: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -
     if prompt is not None and not opening and speakers == {"assistant"}:
         opening = [{"role": "user", "content": prompt}]
     if opening and not speakers.isdisjoint({"system", "user"}):
-        reason = "the answers neither open with a message of the assistant's nor repeat all that stands before them"
+        reason = (
+            "the answers neither open with a message of the assistant's nor repeat the messages before them; "
+            "`columns: {FIELD: null}` passes over the field that holds those"
+        )
         raise Refused("pair_context_differs", reason)
     chosen, rejected = [*opening, *chosen], [*opening, *rejected]
     if any(isinstance(turn, dict) and "from" in turn for turn in (*chosen, *rejected)):
@@ -299,19 +312,19 @@ def _margin(row: dict[str, Any]) -> float | None:
             continue
         ours, theirs = _number(row.get(chosen)), _number(row.get(rejected))
         if ours is not None and theirs is not None:
-            return ours - theirs
+            return _number(ours - theirs)
     return None
 
 
 def _number(value: Any) -> float | None:
-    """A number, or a text that is one, as CSV has no others."""
+    """A number that a margin can be, or a text that is one, as CSV has no others."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
         number = float(value)
     except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= _LARGEST_MARGIN else None
 
 
 SCHEMA = RowSchema(

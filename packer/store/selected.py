@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from packer.batches import Int64, SelectedRows, numbers_of
+from packer.batches import Int64, SelectedRows, array_of, numbers_of
 from packer.errors import CheckError
 from packer.layout import offsets_of
 from packer.rejections import ROW_REASONS
@@ -33,7 +33,7 @@ def write_selection(cache: Path, selected: SelectedRows, traits: Sequence[Stored
         StorageError: the disk refuses.
 
     """
-    columns = [pa.array(getattr(selected, field.name), field.type) for field in _SCHEMA]
+    columns = [array_of(getattr(selected, field.name)) for field in _SCHEMA]
     table = write_table(cache, [pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)], kind="selection", key=None)
     return RowSelection(splits=selected.splits, table=table, traits=tuple(traits), num_capped=selected.num_capped)
 

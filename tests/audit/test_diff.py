@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import packer
 from packer.audit import diff
 from packer.audit.diff.compare import meaning_of
 from packer.audit.diff.documents import DocumentComparison, Documents, match_rows, occurrences
@@ -585,3 +586,24 @@ def test_common_starts_are_the_longest(old, new):
     common = common_start(np.array(old, np.int32), np.array(new, np.int32))
     assert old[:common] == new[:common]
     assert common == min(len(old), len(new)) or old[common] != new[common]
+
+
+@pytest.mark.parametrize("what", ["side", "margin"])
+def test_answers_that_are_rated_otherwise_are_other_documents(starter, tmp_path, what):
+    for name, value in (("old", 1), ("new", 0)):
+        said = [{"role": "assistant", "content": text} for text in ("yes", "no")]
+        row = {"prompt": [{"role": "user", "content": "well?"}]}
+        if what == "side":
+            row |= {"completion": said[:1], "label": bool(value)}
+        else:
+            row |= {"chosen": said[:1], "rejected": said[1:], "margin": value}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.jsonl").write_text(json.dumps(row))
+        source = str(tmp_path / name / "rows.jsonl")
+        packer.build(source, tmp_path / name / "cache", tokenizer=str(starter / "tokenizer"), pack={"block_len": 64})
+    found = diff(tmp_path / "old/cache", tmp_path / "new/cache")
+    (train,) = found.documents
+    num_answers = {"side": 1, "margin": 2}[what]
+    assert (train.only_old, train.only_new, train.both, train.rows_changed) == (num_answers, num_answers, 0, 1)
+    assert [example.difference for example in found.examples] == [f"the same ids and labels, another {what}"]
+    assert found.meaning.startswith("other documents")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.audit import verify
-from packer.errors import CheckError, RecipeError
+from packer.errors import CheckError, NothingKeptError, RecipeError
 from packer.layout import MASKED
 from packer.pipeline import build, repack
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
@@ -128,6 +128,12 @@ def test_a_cache_has_one_kind_of_rows_and_answers_are_whole(starter: Path, tmp_p
         with pytest.raises(RecipeError, match="is not for preference data"):
             build(recipe_of(starter, [pairs], pack=pack), tmp_path / "cache", jobs=1)
     assert build(recipe_of(starter, [pairs], pack={"mode": "none"}), tmp_path / "cache", jobs=1).built
+    for pack in ({"mode": "eos"}, {"mode": "stream"}, {"mode": "isolated", "overlong": "split"}):
+        with pytest.raises(RecipeError, match="is not for preference data"):
+            repack(tmp_path / "cache", tmp_path / "packed", pack, jobs=1)
+    with pytest.raises(NothingKeptError) as caught:
+        repack(tmp_path / "cache", tmp_path / "packed", {"mode": "isolated", "block_len": 16}, jobs=1)
+    assert "split" not in str(caught.value.hint)
 
 
 def test_rated_answers_keep_their_rating_and_are_packed_as_documents(starter: Path, tmp_path: Path) -> None:

@@ -195,6 +195,7 @@ ASK = [user("q")]
         ({"prompt": "q", "chosen": 1, "rejected": 2}, "wrong_type"),
         ({"prompt": "q", "system": "s", "chosen": "a", "rejected": "b"}, "wrong_type"),
         ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": "much"}, "wrong_type"),
+        ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": 1e39}, "wrong_type"),
         ({"prompt": ASK, "conversations": as_sharegpt([user("r")]), "chosen": "a", "rejected": "b"}, "wrong_type"),
         ({"instruction": "q", "chosen": [*ASK, assistant("a")], "rejected": [*ASK, assistant("b")]}, "wrong_type"),
         ({"prompt": ASK, "chosen": "<img>a.png</img>", "rejected": "b"}, "multimodal"),
@@ -253,6 +254,9 @@ def test_an_answer_keeps_its_own_weights_and_the_context_has_none(sample):
         ({"chosen_score": 3, "rejected_score": 4.5}, -1.5),
         ({"score_chosen": 3, "score_rejected": None}, None),
         ({"score_chosen": True, "score_rejected": "good"}, None),
+        ({"chosen_rating": 5, "rejected_rating": 3}, 2.0),
+        ({"rating_chosen": "4.5", "rating_rejected": "4"}, 0.5),
+        ({"score_chosen": 3e38, "score_rejected": -3e38}, None),  # a float32 holds no such margin
     ],
 )
 def test_a_margin_is_carried_or_is_how_far_two_scores_lie_apart(sample, fields, margin):

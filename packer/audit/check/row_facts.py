@@ -17,7 +17,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from packer.audit.input_parts import InputPart, read_samples
-from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64, numbers_of
+from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64, array_of, numbers_of
 from packer.curate.contamination import Questions
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
@@ -249,7 +249,7 @@ def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> C
     def read(part: RowPart) -> pa.Table:
         tables, first = [], 0
         for rows, numbers in part.batches(max_row_bytes):
-            table = pa.Table.from_batches([maker.make(rows, first)]).append_column("row", pa.array(numbers))
+            table = pa.Table.from_batches([maker.make(rows, first)]).append_column("row", array_of(numbers))
             tables.append(_with_own(table, rows, first))
             first += rows.num_rows
         return pa.concat_tables(tables)
@@ -270,10 +270,10 @@ def _with_own(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
         if sample.given is not None:
             asked = sample.given.input_ids[: _first_trained(sample.given)]
             ids[at], prompt[at] = asked, xxh3_64_intdigest(asked.tobytes())
-    table = table.set_column(table.column_names.index("prompt"), "prompt", pa.array(prompt))
-    columns = {"context": context, "name": name, "prompt_ids": pa.array(ids, pa.list_(pa.int32()))}
+    table = table.set_column(table.column_names.index("prompt"), "prompt", array_of(prompt))
+    columns = {"context": array_of(context), "name": array_of(name), "prompt_ids": pa.array(ids, pa.list_(pa.int32()))}
     for column_name, values in columns.items():
-        table = table.append_column(column_name, pa.array(values))
+        table = table.append_column(column_name, values)
     return table
 
 

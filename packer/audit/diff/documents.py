@@ -1,7 +1,8 @@
 """Documents of two caches: how many they share, and which rows the others come from.
 
-Documents are the same where their doc_ids are: it is a digest of ids, labels and weights. Those that differ are
-reported by row. Rows are paired by the input they lie in and their number.
+Documents are the same where their doc_ids are: it is a digest of ids, labels and weights. Those of preference data must
+also have the same side and margin. Those that differ are reported by row. Rows are paired by the input they lie in and
+their number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from packer.batches import Bool, Int64
 from packer.store.cache import Cache
+from packer.store.digest import digest_rows
 from packer.store.document_shards import DocumentShards
 
 ROW_BITS = 40
@@ -27,7 +29,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentsDiff:
-    """Documents of a split, as a multiset of doc_ids. Where none is in one cache only, their order or rows differ."""
+    """Documents of a split, as a multiset. Where none is in one cache only, their order or rows differ."""
 
     split: str
     only_old: int
@@ -46,7 +48,7 @@ class DocumentsDiff:
 class Documents:
     """The documents of one cache's split. N documents."""
 
-    doc_id: Int64  # [N]
+    doc_id: Int64  # [N] of preference data, with the side and the margin
     row: Int64  # [N] of its input
     key: Int64  # [N] pair of inputs and row in one number
 
@@ -189,4 +191,8 @@ def occurrences(keys: Int64) -> Int64:
 def _documents(cache: Cache, split: str, inputs: Sequence[int], *, is_new: bool) -> Documents:
     """None at all where the cache has no such split."""
     found = cache.documents(split) if split in cache.splits("documents") else DocumentShards(cache.folder, ())
-    return Documents.of(found.doc_ids(), *found.origins(), inputs, is_new=is_new)
+    identity = found.doc_ids()
+    if found.is_preference:
+        margins = found.margins().view(np.int32)
+        identity = digest_rows(np.column_stack([identity, found.sides(), margins]), []).view(np.int64)
+    return Documents.of(identity, *found.origins(), inputs, is_new=is_new)

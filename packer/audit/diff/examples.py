@@ -79,7 +79,7 @@ class RowExample:
     split: str
     old: RowSide | None
     new: RowSide | None
-    what: Literal["ids", "labels", "weights"] | None
+    what: Literal["ids", "labels", "weights", "side", "margin"] | None
     """The first of these that differs; None where only one side has documents of its own."""
 
     at: int
@@ -100,6 +100,8 @@ class RowExample:
             return ""
         if self.what == "labels":
             return "the same ids, other labels"
+        if self.what in {"side", "margin"}:
+            return f"the same ids and labels, another {self.what}"
         if self.what == "weights":
             return f"the same ids and labels; other loss weights from token {number(self.at)} on"
         became = f"{plural(self.old.num_differing, 'token')} became {number(self.new.num_differing)}"
@@ -174,10 +176,12 @@ def compare_documents(
     end = common_start(ids[0][at:][::-1], ids[1][at:][::-1])
     trained = [document.labels[:at] != MASKED for document in documents]
     other = np.flatnonzero(trained[0] != trained[1])
-    what: Literal["ids", "labels", "weights"] = "ids"
+    what: Literal["ids", "labels", "weights", "side", "margin"] = "ids"
     if at == len(ids[0]) == len(ids[1]):
         what = "labels" if len(other) else "weights"
         at = int(other[0]) if len(other) else common_start(*map(_weights, documents))
+        if at == len(ids[0]):
+            what = "margin" if documents[0].side == documents[1].side else "side"
     shown = []
     for place, (side, document, tokenizer) in enumerate(zip(sides, documents, tokenizers, strict=True)):
         assert side is not None
