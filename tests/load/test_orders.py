@@ -18,6 +18,7 @@ from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.order import EpochOrder, WeightedOrder  # noqa: E402
 from packer.load.ordering import Curriculum, LengthBucketed, Weighted  # noqa: E402
 from packer.permute import permutation_key  # noqa: E402
+from packer.store.cache import Cache  # noqa: E402
 
 WEIGHTS = st.lists(st.integers(0, 30), min_size=1, max_size=60).filter(any)
 ALONE = {"rank": 0, "world_size": 1, "prefetch": 0}
@@ -87,6 +88,21 @@ def test_weights_may_be_of_inputs_or_a_column_and_rows_a_cutoff_leaves_out_have_
         cut = PackedLoader(cache, order=Weighted(lengths), cutoff_len=3, **options)
     taken = [number for _ in range(9) for number in documents_of(cut)[0]]
     assert not set(taken) & set(cut.untrained.tolist()) and len(taken) == 9 * (40 - len(cut.untrained))
+
+
+def test_weights_of_inputs_are_those_of_their_documents(starter_cache):
+    with Cache.open(starter_cache) as cache:
+        paths = [entry.path for entry in cache.manifest.inputs]
+        sources, _ = cache.documents("train").origins()
+        own = [cache.manifest.inputs[source].path for source in sources.tolist()]
+    assert len(set(own)) > 1
+    weights = {path: float(number % 3) for number, path in enumerate(paths)}
+    options = {"batching": "padded", "end": "short", **ALONE}
+    by_input = documents_of(PackedLoader(starter_cache, order=Weighted(weights), **options))
+    assert by_input == documents_of(
+        PackedLoader(starter_cache, order=Weighted([weights[path] for path in own]), **options)
+    )
+    assert {own[number] for number in by_input[0]} == {path for path in set(own) if weights[path]}
 
 
 def test_a_curriculum_gives_its_rows_in_its_order_in_epochs_of_its_length():

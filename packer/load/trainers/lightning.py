@@ -8,6 +8,7 @@ from lightning.pytorch import LightningDataModule
 from packer.load.adapters import huggingface
 from packer.load.arguments import function
 from packer.load.datasets import StepDataset
+from packer.load.figures import Figures
 from packer.load.loader import PackedLoader
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 
@@ -58,6 +59,11 @@ class PackedDataModule(LightningDataModule):  # type: ignore[misc]
 
     def val_dataloader(self) -> Any:
         return [] if self._held_out is None else self._held_out
+
+    def figures(self) -> Figures:
+        """What was read to train on, and how fast; once the trainer has opened the loader."""
+        assert self._steps is not None, "figures are of a training that has begun"
+        return self._steps.loader.figures()
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self._steps is None else self._steps.state_dict()
