@@ -185,10 +185,11 @@ class StepReader:
         if self._rows.block_len:
             return of_blocks(micro_batches, parts, found)
         sides, margins, columns = self._rows.sides, self._rows.margins, []
+        paired = self._rows.content == "pairs"
         for micro_batch, part in zip(micro_batches, parts, strict=True):
             own = np.where(part.is_real, sides[part.rows], NO_SIDE)
             of_rows = None if margins is None else np.where(part.is_real, margins[part.rows], np.float32(np.nan))
-            columns.append(of_documents(micro_batch, part.rows, own, of_rows))
+            columns.append(of_documents(micro_batch, part.rows, own, of_rows, paired=paired))
         return columns
 
 

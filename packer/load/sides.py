@@ -22,7 +22,9 @@ NO_SIDE = -1
 """In place of a side where there is no answer: padding."""
 
 
-def of_documents(micro_batch: MicroBatch, documents: Int64, sides: Int64, margins: Float32 | None) -> MicroBatch:
+def of_documents(
+    micro_batch: MicroBatch, documents: Int64, sides: Int64, margins: Float32 | None, *, paired: bool
+) -> MicroBatch:
     """The columns of a micro-batch of documents; each answer is a row, or where they lie in one row a sequence.
 
     Args:
@@ -30,10 +32,11 @@ def of_documents(micro_batch: MicroBatch, documents: Int64, sides: Int64, margin
         documents: their numbers, PADDING_ROW where there is none; of pairs the chosen ones, then the rejected ones.
         sides: of these documents, NO_SIDE of padding.
         margins: of these documents; None where no row has one.
+        paired: they are pairs; else rated answers.
 
     """
     columns: dict[str, Any] = {"sides": torch.from_numpy(sides)}
-    if sides.size and not (sides > REJECTED).any():
+    if paired:
         chosen = documents[: len(documents) // 2]
         columns["pair_ids"] = torch.from_numpy(np.where(chosen == PADDING_ROW, -1, chosen // 2))
     if margins is not None:

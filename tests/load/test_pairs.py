@@ -257,7 +257,7 @@ def test_rated_answers_are_documents_with_a_side_and_margins_nobody_has_are_no_c
     cache = Cache.open(caches / "rated")
     num_seen = 0
     for batching in ("padded", "padding_free"):
-        for step in loader_of(cache, batching=batching, micro_batch_size=4, end="short"):
+        for step in loader_of(cache, batching=batching, micro_batch_size=4, global_batch_size=16, end="pad"):
             assert step.num_pairs is None
             for micro_batch in step:
                 assert not {"pair_ids", "margins"} & micro_batch.keys()
