@@ -117,10 +117,11 @@ _HINTS = {
     "not_encodable": "the tokenizer cannot encode the text at all; leave the row out",
     "proof_failed": "packer preview shows where ids and text part; a tokenizer that changes text cannot be proved",
     "pair_rewritten": "where only one turn is compared, give it alone: the turns before it are the prompt; "
-    "--set supervision.turns=last learns the last turn of each side",
+    "--set supervision.history_rewrite=as_rendered learns each answer in one document, as history shows its turns",
     "pair_modes_differ": "an answer with reasoning and one without are compared under one prompt where the mode is "
     "fixed: --set 'template.kwargs={enable_thinking: true}', or as the template calls it",
-    "pair_prompt_differs": "packer preview shows both sides",
+    "pair_prompt_differs": "packer preview shows both sides; --set supervision.turns=all learns answers "
+    "from their first turn on",
     "pair_identical": "leave the row out: it has nothing to prefer",
     "overlong": "--block-len N makes blocks longer; --set pack.overlong=split cuts documents into pieces",
     "too_short": "--set pack.min_length=1 keeps them",

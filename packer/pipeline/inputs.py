@@ -134,7 +134,10 @@ def note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: f
         names = field_names(entry.path, format=entry.format, most=_FEW_ROWS)
     except InputError:
         return  # whoever reads all of it says what is wrong
-    unread = sorted(names - taken - fields_read(entry.schema) - asked_about)
+    read = fields_read(entry.schema)
+    if entry.schema != "rated":
+        read -= {"label"}  # looked at, but only a boolean one says anything
+    unread = sorted(names - taken - read - asked_about)
     if unread:
         note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
 

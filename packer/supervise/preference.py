@@ -26,6 +26,7 @@ from packer.batches import (
     RowBatch,
     Sample,
     TurnBatch,
+    num_shared,
 )
 from packer.layout import select_documents
 
@@ -89,7 +90,7 @@ def join_sides(
         own = [_PER_ROW * sample.row + number for number in range(len(names))]
         reason = _rejected_side(sample.row, own, names, of_side) or _rewritten(sample.row, own, names, place)
         if reason is None and len(own) > 1:
-            reason = _apart(sample.row, own, documents, [place[each][0] for each in own], prompts)
+            reason = _apart(sample, own, documents, [place[each][0] for each in own], prompts)
         if reason is not None:
             rejected.append(reason)
             continue
@@ -140,17 +141,22 @@ def _rewritten(
 
 
 def _apart(
-    row: int,
+    sample: Sample,
     own: Sequence[int],
     documents: DocumentBatch,
     numbers: Sequence[int],
-    prompts: Mapping[int, bytes],
+    prompts: Mapping[int, tuple[int, bytes]],
 ) -> Rejection | None:
     """Why two sides are no pair: their prompts differ, or nothing does."""
+    row, other_side = sample.row, _preference(sample).rejected
+    assert other_side is not None
     starts = [int(documents.run_start[documents.run_offsets[number]]) for number in numbers]
     ids = [documents.input_ids[documents.offsets[number] : documents.offsets[number + 1]] for number in numbers]
-    texts = [prompts[each] for each in own]
+    messages, texts = zip(*(prompts[each] for each in own), strict=True)
     if texts[0] != texts[1]:
+        if max(messages) > num_shared(sample.messages, other_side.messages):
+            reason = "what is learned follows turns of the answers that are not learned, and in which they differ"
+            return Rejection(row=row, code="pair_prompt_differs", reason=reason)
         # What two prompts for one conversation do not share is the template's text, not the row's.
         shared = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
         chosen, other = (text[shared:].decode(errors="replace").replace("\n", "\\n") for text in texts)
@@ -166,13 +172,13 @@ def _apart(
     return None
 
 
-def _prompts(turns: TurnBatch) -> dict[int, bytes]:
-    """The prompt of the first turn of each side."""
+def _prompts(turns: TurnBatch) -> dict[int, tuple[int, bytes]]:
+    """The message of the first turn of each side, and its prompt."""
     row = turns.sample[turns.turn_text]
     order = np.lexsort((turns.turn_message, row))
     sides, firsts = np.unique(row[order], return_index=True)
     starts: Int64 = turns.text_offsets[turns.turn_text]
     return {
-        side: turns.text[starts[turn] : starts[turn] + turns.prompt_end[turn]]
+        side: (int(turns.turn_message[turn]), turns.text[starts[turn] : starts[turn] + turns.prompt_end[turn]])
         for side, turn in zip(sides.tolist(), order[firsts].tolist(), strict=True)
     }

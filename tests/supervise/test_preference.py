@@ -120,6 +120,19 @@ def test_a_reasoned_and_a_plain_answer_need_one_mode(tmp_path: Path) -> None:
     assert starts[0] == starts[1]
 
 
+def test_a_later_turn_alone_is_no_answer_to_the_same_request(tmp_path: Path) -> None:
+    both = sides(
+        [user("Hello!")],
+        [assistant("fox"), user("and?"), assistant("ox")],
+        [assistant("dog"), user("and?"), assistant("cat")],
+    )
+    folder = twins.byte_level(tmp_path)
+    assert not run(stages_of(folder), pair(*both)).rejections
+    (rejection,) = run(stages_of(folder, "supervision.turns=last"), pair(*both)).rejections
+    assert rejection.code == "pair_prompt_differs"
+    assert "turns of the answers" in rejection.reason
+
+
 def test_rated_answers_keep_their_rating(tmp_path: Path) -> None:
     stages = stages_of(twins.byte_level(tmp_path))
     ratings = [True, False, True]
