@@ -7,10 +7,12 @@ that is trained, both are the same.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from packer.batches import (
     CHOSEN,
@@ -18,6 +20,7 @@ from packer.batches import (
     REJECTED,
     SIDES,
     UNDESIRABLE,
+    Bool,
     DocumentBatch,
     Int32,
     Int64,
@@ -28,7 +31,7 @@ from packer.batches import (
     TurnBatch,
     num_shared,
 )
-from packer.layout import select_documents
+from packer.layout import concatenated_ranges, select_documents
 
 Sides = TypeVar("Sides", int, Int32)
 
@@ -79,7 +82,8 @@ def join_sides(
         of_side.setdefault(rejection.row, rejection)
     sides, first, count = np.unique(documents.sample, return_index=True, return_counts=True)
     place = dict(zip(sides.tolist(), zip(first.tolist(), count.tolist(), strict=True), strict=True))
-    prompts = _prompts(turns)
+    pairs = _pairs(documents, sides, first, count)
+    prompts = cache(lambda: _prompts(turns))
     kept: list[int] = []
     side: list[int] = []
     margin: list[float] = []
@@ -89,8 +93,8 @@ def join_sides(
         names = (CHOSEN, REJECTED) if preference.rejected is not None else (_rated(preference),)
         own = [_PER_ROW * sample.row + number for number in range(len(names))]
         reason = _rejected_side(sample.row, own, names, of_side) or _rewritten(sample.row, own, names, place)
-        if reason is None and len(own) > 1:
-            reason = _apart(sample, own, documents, [place[each][0] for each in own], prompts)
+        if reason is None and len(own) > 1 and sample.row not in pairs:
+            reason = _apart(sample, own, documents, [place[each][0] for each in own], prompts())
         if reason is not None:
             rejected.append(reason)
             continue
@@ -107,6 +111,37 @@ def join_sides(
         ),
         tuple(rejected),
     )
+
+
+def _pairs(documents: DocumentBatch, sides: Int32, first: Int64, count: Int64) -> set[int]:
+    """Rows both of whose sides have one document, with the same ids before what is trained, and others in it.
+
+    Args:
+        documents: of the sides.
+        sides: that have documents, ascending.  # [S]
+        first: document of each.  # [S]
+        count: documents of each.  # [S]
+
+    """
+    is_pair = (sides[:-1] % _PER_ROW == 0) & (sides[1:] == sides[:-1] + 1) & (count[:-1] == 1) & (count[1:] == 1)
+    chosen = np.flatnonzero(is_pair)
+    one, other = first[chosen], first[chosen + 1]
+    starts, lengths = documents.run_start[documents.run_offsets[:-1]], np.diff(documents.offsets)
+    same_prompt = (starts[one] == starts[other]) & _equal(documents, one, other, np.minimum(starts[one], starts[other]))
+    identical = (lengths[one] == lengths[other]) & _equal(
+        documents, one, other, np.minimum(lengths[one], lengths[other])
+    )
+    rows: list[int] = row_of_side(sides[chosen[same_prompt & ~identical]]).tolist()
+    return set(rows)
+
+
+def _equal(documents: DocumentBatch, one: Int64, other: Int64, lengths: npt.NDArray[np.integer]) -> Bool:
+    """Whether the first ids of some documents are those of others; all arrays [P]."""
+    places = (concatenated_ranges(documents.offsets[each], lengths) for each in (one, other))
+    ours, theirs = (documents.input_ids[place] for place in places)
+    equal: Bool = np.ones(len(one), np.bool_)
+    equal[np.repeat(np.arange(len(one)), lengths)[ours != theirs]] = False
+    return equal
 
 
 def _preference(sample: Sample) -> Preference:
