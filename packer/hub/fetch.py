@@ -159,7 +159,7 @@ def pin(name: HubName) -> Pinned:
     except UnreachableError as error:
         unreachable = error
     try:
-        folder = _snapshot(name, [], offline=unreachable is not None)  # its name is the commit, which the client keeps
+        folder = snapshot(name, [], offline=unreachable is not None)  # its name is the commit, which the client keeps
     except UnreachableError as error:
         raise unreachable or error from error
     return Pinned(name=replace(name, revision=folder.name), by_cache=unreachable is not None)
@@ -177,7 +177,7 @@ def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
         StorageError: the disk refuses.
 
     """
-    folder = _snapshot(name, files)
+    folder = snapshot(name, files)
     if not (folder / files[0]).is_file():
         raise InputError(
             f"{name.label}: the repository has no {files[0]}",
@@ -200,7 +200,7 @@ def fetch_data(name: HubName) -> list[HubFile]:
     if found is not None:
         return [HubFile(name=name, path=found)]
     chosen = choose(name, _listed(name))
-    folder = _snapshot(name, chosen)
+    folder = snapshot(name, chosen)
     return [HubFile(name=replace(name, path=path), path=folder / path) for path in chosen]
 
 
@@ -219,8 +219,14 @@ def _listed(name: HubName) -> list[str]:
             return huggingface_hub.HfApi(library_name="packer").list_repo_files(name.repository, **commit)
 
 
-def _snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> Path:
-    """The folder of a commit with these files, as far as the repository has them."""
+def snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> Path:
+    """The folder of a commit with these files, as far as the repository has them; fetches those not in the cache.
+
+    Raises:
+        InputError: they cannot be had.
+        StorageError: the disk refuses.
+
+    """
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
 
     with asking(name), _without_chatter():
