@@ -14,8 +14,8 @@ from packer_cli.output import cells, drawable, fields_of, print_table, signs, st
 
 if TYPE_CHECKING:
     from packer.audit.diff.compare import CacheDiff
+    from packer.audit.diff.documents import MovedRows
     from packer.audit.diff.examples import RowExample, RowSide
-    from packer.audit.diff.moved_rows import MovedRows
     from packer.audit.diff.settings import Change, InputChange, TemplateChange
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from packer.backend import load_backend
-from packer.batches import Float32, Int32
+from packer.batches import Bool, Float32, Int32
 from packer.errors import CheckError
 from packer.layout import MASKED
 from packer.model import TOKENIZER_FILE
@@ -23,6 +24,7 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest
 
 RunKind: TypeAlias = Literal["trained", "masked", "separator", "padding"]
+IntArray: TypeAlias = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +138,22 @@ def decode_runs(tokenizer: Tokenizer, input_ids: Int32, boundaries: list[int]) -
         place = max(place, len(whole) if boundary == len(ids) else _place(tokenizer, ids, boundary, whole))
         places.append(place)
     return [whole[start:end] for start, end in pairwise(places)]
+
+
+def common_start(one: IntArray, other: IntArray) -> int:
+    """How many ids both begin with."""
+    length = min(len(one), len(other))
+    differing = np.flatnonzero(one[:length] != other[:length])
+    return int(differing[0]) if len(differing) else length
+
+
+def spans_of(mask: Bool) -> list[tuple[int, int]]:
+    """Start and end of each run of True.
+
+    Worked example: F T T F T gives (1, 3) and (4, 5).
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def make_runs(

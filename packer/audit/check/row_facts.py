@@ -18,6 +18,7 @@ from xxhash import xxh3_64_intdigest
 
 from packer.audit.check.token_part import TokenPart
 from packer.audit.input_parts import InputPart
+from packer.audit.text_runs import common_start
 from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64, array_of, numbers_of
 from packer.curate.contamination import Questions
 from packer.curate.select import column, digests
@@ -243,14 +244,7 @@ def _long_prompts(prompts: pa.ChunkedArray) -> Bool:
     own = [values[offsets[i] : offsets[i + 1]] for i in np.flatnonzero(lengths).tolist()]
     head = tail = min(map(len, own), default=0)
     for ids in own:
-        head = _common(own[0][:head], ids[:head])
-    for ids in own:
-        tail = _common(own[0][::-1][:tail], ids[::-1][:tail])
+        head = common_start(own[0][:head], ids[:head])
+        tail = common_start(own[0][::-1][:tail], ids[::-1][:tail])
     long: Bool = (lengths > 0) & (lengths >= min(head + tail, int(lengths.max(initial=0))) + NGRAM)
     return long
-
-
-def _common(first: Int64, second: Int64) -> int:
-    """How far two arrays of one length are equal."""
-    differing = np.flatnonzero(first != second)
-    return int(differing[0]) if len(differing) else len(first)
