@@ -20,7 +20,6 @@ from packer.layout import MASKED
 from packer.model import TOKENIZER_FILE
 from packer.pipeline.kept_tokenizer import kept_files
 from packer.render.common_prefix import common_length
-from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest
 
 RunKind: TypeAlias = Literal["trained", "masked", "separator", "padding"]
@@ -79,21 +78,6 @@ def has_messages(schema: str, message: int) -> bool:
     return schema not in {"text", "tokens"} and (schema != "completion" or message > 0)
 
 
-def kept_model_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
-    """The tokenizer's files that a cache keeps, by file name.
-
-    Raises:
-        CheckError: one is missing or damaged.
-        StorageError: one cannot be read.
-
-    """
-    for file in manifest.model.files:
-        if CacheFiles(folder).size(f"model/{file.path}") is None:
-            hint = f"packer build -o {folder} --repair makes it again"
-            raise CheckError(f"{folder}/model/{file.path} is missing", hint=hint)
-    return kept_files(folder, manifest)
-
-
 def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
     """The tokenizer a cache was built with, from its own copy.
 
@@ -102,7 +86,7 @@ def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
         StorageError: it cannot be read.
 
     """
-    files = kept_model_files(folder, manifest)
+    files = kept_files(folder, manifest)
     if TOKENIZER_FILE not in files:
         raise CheckError(f"{folder} keeps no {TOKENIZER_FILE}")
     return load_backend(files[TOKENIZER_FILE])
