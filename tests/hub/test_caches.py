@@ -1,6 +1,8 @@
 """Caches of the Hub: opened by every command and reader, pushed in one commit; with the Hub's real client."""
 
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 from command_line import assert_refused, fields, run
@@ -37,7 +39,6 @@ def test_every_command_takes_a_cache_of_the_hub(hub, pushed, starter_cache, tmp_
     assert fields("stats", of)["fingerprint"] == fields("stats", starter_cache)["fingerprint"]
     for asked in (
         ["inspect", of, "--block", "1"],
-        ["inspect", of, "--step", "0"],
         ["check", of],
         ["diff", of, starter_cache],
         ["report", of, "-o", "page.html"],
@@ -226,3 +227,12 @@ def test_a_push_without_a_token_or_beside_another_is_refused(hub, starter_cache,
     with pytest.raises(BusyError, match="somebody else changes it"):
         push_cache(starter_cache, "tiny/cache")
     assert {*there(hub)} == {"other"}
+
+
+def test_the_session_of_the_page_runs(logged_in, tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "hub.md"
+    commands = re.findall(r"^\$ packer (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    assert len(commands) == 6
+    for command in commands:
+        run(*command.replace("ORG/", "tiny/").split())
+    assert len(posted(logged_in)) == 4
