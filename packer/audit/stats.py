@@ -18,15 +18,12 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.rejected import rejected_path
 from packer.store.selected import read_selection
-from packer.store.totals import Cut
+from packer.store.totals import Cut, Totals
 
 _FILLS = (0, 50, 75, 90, 95, 99, 100)
 """Percents at which bins of fill begin."""
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-
-_TOTALS = ["rows", "kept", "documents", "tokens", "trained", "skipped", "blocks", "slots", "separators", "padding", "piece_starts"]
-"""What is told of the manifest's totals as it stands there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,12 +183,13 @@ def stats(folder: Path | str) -> Stats:
         manifest = cache.manifest
         totals = manifest.totals
         splits = tuple(_split_stats(cache, split) for split in cache.splits("documents"))
+        as_they_are = {*Stats.__slots__} - {"rejected", "cut"}
         return Stats(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
             mode=manifest.recipe["pack"]["mode"],
             block_len=manifest.recipe["pack"]["block_len"],
-            **{name: getattr(totals, name) for name in _TOTALS},
+            **{name: getattr(totals, name) for name in Totals.__struct_fields__ if name in as_they_are},
             rejected=_reasons(totals.rejected),
             cut=_cut(totals.cut),
             left_out=left_out(cache.folder, manifest),
