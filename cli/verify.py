@@ -13,7 +13,7 @@ from packer_cli.progress import listener
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
-    from packer.audit.verify_report import Checked, Finding, VerifyReport
+    from packer.audit.verify.verify_report import Checked, Finding, VerifyReport
 
 _SHOWN = 20
 _NAMES = {"rejected": "rejected.jsonl", "model": "tokenizer files", "manifest": "manifest.json"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from packer.audit.diff.compare import CacheDiff
 from packer.audit.diff.settings import split_model
 from packer.audit.findings import LEVELS
-from packer.audit.lint.checks import LintReport
+from packer.audit.lint.lint_report import LintReport
 from packer.audit.stats import Stats, stats
 from packer.audit.why import ReasonView, reasons
 from packer.report.facts import Documents, Padding, SourceFacts, histograms, padding, source_facts

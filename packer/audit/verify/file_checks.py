@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from packer import __version__
-from packer.audit.verify_report import Finding, Level, differing, is_elsewhere, unreadable
+from packer.audit.verify.verify_report import Finding, Level, differing, is_elsewhere, unreadable
 from packer.errors import CheckError, PackerError
 from packer.model import TEMPLATE_FILE
 from packer.pipeline.identity import Provenance, model_digests

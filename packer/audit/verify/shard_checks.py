@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit.file_checks import check_size
-from packer.audit.verify_report import Finding, Level, differing, unreadable
+from packer.audit.verify.file_checks import check_size
+from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
 from packer.batches import Bool, Int64, UInt64
 from packer.errors import PackerError, ResourceError
 from packer.layout import MASKED, last_of_rows, misplaced_sides

@@ -11,6 +11,7 @@ from typing import Any
 
 from packer.audit.findings import CodedFinding, Example
 from packer.audit.lint.codes import CODES, finding
+from packer.audit.lint.probed_template import Outcome, Override, Subject
 from packer.audit.lint.probes import (
     ANSWER,
     CHAT,
@@ -26,7 +27,6 @@ from packer.audit.lint.probes import (
     Row,
     listed,
 )
-from packer.audit.lint.subject import Outcome, Override, Subject
 from packer.batches import Rejection
 from packer.errors import TemplateError
 from packer.model import Model

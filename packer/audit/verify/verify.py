@@ -17,8 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
-from packer.audit.block_checks import check_blocks, check_counts
-from packer.audit.file_checks import (
+from packer.audit.input_parts import InputPart, cut_input
+from packer.audit.verify.block_checks import check_blocks, check_counts
+from packer.audit.verify.file_checks import (
     check_fingerprint,
     check_identity,
     check_input,
@@ -29,10 +30,9 @@ from packer.audit.file_checks import (
     check_tokenizer,
     find_strays,
 )
-from packer.audit.input_parts import InputPart, cut_input
-from packer.audit.reencode import Reencoded, compare_reencoded
-from packer.audit.shard_checks import audit_shard
-from packer.audit.verify_report import Checked, Finding, Level, VerifyReport, differing
+from packer.audit.verify.reencode import Reencoded, compare_reencoded
+from packer.audit.verify.shard_checks import audit_shard
+from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.executor import default_jobs
