@@ -46,12 +46,7 @@ def foreign_options(function: Function) -> Function:
 
 
 def cache_alone(cache: Path | None, foreign: Path | None, tokenizer: str | None, template: Path | None) -> Path | None:
-    """The cache that is meant; None where foreign rows are.
-
-    Raises:
-        UsageError: neither, or what does not go together.
-
-    """
+    """The cache that is meant; None where foreign rows are."""
     if foreign is not None:
         if cache is not None:
             raise click.UsageError("name a cache or --foreign PATH, not both")
@@ -64,12 +59,7 @@ def cache_alone(cache: Path | None, foreign: Path | None, tokenizer: str | None,
 
 
 def refuse_with_foreign(**options: object) -> None:
-    """Options that are about caches.
-
-    Raises:
-        UsageError: one of them was given.
-
-    """
+    """Options that are about caches."""
     for name, value in options.items():
         if value:
             raise click.UsageError(f"--{name.replace('_', '-')} is about a cache, and cannot go with --foreign")

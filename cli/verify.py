@@ -108,7 +108,7 @@ def _message(report: "VerifyReport") -> str:
 
 def _print(report: "VerifyReport", *, every: bool) -> None:
     out = stdout()
-    out.line(f"{report.folder}: {_LEVELS[report.level]}")
+    out.sentence(f"{report.folder}: {_LEVELS[report.level]}", hanging=2)
     out.line()
     table = [
         (

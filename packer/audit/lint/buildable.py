@@ -68,13 +68,7 @@ class Usable:
 
 
 def find_usable(recipe: Recipe) -> Usable:
-    """Look for what keeps a plain chat from being built.
-
-    Raises:
-        RecipeError: no tokenizer.
-        InputError: the tokenizer cannot be read, or is of a kind whose ids cannot be proved.
-
-    """
+    """Look for what keeps a plain chat from being built."""
     model = load_bare_model(recipe)
     if model.template is None:
         return Usable(findings=(_no_template(model, recipe),), model=model)

@@ -101,12 +101,7 @@ def check_kept(folder: Path, path: str, file: ModelFile | StoredTable, level: Le
 def check_selection(folder: Path, manifest: Manifest, level: Level, *, is_whole: bool) -> list[Finding]:
     """Check the tables of rows of a cache with a selection, and make the selection again.
 
-    Args:
-        folder: the cache.
-        manifest: of it.
-        level: `quick` looks at sizes alone.
-        is_whole: no document shard is damaged; only then can their lengths be read.
-
+    `is_whole`: whether the shards are, whose lengths are asked for.
     """
     selection = manifest.selection
     assert selection is not None, "the caller asked"

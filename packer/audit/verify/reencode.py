@@ -111,10 +111,6 @@ def compare_reencoded(
             them, only documents are compared.
         jobs: processes.
         progress: listens; counts rows.
-
-    Raises:
-        WorkerDiedError: a process was killed.
-
     """
     try:
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")

@@ -106,12 +106,7 @@ def _name_rows(
 ) -> Iterator[Finding]:
     """The first rows of a record batch that break a rule, and how many more there are.
 
-    Args:
-        path: of the shard.
-        first_row: of the record batch in the shard.
-        rule: that is broken.
-        digests: those expected and those found, if the rule is about them.  # uint64[R] each
-
+    `digests`: those expected and those found, if the rule is about them.  # uint64[R] each
     """
     what, expected, broken = rule
     rows = np.flatnonzero(broken).tolist()
