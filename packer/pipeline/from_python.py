@@ -17,9 +17,11 @@ import msgspec
 from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
 from packer.pipeline.build_result import BuildResult
+from packer.pipeline.documents import BuildOptions
+from packer.pipeline.executor import workers_of
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.reuse import refuse_foreign
-from packer.pipeline.run import build as build_recipe
+from packer.pipeline.run import build_recipe
 from packer.progress import Lines, Progress, Silent
 from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
@@ -69,6 +71,7 @@ def build(
     out: PathName,
     *,
     jobs: int | None = None,
+    on: str | None = None,
     on_error: Literal["reject", "fail"] = "reject",
     fail_above: float | None = None,
     force: bool = False,
@@ -94,9 +97,12 @@ def build(
             pattern, or several. Or a recipe: a :class:`packer.Recipe`, a dict of its keys, or the path of a ``.yaml``.
         out: folder of the cache; made if it is not there.
         jobs: processes; by default one for each processor, or fewer where the input is small. They do not import the
-            script that builds, so that it needs no ``if __name__ == "__main__":``.
+            script that builds, so that it needs no ``if __name__ == "__main__":``. The bytes do not depend on it.
+        on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``, ``ray://HOST:PORT`` on another;
+            `jobs` are tasks at a time then. All nodes see the inputs and the cache under the same paths.
         on_error: ``fail`` stops at the first rejected row.
-        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block.
+        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. Where more is
+            left out, nothing is committed; what was made is kept for a build that allows it.
         force: replace a cache that was built by another recipe or from other inputs.
         repair: check every byte of what is there, and make again what is damaged.
         dry_run: only say what would be done.
@@ -123,17 +129,16 @@ def build(
                 raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
             refuse_foreign(folder)
         with _kept(recipe, rows, rows_folder(folder), listener, dry_run=dry_run) as of_files:
-            result = build_recipe(
-                of_files,
-                folder,
-                jobs=jobs,
-                on_error=on_error,
-                fail_above=fail_above,
-                force=force,
-                repair=repair,
-                dry_run=dry_run,
-                progress=listener,
-            )
+            with workers_of(on, jobs, listener.note) as workers:
+                how = BuildOptions(
+                    workers=workers,
+                    on_error=on_error,
+                    fail_above=fail_above,
+                    force=force,
+                    repair=repair,
+                    dry_run=dry_run,
+                )
+                result = build_recipe(of_files, folder, how, listener)
             if rows and result.manifest is not None and not dry_run:
                 remove_rows(rows_folder(folder), but=[entry.path for entry in result.manifest.inputs])
             return result
