@@ -373,4 +373,5 @@ def _at_node(error: PackerError) -> PackerError:
     """The error; where the disk or an input is to blame, with the node that met it."""
     if error.code in {"input", "storage", "resource"}:
         error.message += f" (on node {socket.gethostname()})"
+        error.args = (error.message,)
     return error
