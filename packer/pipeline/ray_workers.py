@@ -130,7 +130,7 @@ class RayWorkers:
             return
         self._connect()
         with _probe(folder) if folder is not None else nullcontext() as probe:
-            here = _Expected(versions=_versions(), probe=probe)
+            here = _Expected(versions=_versions(), folder=Path.cwd(), probe=probe)
             self._refuse_other_nodes(here)
             job = _Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
             bundles = _Bundles(sizes, self.number(sizes))
@@ -302,11 +302,14 @@ class _Expected:
     """What a node must have."""
 
     versions: Mapping[str, str]
+    folder: Path
+    """To which relative paths belong; where a node has none, absolute ones must do."""
+
     probe: Path | None
     """A file that it must see."""
 
     def refusal(self) -> UsageError | None:
-        """Why this node cannot take part, if so."""
+        """Why this node cannot take part, if so; otherwise its process is in the folder then."""
         found, node = _versions(), socket.gethostname()
         differ = [
             f"{name} {found.get(name, 'is missing')}, here {self.versions.get(name, 'there is none')}"
@@ -318,6 +321,8 @@ class _Expected:
                 f"node {node} has other software: {'; '.join(differ)}",
                 hint="the bytes of a cache depend on it: install the same versions on every node and here",
             )
+        with suppress(OSError):
+            os.chdir(self.folder)
         if self.probe is not None and not self.probe.exists():
             return UsageError(
                 f"node {node} does not see {self.probe.parent.parent}",
