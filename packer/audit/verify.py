@@ -53,6 +53,7 @@ from packer.store.manifest import (
     fingerprint_of,
     manifest_bytes,
 )
+from packer.store.place import cache_place
 from packer.store.rejected import rejected_path
 from packer.store.selected import documents_of
 
@@ -93,7 +94,7 @@ def verify(
     """
     if sample is not None and (not reencode or sample < 1):
         raise ValueError(f"sample is {sample}; expected at least 1, with reencode")
-    folder, progress = Path(folder), progress or Silent()
+    folder, progress = cache_place(folder), progress or Silent()
     content = b""
     try:
         content = manifest_bytes(folder)

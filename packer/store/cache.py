@@ -13,6 +13,7 @@ from packer.store.block_shards import BlockShards, FoundBlocks
 from packer.store.document_shards import Document, DocumentShards, FoundDocuments
 from packer.store.manifest import Manifest, Shard, decode_manifest, fingerprint_of, manifest_bytes
 from packer.store.mapping import check_size
+from packer.store.place import cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of, split_documents
 
@@ -54,7 +55,7 @@ class Cache:
         """Read the manifest and compare every shard's size with it.
 
         Args:
-            folder: the cache.
+            folder: the cache; one on the Hub is ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``.
             mmap: reach rows through maps of the files, fastest on a local disk. False reads them with ``pread``: for
                 network file systems, where a page that cannot be fetched would kill the process.
 
@@ -64,7 +65,7 @@ class Cache:
             StorageError: something cannot be read.
 
         """
-        folder = Path(folder)
+        folder = cache_place(folder)
         content = manifest_bytes(folder)
         manifest = decode_manifest(folder, content)
         for file in manifest.stored:

@@ -132,7 +132,7 @@ def _hard_linked(path: Path, target: Path) -> bool:
     with storage_errors("write", target):
         make_folder(target.parent)
         try:
-            temporary.hardlink_to(path)
+            temporary.hardlink_to(path.resolve())  # not to a link, as the client of the Hub makes them
         except OSError:
             return False
         temporary.replace(target)

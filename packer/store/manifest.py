@@ -28,6 +28,7 @@ SELECTED_VERSION = 2
 """Of caches with a selection, which versions of packer before it must not read as if they had none."""
 
 MANIFEST_NAME = "manifest.json"
+REJECTED_NAME = "rejected.jsonl"
 MAX_MANIFEST_BYTES = 2**30
 
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
@@ -195,8 +196,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def named_files(self) -> frozenset[str]:
         """Relative paths of all that belongs to the cache beside its manifest and rejected.jsonl."""
-        model = (f"model/{file.path}" for file in self.model.files)
-        return frozenset([*(file.path for file in self.stored), *model, self.pending_rejected])
+        return frozenset({*self.digests, self.pending_rejected} - {REJECTED_NAME})
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Relative path of every file of the cache but the manifest → its sha256."""
+        model = {f"model/{file.path}": file.sha256 for file in self.model.files}
+        return {file.path: file.sha256 for file in self.stored} | model | {REJECTED_NAME: self.rejected_sha256}
 
     @property
     def stored(self) -> "tuple[Shard | StoredTable, ...]":

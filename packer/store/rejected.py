@@ -21,9 +21,7 @@ from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
 from packer.store.files import CacheFiles
 from packer.store.folder import is_inside
-from packer.store.manifest import Manifest
-
-REJECTED_NAME = "rejected.jsonl"
+from packer.store.manifest import REJECTED_NAME, Manifest
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
