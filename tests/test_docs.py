@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from packer.recipe import Recipe, make_recipe, to_json
+from packer_cli import reference
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")])
@@ -59,6 +60,10 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     settings = (REPOSITORY / "docs" / "site" / "mkdocs.yml").read_text("utf-8")
     for page in (REPOSITORY / "docs").rglob("*.md"):
         assert f"- {page.relative_to(REPOSITORY / 'docs').as_posix()}\n" in settings, page
+
+
+def test_generated_pages_are_what_make_docs_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reference.main(["--check"]) == 0, capsys.readouterr().err
 
 
 def test_the_recipe_page_names_every_key_with_its_default() -> None:

@@ -5,9 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from packer.row_schemas import ROW_SCHEMAS
-from packer.source.schema import SCHEMAS
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 USE = """
@@ -40,11 +37,3 @@ def test_the_schema_of_contributing_is_known_everywhere_by_its_module_and_one_li
         command = [sys.executable, "-c", USE, tmp_path / name, starter / "tokenizer", tmp_path / f"{name}-"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.stdout.splitlines() == ["qa 9 True", "qa 9 True", "True"], done.stderr
-
-
-def test_every_schema_is_on_the_page_of_the_recipe_as_its_help_says():
-    page = (REPOSITORY / "docs" / "reference" / "recipe.md").read_text("utf-8")
-    assert list(SCHEMAS) == list(ROW_SCHEMAS)
-    assert f"schema: auto            # {' | '.join(ROW_SCHEMAS)}\n" in page
-    for name, schema in SCHEMAS.items():
-        assert f"| `{name}` | {schema.help} |" in page
