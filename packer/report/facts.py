@@ -16,7 +16,7 @@ from packer.store.manifest import Input
 T = TypeVar("T", bound=np.generic)
 
 BATCH = 8
-"""Documents of a batch, where padding is compared with that of trainers that do not pack."""
+"""Documents in a batch of a trainer that does not pack, whose padding is compared."""
 
 
 class Padding(NamedTuple):
