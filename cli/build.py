@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     callback=share_of,
     help="Make only share I of N, from 0, of the documents: a task of a SLURM array. A build without --share finishes.",
 )
+@click.option(
+    "--on", metavar="ray[://HOST:PORT]", help="Build on a Ray cluster whose nodes see the inputs and CACHE at one path."
+)
 @click.option("--profile", is_flag=True, help="Show where the time went.")
 @output_options
 def command(
@@ -62,6 +65,7 @@ def command(
     force: bool,
     repair: bool,
     share: "Share | None",
+    on: str | None,
     profile: bool,
     reply: Reply,
 ) -> None:
@@ -72,7 +76,7 @@ def command(
     save_to_disk of datasets wrote; or - for standard input. With a recipe, SOURCEs take the place of its sources. With
     neither, CACHE is built again from its own recipe.
 
-    The bytes depend on the recipe and the inputs alone, never on -j or on how often a build was interrupted.
+    The bytes depend on the recipe and the inputs alone, never on -j or --on, or on how often a build was interrupted.
     """
     from packer.pipeline import build  # noqa: PLC0415 - not for --help
 
@@ -80,7 +84,7 @@ def command(
     began = time.monotonic()
     if share is not None:
         given = {"--dry-run": dry_run, "--force": force, "--repair": repair, "--profile": profile}
-        given |= {"--on-error": on_error == "fail", "--fail-above": fail_above is not None}
+        given |= {"--on": on is not None, "--on-error": on_error == "fail", "--fail-above": fail_above is not None}
         _make_share(recipe, output, share, given, jobs=jobs, reply=reply)
         return
     with listener(quiet=reply.quiet) as progress:
@@ -88,6 +92,7 @@ def command(
             recipe,
             output,
             jobs=jobs,
+            on=on,
             on_error="fail" if on_error == "fail" else "reject",
             fail_above=fail_above,
             force=force,
