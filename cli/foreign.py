@@ -123,8 +123,8 @@ def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> Non
         page.words(_fine(report, has_tokenizer=has_tokenizer))
     if not has_tokenizer:
         named = shlex.quote(str(report.path))
-        page.words(f"hint: packer verify --foreign {named} --tokenizer DIR looks at the rest", 2)
-        page.words("--template FILE too, where the tokenizer has no chat template", 8)
+        command = f"packer verify --foreign {named} --tokenizer DIR looks at the rest"
+        page.words(f"hint: {command}; --template FILE too, where the tokenizer has no chat template", 2)
 
 
 def _with_counts(finding: "ForeignFinding", report: "ForeignReport", *, verbose: bool) -> "ForeignFinding":
