@@ -58,9 +58,10 @@ class Compiler(jinja2.compiler.CodeGenerator):
     def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:  # noqa: FBT001, FBT002, N802 - as above
         """`value.method(…)`, of names and constants: they are written twice."""
         method = node.node
-        kinds = [kind for kind, names in METHODS.items() if isinstance(method, nodes.Getattr) and method.attr in names]
-        is_simple = all(isinstance(value, nodes.Const | nodes.Name) for value in node.args)
-        if not kinds or not is_simple or node.kwargs or node.dyn_args or node.dyn_kwargs or forward_caller:
+        kinds = [kind for kind, names in METHODS.items() if getattr(method, "attr", None) in names]
+        is_plain = not (node.kwargs or node.dyn_args or node.dyn_kwargs or forward_caller)
+        is_simple = is_plain and all(isinstance(value, nodes.Const | nodes.Name) for value in node.args)
+        if not (kinds and is_simple and isinstance(method, nodes.Getattr)):
             super().visit_Call(node, frame, forward_caller=forward_caller)
             return
         asked = self.temporary_identifier()

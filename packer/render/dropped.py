@@ -78,11 +78,8 @@ class _Item(NamedTuple):
 
     def doubtful(self, is_said_twice: Callable[[str], bool]) -> bool:
         """Whether its text may stand in the rendering for another reason."""
-        return self.rescued and (self.is_short or any(is_said_twice(spellings[0]) for spellings in self.texts))
-
-    @property
-    def is_short(self) -> bool:
-        return any(len(spellings[0]) < _SHORT for spellings in self.texts)
+        texts = [spellings[0] for spellings in self.texts]
+        return self.rescued and (any(len(text) < _SHORT for text in texts) or any(map(is_said_twice, texts)))
 
 
 class LossCheck:
@@ -193,8 +190,8 @@ class ConversationLosses:
                     "mangled_call" if garbled.loss.kind == "tool_call" else "mangled_text", garbled.loss.message
                 )
         # Only what is doubtful was ever refused for what the template answers, so of the rest it need not be asked.
-        items = [item for item in items if item.rescued]
-        if not (items if self.check.thorough else self._is_any_doubtful(items)):
+        items = [item for item in items if item.rescued and (self.check.thorough or item.doubtful(self._is_said_twice))]
+        if not items:
             return None
         key = ("messages", self._shape(turn.num_messages - 1), first, turn.message, *sorted(turn.mode.items()))
         answer = self.check.answer(key, (lambda: asked) if missing else probe)
@@ -205,38 +202,24 @@ class ConversationLosses:
         lost = [item for item in items if item.loss in answer and item.doubtful(self._is_said_twice)]
         return lost[0].loss if lost else None
 
-    def _is_any_doubtful(self, items: Sequence[_Item]) -> bool:
-        """Whether the text of any may stand in the rendering for another reason; whether one is short is seen first."""
-        return any(item.is_short for item in items) or any(item.doubtful(self._is_said_twice) for item in items)
-
     def _is_said_twice(self, text: str) -> bool:
         """Whether several values of the messages and the tools, or marks of the template, hold a text."""
-        values, together = self._long_values(len(text).bit_length())
+        values, together = self._values
         if text in self.check.marks:
             return True
         if "\0" not in text and together.count(text) <= 1:
             return False
         return next(itertools.islice(filter(lambda value: text in value, values), 1, None), None) is not None
 
-    def _long_values(self, num_bits: int) -> tuple[list[str], str]:
-        """What the messages and the tools say, but for what is shorter than any text whose length has so many bits.
-
-        Also all of it together, in which less is to be looked through for a long text.
-        """
-        known = self._values
-        if num_bits not in known:
-            values = [value for value in known[0][0] if len(value) >= 2 ** (num_bits - 1)]
-            known[num_bits] = values, "\0".join(values)
-        return known[num_bits]
-
     @functools.cached_property
-    def _values(self) -> dict[int, tuple[list[str], str]]:
-        """What the messages and the tools say; reasoning under two names is said once."""
+    def _values(self) -> tuple[list[str], str]:
+        """What the messages and the tools say, and all of it together; reasoning under two names is said once."""
         own = [
             {name: value for name, value in message.items() if name != "thinking" or "reasoning_content" not in message}
             for message in self.conversation.messages
         ]
-        return {0: (strings([*own, self.conversation.tools]), "")}
+        values = strings([*own, self.conversation.tools])
+        return values, "\0".join(values)
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:
         """Names alone prove little: the calls of a conversation hold them too. So the template is always asked."""

@@ -35,16 +35,13 @@ def strings(value: Any) -> list[str]:
 def _gather(value: Any, found: list[str]) -> None:
     if isinstance(value, str):
         found.append(value)
-        return
-    if isinstance(value, dict):
+    elif isinstance(value, dict):
         found += filter(_is_text, value)
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return
-    for item in value:
-        if type(item) is str:  # nearly always
-            found.append(item)
-        elif item is not None:
+        for item in value.values():
+            if item is not None:
+                _gather(item, found)
+    elif isinstance(value, list | tuple):
+        for item in value:
             _gather(item, found)
 
 

@@ -49,14 +49,18 @@ def encoded(
     if len(content) == len(text):
         return EncodedText(content, tuple(turns), raw, tuple(guarded))
 
-    def place(position: int) -> int:
-        return len(text[:position].encode())
-
+    turns, guarded = list(turns), list(guarded)
+    places = {place for _, *each, _ in turns for place in each} | {place for each in guarded for place in each}
+    in_bytes: dict[int, int] = {}
+    num_bytes = last = 0
+    for place in sorted(places):
+        num_bytes += len(text[last:place].encode())
+        in_bytes[place], last = num_bytes, place
     return EncodedText(
         content,
-        tuple((message, place(a), place(b), weight) for message, a, b, weight in turns),
+        tuple([(message, in_bytes[a], in_bytes[b], weight) for message, a, b, weight in turns]),
         raw,
-        tuple((place(a), place(b)) for a, b in guarded),
+        tuple([(in_bytes[a], in_bytes[b]) for a, b in guarded]),
     )
 
 

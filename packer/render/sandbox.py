@@ -15,6 +15,7 @@ import jinja2.parser
 import jinja2.runtime
 import jinja2.sandbox
 import jinja2.utils
+from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError
 
 from packer.render.compiler import OF_DICT, Compiler
@@ -55,7 +56,7 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """
 
     context_class = Context
-    code_generator_class = Compiler
+    code_generator_class: type[CodeGenerator] = Compiler
     intercepted_binops = frozenset({"*", "**"})
 
     def __init__(self, **options: Any) -> None:
