@@ -87,7 +87,9 @@ class Checked:
 class VerifyReport:
     """The result of :func:`packer.audit.verify`."""
 
-    folder: Path
+    folder: Path | str
+    """The cache; of one in a bucket its URL."""
+
     level: Level
     checked: tuple[Checked, ...]
     findings: tuple[Finding, ...]

@@ -23,6 +23,7 @@ from packer.pipeline.run import build as build_recipe
 from packer.progress import Lines, Progress, Silent
 from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
+from packer.store.place import build_place
 
 PathName: TypeAlias = str | os.PathLike[str]
 
@@ -117,12 +118,14 @@ def build(
     listener = (Lines() if progress else Silent()) if isinstance(progress, bool) else progress
     with _hints_for_python():
         values, rows = _asked(data, dict(options))
+        # Rows are kept on this machine, also for a cache in a bucket.
+        beside = build_place(folder, is_dry=True) if rows else folder
         recipe = make_recipe(values)
         if rows:
             if recipe.tokenizer is None:
                 raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
-            refuse_foreign(folder)
-        with _kept(recipe, rows, rows_folder(folder), listener, dry_run=dry_run) as of_files:
+            refuse_foreign(beside)
+        with _kept(recipe, rows, rows_folder(beside), listener, dry_run=dry_run) as of_files:
             result = build_recipe(
                 of_files,
                 folder,
@@ -135,7 +138,7 @@ def build(
                 progress=listener,
             )
             if rows and result.manifest is not None and not dry_run:
-                remove_rows(rows_folder(folder), but=[entry.path for entry in result.manifest.inputs])
+                remove_rows(rows_folder(beside), but=[entry.path for entry in result.manifest.inputs])
             return result
 
 

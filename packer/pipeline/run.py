@@ -42,6 +42,7 @@ from packer.recipe import Recipe
 from packer.source import smallest_partition
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
+from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def build(
         PackerError: see :mod:`packer.errors`; nothing of an existing cache is lost.
 
     """
-    folder, progress = Path(folder), progress or Silent()
+    folder, progress = build_place(folder, is_dry=dry_run), progress or Silent()
     options = Options(jobs=jobs, on_error=on_error, fail_above=fail_above, force=force, repair=repair)
     with path_errors():
         refuse_foreign(folder)
@@ -131,7 +132,7 @@ def build_share(
         PackerError: as :func:`build`; BusyError while a build has the cache.
 
     """
-    folder, progress = Path(folder), progress or Silent()
+    folder, progress = build_place(folder), progress or Silent()
     options = Options(jobs=jobs, fail_above=None, force=False)
     with path_errors():
         refuse_foreign(folder)
@@ -244,7 +245,7 @@ def _nothing_to_do(folder: Path, found: Manifest, options: Options) -> BuildResu
 def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: Options) -> BuildResult:
     if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
         return _nothing_to_do(folder, found, options)
-    there, _ = reusable(folder, found, repair=options.repair)
+    there, _ = reusable(folder, found, plan.tasks, repair=options.repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(
         folder=folder,

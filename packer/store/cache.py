@@ -12,7 +12,7 @@ from packer.errors import CheckError, UsageError
 from packer.store.block_shards import BlockShards, FoundBlocks
 from packer.store.document_shards import Document, DocumentShards, FoundDocuments
 from packer.store.manifest import Manifest, Shard, decode_manifest, fingerprint_of, manifest_bytes
-from packer.store.mapping import check_size
+from packer.store.mapping import check_sizes
 from packer.store.place import cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of, split_documents
@@ -68,8 +68,7 @@ class Cache:
         folder = cache_place(folder)
         content = manifest_bytes(folder)
         manifest = decode_manifest(folder, content)
-        for file in manifest.stored:
-            check_size(folder, file)
+        check_sizes(folder, manifest.stored)
         return cls(folder, manifest, fingerprint_of(content), mmap=mmap)
 
     def __reduce__(self) -> tuple[Any, ...]:

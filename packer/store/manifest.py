@@ -271,9 +271,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> str:
     Raises:
         UsageError: it is larger than readers take.
         StorageError: the disk refuses; the manifest of before is still there.
+        BusyError: another build committed in the same bucket meanwhile; that one's manifest is there.
 
     """
-    return CacheFiles(folder).write(MANIFEST_NAME, encode_manifest(manifest)).sha256
+    content = encode_manifest(manifest)
+    return CacheFiles(folder).commit(MANIFEST_NAME, content, named=manifest.named_files).sha256
 
 
 def read_manifest(folder: Path) -> Manifest:
