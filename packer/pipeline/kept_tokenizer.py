@@ -9,6 +9,7 @@ from packer.model import Model, model_of
 from packer.recipe import Recipe
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, ModelFile, ModelRecord
+from packer.store.mapping import repair_hint
 
 
 def model_record(model: Model) -> ModelRecord:
@@ -60,7 +61,7 @@ def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise CheckError(
                 f"{folder}/model/{file.path} is damaged: its sha256 is not the manifest's",
-                hint=f"packer build -o {folder} --repair makes it again",
+                hint=repair_hint(folder),
             )
         files[PurePosixPath(file.path).name] = content
     return files

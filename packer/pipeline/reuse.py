@@ -23,6 +23,7 @@ from packer.source.file_bytes import unreadable
 from packer.store.digest import digest_file
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, StoredTable, read_manifest
+from packer.store.mirror import mirror_of
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.shard_file import relink
 
@@ -32,7 +33,7 @@ def refuse_foreign(folder: Path) -> None:
     refuse_address(folder.as_posix(), is_input=False)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", hint="-o takes a folder")
-    known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists()
+    known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists() or mirror_of(folder) is not None
     if folder.is_dir() and not known and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files and is no cache", hint="give a new or empty folder with -o")
 

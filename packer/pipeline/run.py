@@ -40,8 +40,10 @@ from packer.pipeline.timing import Clock, Profile
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.source import smallest_partition
+from packer.store.files import CacheFiles
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
+from packer.store.mirror import shown
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError
 
@@ -88,6 +90,8 @@ def build(
         if not dry_run:
             refuse_busy(folder)
         found = existing(folder, progress)
+        if repair and found is not None and not dry_run:
+            CacheFiles(folder).remove_damaged(found.digests)
         clock = Clock()
         with clock.of("plan"):
             recipe = _pinned(recipe, progress)
@@ -180,7 +184,7 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
             return _nothing_to_do(folder, found, options)
         replaced = None if found is None else _replaced(folder, found, wanted, options)
         if replaced is not None and replaced.leaving:
-            progress.note(f"{folder}: {replaced.sentences()[0]}")
+            progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
         with clock.of("documents"):
             made = source.documents(found)
         results, shards = made.results, [result.shard for result in made.results]

@@ -16,8 +16,9 @@ from secrets import token_hex
 from typing import Any
 
 from packer.errors import PackerError, StorageError, UsageError
+from packer.names import BUCKETS
 
-_URL = re.compile(r"\A(?P<scheme>s3|gs|az|abfss?):/{1,2}(?P<rest>[^/].*)\Z")
+_URL = re.compile(rf"\A(?P<scheme>{'|'.join(BUCKETS)}):/{{1,2}}(?P<rest>[^/].*)\Z")
 """A `Path` made of a URL has one of the two slashes left."""
 
 CONNECTIONS = 32
@@ -80,12 +81,12 @@ class Bucket:
                 if found is not None:
                     yield name, found.content
 
-    def download(self, name: str, write: Callable[[memoryview], Any]) -> bool:
-        """Hand over an object in pieces; False where there is none."""
+    def download(self, name: str, write: Callable[[memoryview], Any], *, etag: str | None = None) -> bool:
+        """Hand over an object in pieces, where it has this version if one is named; False where there is none."""
         with self._errors("read", name) as (obstore, store):
             try:
-                result = obstore.get(store, name)
-            except FileNotFoundError:
+                result = obstore.get(store, name, options=None if etag is None else {"if_match": etag})
+            except (FileNotFoundError, obstore.exceptions.PreconditionError):
                 return False
             for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
                 write(memoryview(chunk))
@@ -176,6 +177,8 @@ class Bucket:
                     pass
                 else:
                     heeds = False
+        except NotImplementedError:  # the library's own word for a store that has none
+            heeds = False
         finally:
             with suppress(PackerError):
                 self.remove([name])

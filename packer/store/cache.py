@@ -51,21 +51,34 @@ class Cache:
         self._documents: Mapping[str, DocumentShards] | None = None
 
     @classmethod
-    def open(cls, folder: Path | str, *, mmap: bool = True) -> Self:
+    def open(
+        cls,
+        folder: Path | str,
+        *,
+        mmap: bool = True,
+        cache_dir: Path | str | None = None,
+        cache_bytes: int | str | None = None,
+    ) -> Self:
         """Read the manifest and compare every shard's size with it.
 
         Args:
-            folder: the cache; one on the Hub is ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``.
+            folder: the cache; one on the Hub is ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, one in a bucket
+                ``s3://BUCKET/FOLDER``, ``gs://…`` or ``az://…``.
+            cache_dir: folder for the shards of a cache in a bucket, fetched when they are first read; for all processes
+                of a machine. None is what `PACKER_CACHE_DIR` names, or packer's folder in the user's cache.
+            cache_bytes: most bytes of such shards that are kept, as 200000000000 or "200GB". None is what
+                `PACKER_CACHE_BYTES` says, or any number.
             mmap: reach rows through maps of the files, fastest on a local disk. False reads them with ``pread``: for
                 network file systems, where a page that cannot be fetched would kill the process.
 
         Raises:
+            UsageError: it is in a bucket and obstore is not installed.
             InputError: not a cache, or its build did not finish.
             CheckError: the manifest is not what a build writes, or a shard is missing, truncated or too long.
             StorageError: something cannot be read.
 
         """
-        folder = cache_place(folder)
+        folder = cache_place(folder, keep_in=cache_dir, keep_bytes=cache_bytes)
         content = manifest_bytes(folder)
         manifest = decode_manifest(folder, content)
         check_sizes(folder, manifest.stored)

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import weakref
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
@@ -120,6 +120,11 @@ class CacheFiles:
         """Put finished files into the bucket that the folder stands for, in this order; else do nothing."""
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.publish(names)
+
+    def remove_damaged(self, digests: Mapping[str, str]) -> None:
+        """Remove from the bucket that the folder stands for what has another sha256 than is known of it."""
+        if (mirror := mirror_of(self.folder)) is not None:
+            mirror.remove_damaged(digests)
 
     def commit(self, name: str, content: bytes, *, named: Iterable[str]) -> FileDigest:
         """Replace the file whose presence is the commit, once everything that it names is there.

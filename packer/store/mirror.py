@@ -1,6 +1,6 @@
 """A folder of this machine that stands for a cache in a bucket: the rest of packer sees a folder.
 
-`.packer/origin` in it names the URL. A file that is not in the folder is fetched when it is first asked for, whole; a
+`.mirror/origin` in it names the URL. A file that is not in the folder is fetched when it is first asked for, whole; a
 shard's name holds the beginning of its sha256, which is compared on the way. So processes share what one of them
 fetched, a second run fetches nothing, and rows are reached through maps of files as ever.
 
@@ -31,7 +31,10 @@ from packer.limits import storage_errors
 from packer.store.bucket import CONNECTIONS, Bucket, is_usable_here
 from packer.store.folder import PRIVATE, AtomicFile, inside, make_folder, write_atomically
 
-_ORIGIN = f"{PRIVATE}/origin"
+_OWN = ".mirror"
+"""Folder within a mirror for what is not part of the cache."""
+
+_ORIGIN = f"{_OWN}/origin"
 _LOCKS = 64
 """Files that are locked while one is fetched: as many are fetched at a time by all processes."""
 
@@ -110,16 +113,20 @@ class Mirror:
         }
 
     def remove_damaged(self, digests: Mapping[str, str]) -> None:
-        """Remove objects from the bucket whose sha256 is not the one that is known of them, and what is here of them.
+        """Remove objects from the bucket whose sha256 is not the one that is known of them.
 
         Args:
             digests: sha256 of each file by its name.
 
         """
-        for name, sha256 in digests.items():
+
+        def check(name: str) -> None:
             found = hashlib.sha256()
-            if self.bucket.download(name, found.update) and found.hexdigest() != sha256:
+            if self.bucket.download(name, found.update) and found.hexdigest() != digests[name]:
                 self.bucket.remove([name])
+
+        with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-bucket") as pool:
+            list(pool.map(check, digests))
 
     def commit(self, name: str, content: bytes) -> None:
         """Put the manifest in the place of the one that this folder holds; the folder's own is written after it.
@@ -158,12 +165,12 @@ class Mirror:
 
     def _noted(self, name: str) -> Path:
         """Where the version is noted that a file has in the bucket."""
-        return self.folder / PRIVATE / f"{name}.etag"
+        return self.folder / _OWN / f"{name}.etag"
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
         """Keep other processes and threads from fetching the same file."""
-        path = self.folder / PRIVATE / f"fetching-{crc32(name.encode()) % _LOCKS}"
+        path = self.folder / _OWN / f"fetching-{crc32(name.encode()) % _LOCKS}"
         with storage_errors("lock", path):
             make_folder(path.parent)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

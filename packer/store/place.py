@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import quote
 
 from packer.errors import CheckError, InputError, UsageError
@@ -16,13 +17,17 @@ from packer.store.bucket import bucket_url
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
-from packer.store.mirror import Mirror, make_mirror
+from packer.store.mirror import Mirror, make_mirror, mirror_of
+from packer.strict_yaml import parse_size
 
 CACHE_DIR = "PACKER_CACHE_DIR"
 """Names the folder for what is fetched from buckets, and made to be put there."""
 
+CACHE_BYTES = "PACKER_CACHE_BYTES"
+"""The most bytes of fetched shards of a cache that are kept, such as 200GB."""
 
-def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_bytes: int | None = None) -> Path:
+
+def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_bytes: int | str | None = None) -> Path:
     """The folder of a cache.
 
     Of one in a bucket, ``s3://BUCKET/FOLDER``, a folder that stands for it: it has the manifest as it is now, and
@@ -32,10 +37,10 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
     Args:
         name: the cache.
         keep_in: for what is fetched from buckets; None: `PACKER_CACHE_DIR`, or packer's folder in the user's cache.
-        keep_bytes: of fetched shards that are kept at a time; None: any number.
+        keep_bytes: of fetched shards that are kept at a time; None: as `PACKER_CACHE_BYTES` says, or any number.
 
     Raises:
-        RecipeError: it begins as a name on the Hub and is none.
+        RecipeError: it begins as a name on the Hub and is none; or `keep_bytes` is no size.
         UsageError: it is in a bucket, and obstore is not installed; or limits are given for what is in none.
         InputError: there is no cache; or the Hub does not have it, or cannot be asked.
         CheckError: a fetched file is not what the manifest says.
@@ -44,7 +49,7 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
     """
     url = bucket_url(name)
     if url is not None:
-        mirror = make_mirror(_folder_of(url, "caches", keep_in), url, most_bytes=keep_bytes)
+        mirror = make_mirror(folder_of(url, "caches", keep_in), url, most_bytes=_most_bytes(keep_bytes))
         _refresh(mirror)
         return mirror.folder
     if (keep_in, keep_bytes) != (None, None):
@@ -89,10 +94,11 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
         StorageError: the disk or the store refuses, or the store ignores conditions on writes.
 
     """
-    url = bucket_url(name)
+    mirror = mirror_of(Path(name))  # of a reader, as errors name it
+    url = bucket_url(name) if mirror is None else mirror.bucket.url
     if url is None:
         return Path(name)
-    mirror = make_mirror(_folder_of(url, "builds", None), url)
+    mirror = make_mirror(folder_of(url, "builds"), url)
     if mirror.refresh(MANIFEST_NAME) is None:
         first = next((name for name, _, _ in mirror.bucket.listed()), None)
         if first is not None and not any(mirror.bucket.listed(PRIVATE)):
@@ -122,13 +128,20 @@ def _refresh(mirror: Mirror) -> None:
                     found.unlink(missing_ok=True)
 
 
-def _folder_of(url: str, kind: str, keep_in: Path | str | None) -> Path:
+def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
     """A folder for a URL, with its parts for names: `caches/s3/bucket/runs/cache`."""
     scheme, _, rest = url.partition("://")
     parts = [quote(part, safe=" +@") for part in rest.split("/")]
     if any(part in ("", ".", "..") for part in parts):
         raise UsageError(f"{url}: expected names between its slashes", hint="such as s3://BUCKET/FOLDER")
     return cache_dir(keep_in).joinpath(kind, scheme, *parts)
+
+
+def _most_bytes(asked: int | str | None) -> int | None:
+    values: dict[str, Any] = {CACHE_BYTES: asked if asked is not None else os.environ.get(CACHE_BYTES) or None}
+    parse_size(values, (CACHE_BYTES,))
+    most: int | None = values[CACHE_BYTES]
+    return most
 
 
 def cache_dir(asked: Path | str | None = None) -> Path:
