@@ -76,8 +76,8 @@ def command(
 
     A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, packed by gzip, zstd or bzip2 or not; a quoted
     pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
-    bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder that save_to_disk of datasets wrote; or - for standard input. With a recipe, SOURCEs take the place of its sources. With
-    neither, CACHE is built again from its own recipe.
+    bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder that save_to_disk of datasets wrote; or - for standard input. With a
+    recipe, SOURCEs take the place of its sources. With neither, CACHE is built again from its own recipe.
 
     The bytes depend on the recipe and the inputs alone, never on -j or on how often a build was interrupted.
     """

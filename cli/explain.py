@@ -4,12 +4,19 @@ from dataclasses import asdict
 
 import click
 
-from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.options import HELP_OPTIONS, output_options, pager_option
 from packer_cli.output import print_json, print_table, stdout
 
 
+def _codes(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    from packer.audit.explanations import explanations  # noqa: PLC0415 - not for --help
+
+    return sorted({each.name for each in explanations() if each.name.startswith(begun)})
+
+
 @click.command("explain", context_settings=HELP_OPTIONS)
-@click.argument("name", metavar="[CODE]", required=False)
+@click.argument("name", metavar="[CODE]", required=False, shell_complete=_codes)
+@pager_option
 @output_options
 def command(*, name: str | None, verbose: bool, quiet: bool, as_json: bool) -> None:  # noqa: ARG001 - shared options
     """Explain a code of a rejected row or of `packer lint`.

@@ -19,6 +19,8 @@ from packer.row_schemas import ROW_SCHEMAS
 from packer_cli.output import paged
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from packer.pipeline import Share
     from packer.recipe import Recipe
 
@@ -83,6 +85,17 @@ def pager_option(function: Function) -> Function:
 def head_option(what: str) -> Callable[[Function], Function]:
     """`--head N`, for a command that lists many of something."""
     return click.option("--head", metavar="N", type=click.IntRange(min=0), help=f"Only the first {what}.")
+
+
+def completes_files(*names: str) -> Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]:
+    """What a shell completes where a text may be one of some names, or a file; the names where any fits."""
+
+    def complete(_context: click.Context, _parameter: click.Parameter, begun: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for a shell alone
+
+        return [CompletionItem(begun, type="file"), *(CompletionItem(name) for name in names if name.startswith(begun))]
+
+    return complete
 
 
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
@@ -197,15 +210,17 @@ def file_and_row(text: str, option: str = "--row") -> tuple[str, int]:
 
 
 _OPTIONS = (
-    click.argument("sources", nargs=-1, metavar="[SOURCE]..."),
+    click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=completes_files()),
     click.option(
         "--tokenizer",
         metavar="DIR|FILE|HUB_ID",
+        shell_complete=completes_files(),
         help="Folder of the model's tokenizer, its tokenizer.json, or ORG/NAME[@REVISION] on the Hub.",
     ),
     click.option(
         "--template",
         metavar="NAME|FILE",
+        shell_complete=completes_files(*NAMED_TEMPLATES),
         help=f"Chat template, in place of the tokenizer's own: a file, or {', '.join(NAMED_TEMPLATES)}.",
     ),
     click.option(

@@ -1,0 +1,55 @@
+"""`packer push`: a cache to the Hugging Face Hub."""
+
+from pathlib import Path
+
+import click
+
+from packer.display import plural, size
+from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
+from packer_cli.output import fields_of, print_json, stdout
+from packer_cli.progress import listener
+
+
+@click.command("push", context_settings=HELP_OPTIONS)
+@cache_argument
+@click.argument("name", metavar="ORG/NAME")
+@click.option("--public", is_flag=True, help="Make a new data set for everybody to see, instead of its owner alone.")
+@click.option("--replace", "replaces", is_flag=True, help="Take the place of another cache that is there.")
+@output_options
+def command(
+    *,
+    cache: Path,
+    name: str,
+    public: bool,
+    replaces: bool,
+    verbose: bool,  # noqa: ARG001 - every command takes it
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Verify CACHE and put it on the Hugging Face Hub as a data set, with a card, in one commit.
+
+    ORG/NAME may be hf://datasets/ORG/NAME[@BRANCH][/FOLDER]. A data set that is not there is made, and is private.
+    Commands and readers then take hf://datasets/ORG/NAME as a cache. Log in with `hf auth login`, or set HF_TOKEN.
+    """
+    from packer.report import push  # noqa: PLC0415 - not for --help
+
+    with listener(quiet=quiet) as progress:
+        found = push(cache, name, public=public, replaces=replaces, progress=progress)
+    if as_json:
+        print_json(command="push", **fields_of(found))
+        return
+    if quiet:
+        return
+    out = stdout()
+    if found.num_files:
+        seen_by = "private" if found.is_private else "public"
+        out.line(f"pushed {cache}: {plural(found.num_files, 'file')}, {size(found.num_bytes)}, {seen_by}")
+    else:
+        out.line(f"{cache} is there already; nothing was uploaded")
+    if found.keeps_card:
+        out.line("  its README.md was there before, and is as it was")
+    out.line()
+    out.line(f"fingerprint  {found.fingerprint}")
+    out.line(f"page         {found.address}")
+    out.line()
+    out.line(f"next: packer verify {found.name}")
