@@ -141,9 +141,11 @@ def _make_share(
 def _recipe(options: RecipeOptions, cache: Path, block_len: int | None) -> "Recipe":
     """The recipe of the options; without one, that of a cache that is there already."""
     from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not for --help
+    from packer.store.place import build_place  # noqa: PLC0415 - as above
 
     own = None
-    if options.recipe is None and not options.sources and (cache / MANIFEST_NAME).is_file():
-        own = read_manifest(cache).recipe
+    if options.recipe is None and not options.sources:
+        folder = build_place(cache, is_dry=True)
+        own = read_manifest(folder).recipe if (folder / MANIFEST_NAME).is_file() else None
     hint = f"packer build FILE... --tokenizer DIR -o {cache}, or -c RECIPE -o {cache}"
     return options.resolve(base=own, block_len=block_len, no_sources=hint)
