@@ -6,7 +6,7 @@ one that was read (If-None-Match and If-Match). Nothing is renamed, and no listi
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from packer.errors import PackerError, StorageError, UsageError
+from packer.errors import CheckError, PackerError, StorageError, UsageError
 from packer.names import BUCKETS
 
 _URL = re.compile(rf"\A(?P<scheme>{'|'.join(BUCKETS)}):/{{1,2}}(?P<rest>[^/].*)\Z")
@@ -91,6 +91,23 @@ class Bucket:
             for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
                 write(memoryview(chunk))
         return True
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Some ranges of an object, each an offset and a number of bytes; those that lie close are one request.
+
+        Raises:
+            CheckError: there is no such object, or it ends before them.
+
+        """
+        starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]
+        with self._errors("read", name) as (obstore, store):
+            try:
+                found = [bytes(each) for each in obstore.get_ranges(store, name, starts=starts, lengths=lengths)]
+            except FileNotFoundError:
+                found = []
+        if [len(each) for each in found] != lengths:
+            raise CheckError(f"{self.url}/{name} is missing or truncated")
+        return found
 
     def etag(self, name: str) -> str | None:
         """Version of an object; None where there is none."""

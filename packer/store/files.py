@@ -8,6 +8,7 @@ import shutil
 import stat
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
+from packer.store.bucket import CONNECTIONS
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.folder import (
     PRIVATE,
@@ -83,6 +85,30 @@ class CacheFiles:
     def ranges(self, name: str) -> "FileRanges":
         """Any ranges of a file."""
         return FileRanges(self.fetch(name))
+
+    def read_ranges(self, wanted: Iterable[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
+        """Of each file its ranges, joined; from a bucket many at a time, and nothing else of a file is fetched.
+
+        Args:
+            wanted: name of each file, and offset and bytes of each range.
+
+        Raises:
+            CheckError: a file ends before them.
+
+        """
+        mirror = mirror_of(self.folder)
+
+        def read(name: str, ranges: list[tuple[int, int]]) -> bytes:
+            if mirror is not None and not (self.folder / name).exists():
+                return b"".join(mirror.bucket.read_ranges(name, ranges))
+            file = self.ranges(name)
+            return b"".join(file.read(offset, size) for offset, size in ranges)
+
+        if mirror is None:
+            yield from (read(*each) for each in wanted)
+            return
+        with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-bucket") as pool:
+            yield from pool.map(lambda each: read(*each), wanted)
 
     def map(self, name: str) -> pa.Buffer:
         """A file's bytes, mapped read-only. No descriptor stays open, so a cache may have any number of shards."""
