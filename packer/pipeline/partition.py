@@ -64,6 +64,10 @@ class PartitionTask:
     has_documents: bool = False
     """Whether the shard is there, and the traits alone are to be made."""
 
+    def __str__(self) -> str:
+        first, number = self.partition.first_row, self.partition.num_rows
+        return f"{self.file.name}, rows {first:,} to {first + number - 1:,}"
+
 
 class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
     """A rejection as the journal keeps it."""
