@@ -17,6 +17,8 @@ from packer.errors import CheckError
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 
+pytestmark = pytest.mark.slow
+
 PACKER = [sys.executable, "-c", "from packer_cli.main import main; main()"]
 NUM_FILES = 12
 SHORT = ("--block-len", 128)
