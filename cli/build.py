@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 @click.command("build", context_settings=HELP_OPTIONS)
 @click.option(
-    "-o", "--output", metavar="CACHE", type=click.Path(path_type=Path), required=True, help="Folder of the cache."
+    "-o",
+    "--output",
+    metavar="CACHE",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder of the cache, or its URL in a bucket: s3://, gs://, az://.",
 )
 @recipe_options
 @click.option("--block-len", metavar="N", type=int, help="Tokens of a block [4096].")
@@ -48,6 +53,9 @@ if TYPE_CHECKING:
     callback=share_of,
     help="Make only share I of N, from 0, of the documents: a task of a SLURM array. A build without --share finishes.",
 )
+@click.option(
+    "--on", metavar="ray[://HOST:PORT]", help="Build on a Ray cluster whose nodes see the inputs and CACHE at one path."
+)
 @click.option("--profile", is_flag=True, help="Show where the time went.")
 @output_options
 def command(
@@ -62,17 +70,18 @@ def command(
     force: bool,
     repair: bool,
     share: "Share | None",
+    on: str | None,
     profile: bool,
     reply: Reply,
 ) -> None:
     """Build a cache from SOURCEs, or bring it up to date.
 
     A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, packed by gzip, zstd or bzip2 or not; a quoted
-    pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; a folder that
-    save_to_disk of datasets wrote; or - for standard input. With a recipe, SOURCEs take the place of its sources. With
-    neither, CACHE is built again from its own recipe.
+    pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
+    bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder that save_to_disk of datasets wrote; or - for standard input. With a
+    recipe, SOURCEs take the place of its sources. With neither, CACHE is built again from its own recipe.
 
-    The bytes depend on the recipe and the inputs alone, never on -j or on how often a build was interrupted.
+    The bytes depend on the recipe and the inputs alone, never on -j or --on, or on how often a build was interrupted.
     """
     from packer.pipeline import build  # noqa: PLC0415 - not for --help
 
@@ -80,7 +89,7 @@ def command(
     began = time.monotonic()
     if share is not None:
         given = {"--dry-run": dry_run, "--force": force, "--repair": repair, "--profile": profile}
-        given |= {"--on-error": on_error == "fail", "--fail-above": fail_above is not None}
+        given |= {"--on": on is not None, "--on-error": on_error == "fail", "--fail-above": fail_above is not None}
         _make_share(recipe, output, share, given, jobs=jobs, reply=reply)
         return
     with listener(quiet=reply.quiet) as progress:
@@ -88,6 +97,7 @@ def command(
             recipe,
             output,
             jobs=jobs,
+            on=on,
             on_error="fail" if on_error == "fail" else "reject",
             fail_above=fail_above,
             force=force,
@@ -124,9 +134,11 @@ def _make_share(
 def _recipe(options: RecipeOptions, cache: Path, block_len: int | None) -> "Recipe":
     """The recipe of the options; without one, that of a cache that is there already."""
     from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not for --help
+    from packer.store.place import build_place  # noqa: PLC0415 - as above
 
     own = None
-    if options.recipe is None and not options.sources and (cache / MANIFEST_NAME).is_file():
-        own = read_manifest(cache).recipe
+    if options.recipe is None and not options.sources:
+        folder = build_place(cache, is_dry=True)
+        own = read_manifest(folder).recipe if (folder / MANIFEST_NAME).is_file() else None
     hint = f"packer build FILE... --tokenizer DIR -o {cache}, or -c RECIPE -o {cache}"
     return options.resolve(base=own, block_len=block_len, no_sources=hint)

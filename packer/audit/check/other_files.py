@@ -12,7 +12,7 @@ from packer.data_files import data_ending
 from packer.errors import InputError
 from packer.pipeline.input_resolution import SourceFile
 from packer.pipeline.inputs import open_input
-from packer.pipeline.plan import read_input
+from packer.pipeline.plan import cut_input, input_of
 from packer.recipe import Recipe, Source
 from packer.source import data_set_splits, detect_format, expand, is_data_set
 from packer.source.partition import TABLE_FORMATS
@@ -71,6 +71,8 @@ def open_files(files: Sequence[NamedFile], recipe: Recipe) -> list[RowPart]:
             parts.append(TokenPart(file=path, source=source))
             continue
         named = SourceFile(source=Source(path=path.as_posix()), name=path.as_posix(), path=path, split=split)
-        entry, partitions = read_input(open_input(named, recipe), recipe.partition_bytes)
-        parts += [InputPart(partition=each, entry=entry, source=source) for each in partitions]
+        opened = open_input(named, recipe)
+        cut = cut_input(opened, recipe.partition_bytes)
+        entry = input_of(opened, cut)
+        parts += [InputPart(partition=each, entry=entry, source=source) for each in cut.partitions]
     return parts
