@@ -1,13 +1,18 @@
 """`packer push`: a cache to the Hugging Face Hub."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from packer.display import plural, size
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
-from packer_cli.output import fields_of, print_json, stdout
+from packer_cli.output import fields_of, stdout
 from packer_cli.progress import listener
+from packer_cli.reply import Reply
+
+if TYPE_CHECKING:
+    from packer.report import Pushed
 
 
 @click.command("push", context_settings=HELP_OPTIONS)
@@ -22,9 +27,7 @@ def command(
     name: str,
     public: bool,
     replaces: bool,
-    verbose: bool,  # noqa: ARG001 - every command takes it
-    quiet: bool,
-    as_json: bool,
+    reply: Reply,
 ) -> None:
     """Verify CACHE and put it on the Hugging Face Hub as a data set, with a card, in one commit.
 
@@ -33,13 +36,12 @@ def command(
     """
     from packer.report import push  # noqa: PLC0415 - not for --help
 
-    with listener(quiet=quiet) as progress:
+    with listener(quiet=reply.quiet) as progress:
         found = push(cache, name, public=public, replaces=replaces, progress=progress)
-    if as_json:
-        print_json(command="push", **fields_of(found))
-        return
-    if quiet:
-        return
+    reply.summary(fields_of(found), lambda: _print(found, cache))
+
+
+def _print(found: "Pushed", cache: Path) -> None:
     out = stdout()
     if found.num_files:
         seen_by = "private" if found.is_private else "public"

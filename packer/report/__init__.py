@@ -4,12 +4,12 @@ A cache with its facts, plots and the tokens of a sample; the reports of `diff` 
 is pushed to the Hub.
 """
 
-from packer.report.audit_pages import diff_page, lint_page
 from packer.report.items import Chosen
 from packer.report.one_file import Report, report
-from packer.report.page_file import check_place, write_page
+from packer.report.pages import diff_page, lint_page
 from packer.report.push import Pushed, push
 from packer.report.server import PageServer
+from packer.report.shell import check_place, write_page
 
 __all__ = [
     "Chosen",
