@@ -28,6 +28,7 @@ from packer.pack import (
 )
 from packer.recipe import Pack
 from packer.store.document_shards import DocumentShards
+from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 from packer.store.writing import write_blocks
 
@@ -215,6 +216,7 @@ def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
             split=task.split,
             index=task.index,
         )
+        CacheFiles(folder).publish(shard.path)
         return msgspec.structs.replace(shard, first_row=task.first_row)
 
     return make

@@ -27,6 +27,7 @@ from packer.store.manifest import (
     read_manifest,
     write_manifest,
 )
+from packer.store.mirror import shown
 from packer.store.rejected import is_pending, publish_rejected, rejected_digest, stage_rejected
 
 
@@ -124,8 +125,8 @@ def commit(
         Cache.open(folder).close()
     except PackerError as error:
         raise StorageError(
-            f"{folder} was built, and does not open: {error.message}",
-            hint=f"the disk does not hold what was written; packer build -o {folder} --repair, on a disk that does",
+            f"{shown(folder)} was built, and does not open: {error.message}",
+            hint="the disk does not hold what was written; the same command with --repair, on a disk that does",
         ) from error
     finish(folder, manifest)
     return manifest
