@@ -8,7 +8,7 @@ MINIMUMS := .venv/minimums
 SITE := .venv/site
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check deep faults peers minimums coverage bench docs dist clean
+.PHONY: help install demo test check deep faults peers cluster minimums coverage bench docs dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,10 @@ faults: $(DEV) ## Every fault of docs/explanation/guarantees.md as often as it s
 peers: $(DEV) ## Other trainers over what packer gives them: installs OLMo-core, megatron-core, axolotl, LLaMA-Factory, torchtitan, …
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement tests/requirements-peers.txt
 	.venv/bin/python -m pytest -q -rs tests/peers
+
+cluster: $(DEV) ## Builds on a real Ray cluster and into a real object store of one machine, with all that dies and races
+	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --requirement tests/requirements-cluster.txt
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q tests/cluster
 
 # Not the oldest torch: a version of it alone would bring gigabytes of CUDA, so tests take the pinned one. What needs
 # `datasets`, Lightning or TRL, which ask for newer libraries than these, is skipped.
