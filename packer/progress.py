@@ -2,38 +2,24 @@
 
 import sys
 import time
-from typing import Protocol
 
 from packer.display import duration, number, one_line, rate, size
 
 
-class Progress(Protocol):
-    """Listens to a build, or to another long work."""
+class Progress:
+    """Listens to a build, or to another long work; this one is silent."""
 
     def stage(self, name: str, total: int, unit: str) -> None:
         """A stage begins that will do `total` units of work (`bytes`, `rows`, `blocks`); 0 if that is not known."""
-        ...
 
     def advance(self, amount: int, tokens: int = 0) -> None:
         """`amount` units are done, which made `tokens` tokens."""
-        ...
 
     def note(self, message: str) -> None:
         """Something a person may want to know."""
-        ...
 
 
-class Silent:
-    """No progress."""
-
-    def stage(self, name: str, total: int, unit: str) -> None: ...
-
-    def advance(self, amount: int, tokens: int = 0) -> None: ...
-
-    def note(self, message: str) -> None: ...
-
-
-class Lines:
+class Lines(Progress):
     """How much of a stage is done, at what speed, and how long the rest takes: lines on stderr.
 
     There is none of a short stage.

@@ -36,7 +36,7 @@ from packer.audit.verify_report import Checked, Finding, Level, VerifyReport, di
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.executor import default_jobs
-from packer.progress import Progress, Silent
+from packer.progress import Progress
 from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, place_of
 from packer.store.cache import content_fingerprint
@@ -94,7 +94,7 @@ def verify(
     """
     if sample is not None and (not reencode or sample < 1):
         raise ValueError(f"sample is {sample}; expected at least 1, with reencode")
-    folder, progress = cache_place(folder), progress or Silent()
+    folder, progress = cache_place(folder), progress or Progress()
     content = b""
     try:
         content = manifest_bytes(folder)

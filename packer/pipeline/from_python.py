@@ -20,7 +20,7 @@ from packer.pipeline.build_result import BuildResult
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.reuse import refuse_foreign
 from packer.pipeline.run import build as build_recipe
-from packer.progress import Lines, Progress, Silent
+from packer.progress import Lines, Progress
 from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
 
@@ -114,7 +114,7 @@ def build(
 
     """
     folder = Path(_path("out", out, "the folder of a cache"))
-    listener = (Lines() if progress else Silent()) if isinstance(progress, bool) else progress
+    listener = (Lines() if progress else Progress()) if isinstance(progress, bool) else progress
     with _hints_for_python():
         values, rows = _asked(data, dict(options))
         recipe = make_recipe(values)

@@ -24,7 +24,7 @@ from packer.pipeline.plan import refuse_mixed
 from packer.pipeline.reuse import committed, refuse_foreign
 from packer.pipeline.run import make_cache
 from packer.pipeline.timing import Clock, Profile
-from packer.progress import Progress, Silent
+from packer.progress import Progress
 from packer.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
@@ -70,7 +70,7 @@ def repack(
         StorageError: the disk refuses; a cache that was there is as it was.
 
     """
-    cache, folder, progress = cache_place(cache), Path(folder), progress or Silent()
+    cache, folder, progress = cache_place(cache), Path(folder), progress or Progress()
     with path_errors():
         with Cache.open(cache) as opened:
             source = _CacheDocuments(cache, folder, opened, _provenance(cache, opened.manifest, pack, overrides))

@@ -37,7 +37,7 @@ from packer.pipeline.reuse import (
 )
 from packer.pipeline.selecting import select
 from packer.pipeline.timing import Clock, Profile
-from packer.progress import Progress, Silent
+from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.source import smallest_partition
 from packer.store.folder import lock, refuse_busy, sweep_temporary
@@ -80,7 +80,7 @@ def build(
         PackerError: see :mod:`packer.errors`; nothing of an existing cache is lost.
 
     """
-    folder, progress = Path(folder), progress or Silent()
+    folder, progress = Path(folder), progress or Progress()
     options = Options(jobs=jobs, on_error=on_error, fail_above=fail_above, force=force, repair=repair)
     with path_errors():
         refuse_foreign(folder)
@@ -131,7 +131,7 @@ def build_share(
         PackerError: as :func:`build`; BusyError while a build has the cache.
 
     """
-    folder, progress = Path(folder), progress or Silent()
+    folder, progress = Path(folder), progress or Progress()
     options = Options(jobs=jobs, fail_above=None, force=False)
     with path_errors():
         refuse_foreign(folder)

@@ -30,7 +30,7 @@ from packer.curate.select import digests
 from packer.errors import PackerError
 from packer.pipeline.benchmarks import Benchmark
 from packer.pipeline.executor import jobs_for
-from packer.progress import Progress, Silent
+from packer.progress import Progress
 from packer.recipe import Recipe, make_recipe
 from packer.source import STANDARD_INPUT
 from packer.store.cache import Cache
@@ -69,7 +69,7 @@ def check(
         WorkerDiedError: a process was killed.
 
     """
-    progress = progress or Silent()
+    progress = progress or Progress()
     with Cache.open(folder) as cache:
         manifest = cache.manifest
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
@@ -122,7 +122,7 @@ def check_files(
         WorkerDiedError: a process was killed.
 
     """
-    recipe, files, progress = Recipe(), find_files(asked), progress or Silent()
+    recipe, files, progress = Recipe(), find_files(asked), progress or Progress()
     parts = open_files(files, recipe)
     questions = Questions([each.questions for each in against]) if against else None
     jobs = jobs or jobs_for(sum(path.stat().st_size for _, path in files))
