@@ -23,9 +23,6 @@ from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowR
 from packer.row_schemas import ROW_SCHEMAS
 from packer.strict_yaml import load_mapping, parse_size, parse_yaml
 
-RECIPE_KEYS = Path(__file__).parent / "recipe_keys.yaml"
-"""A recipe of every key with its default, and its values in a comment."""
-
 MAX_BLOCK_LEN = 1_048_576
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
@@ -220,6 +217,12 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
         for key in [key for key in keys if not group.get(key, True)]:
             del group[key]
     return plain
+
+
+def recipe_keys() -> str:
+    """YAML: a recipe of every key with its default, and its values in a comment."""
+    text = Path(__file__).with_name("recipe_keys.yaml").read_text("utf-8")
+    return text.replace("ROW_SCHEMAS", " | ".join(ROW_SCHEMAS))
 
 
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:

@@ -5,7 +5,7 @@ same bytes, and asks for no network once they are in the cache. `huggingface_hub
 the Hub, and nowhere else.
 """
 
-from packer.hub.fetch import fetch_data, fetch_tokenizer, pin, snapshot
+from packer.hub.fetch import fetch_data, fetch_tokenizer, listed, pin, snapshot
 from packer.hub.names import SCHEME, HubName, data_name, may_be_repository, tokenizer_name
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "data_name",
     "fetch_data",
     "fetch_tokenizer",
+    "listed",
     "may_be_repository",
     "pin",
     "snapshot",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packer.data_files import data_ending
-from packer.errors import InputError, PackerError, RecipeError, StorageError
+from packer.errors import BusyError, InputError, PackerError, RecipeError, StorageError
 from packer.hub.names import HubName
 
 _SHOWN_FILES = 6
@@ -77,7 +77,7 @@ _REFUSALS = {
 """Answers other than yes, by the client's class of error, the special ones first: what they mean, and what to do."""
 
 
-def _refusal(name: HubName, error: BaseException | None) -> InputError:
+def _refusal(name: HubName, error: BaseException | None) -> PackerError:
     from huggingface_hub import constants, errors  # noqa: PLC0415 - as above
 
     places = {
@@ -89,6 +89,8 @@ def _refusal(name: HubName, error: BaseException | None) -> InputError:
             here = "no file or folder here, and " * (name.kind == "model" and kind == "RepositoryNotFoundError")
             return InputError(f"{name.label}: {here}{says.format(**places)}", hint=hint.format(**places))
     status = getattr(getattr(error, "response", None), "status_code", 0)
+    if status in {409, 412}:
+        return BusyError(f"{name.label}: somebody else changes it", hint="look at what was changed, then try again")
     if status in {401, 403}:
         return InputError(f"{name.label}: the Hub refuses it (HTTP {status})", hint=f"see {places['place']}; {_LOG_IN}")
     return _unreachable(name, f"it answers HTTP {status}")
@@ -199,15 +201,19 @@ def fetch_data(name: HubName) -> list[HubFile]:
     found = _cached(name)
     if found is not None:
         return [HubFile(name=name, path=found)]
-    chosen = choose(name, _listed(name))
+    chosen = choose(name, listed(name))
     folder = snapshot(name, chosen)
     return [HubFile(name=replace(name, path=path), path=folder / path) for path in chosen]
 
 
-def _listed(name: HubName) -> list[str]:
+def listed(name: HubName) -> list[str]:
     """All files of a commit: as the client remembers them, else as the Hub lists them.
 
     Those in the cache of a client that does not say which there are may be a part of what a name stands for.
+
+    Raises:
+        InputError: neither knows.
+
     """
     import huggingface_hub  # noqa: PLC0415 - as above
 
@@ -229,7 +235,7 @@ def snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> P
     """
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
 
-    with asking(name), _without_chatter():
+    with asking(name), without_chatter():
         folder = snapshot_download(
             name.repository,
             repo_type=name.kind,
@@ -252,7 +258,7 @@ def _cached(name: HubName) -> Path | None:
 
 
 @contextmanager
-def _without_chatter() -> Iterator[None]:
+def without_chatter() -> Iterator[None]:
     """The client draws progress bars, for a terminal or not, and warns where no file is asked for."""
     from huggingface_hub.utils import logging as client_logging  # noqa: PLC0415 - as above
     from huggingface_hub.utils.tqdm import (  # noqa: PLC0415 - as above

@@ -99,6 +99,9 @@ class BlockTask:
     plan: PackPlan
     """Only this shard's blocks."""
 
+    def __str__(self) -> str:
+        return f"block shard {self.index} of split '{self.split}'"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedSplit:

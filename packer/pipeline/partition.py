@@ -65,6 +65,10 @@ class PartitionTask:
     has_documents: bool = False
     """Whether the shard is there, and the traits alone are to be made."""
 
+    def __str__(self) -> str:
+        first, number = self.partition.first_row, self.partition.num_rows
+        return f"{self.file.name}, rows {first:,} to {first + number - 1:,}"
+
 
 class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
     """A rejection as the journal keeps it."""
@@ -243,11 +247,20 @@ def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTabl
     CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished))
 
 
-def read_journal(folder: Path, kind: type[Finished]) -> dict[str, Finished]:
-    """What a build that did not end had finished, by key; entries that cannot be read are as good as missing."""
+def read_journal(folder: Path, kind: type[Finished], keys: Iterable[str] | None = None) -> dict[str, Finished]:
+    """What a build that did not end had finished, by key; entries that cannot be read are as good as missing.
+
+    Args:
+        folder: the cache.
+        kind: shards of partitions, or traits.
+        keys: of the entries; None reads all.
+
+    """
     entries: dict[str, Finished] = {}
     files = CacheFiles(folder)
-    for name in files.names(JOURNALS[kind], ".json"):
+    if keys is None:
+        keys = (PurePosixPath(name).stem for name in files.names(JOURNALS[kind], ".json"))
+    for key in keys:
         with suppress(StorageError, msgspec.MsgspecError):
-            entries[PurePosixPath(name).stem] = msgspec.json.decode(files.read(name), type=kind)
+            entries[key] = msgspec.json.decode(files.read(f"{JOURNALS[kind]}/{key}.json"), type=kind)
     return entries

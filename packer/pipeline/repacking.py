@@ -16,7 +16,8 @@ from packer.errors import CheckError, RecipeError, StorageError, UsageError
 from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.build_result import BuildResult
-from packer.pipeline.documents import Options
+from packer.pipeline.documents import BuildOptions
+from packer.pipeline.executor import Processes
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import Documents, PartitionResult
@@ -76,7 +77,7 @@ def repack(
             source = _CacheDocuments(cache, folder, opened, _provenance(cache, opened.manifest, pack, overrides))
         _refuse_itself(cache, folder)
         refuse_foreign(folder)
-        options = Options(jobs=jobs, fail_above=fail_above, force=force)
+        options = BuildOptions(workers=Processes(jobs), fail_above=fail_above, force=force)
         clock = Clock()
         result = make_cache(folder, source, options, progress, clock)
         return replace(result, profile=Profile(parts=clock.take(), stages={}, processes=0))

@@ -15,7 +15,7 @@ from packer.names import refuse_address
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests
 from packer.pipeline.input_resolution import SourceFile, tokenizer_place
-from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
+from packer.pipeline.partition import Made, PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.pipeline.plan import resolve_sources
 from packer.progress import Progress
 from packer.recipe import Recipe, to_json
@@ -126,6 +126,22 @@ def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> Partiti
         row if row.line is None else msgspec.structs.replace(row, line=row.line + moved) for row in result.rejected
     )
     return PartitionResult(shard=shard, rejected=rejected)
+
+
+def finished(folder: Path, task: PartitionTask, *, repair: bool) -> Made | None:
+    """What a task made whose process died before it could say so; None where something of it is missing."""
+    results = read_journal(folder, PartitionResult, [] if task.has_documents else [task.key])
+    traits = read_journal(folder, StoredTable, [] if task.traits is None else [task.traits.key])
+    if len(results) < (not task.has_documents) or len(traits) < (task.traits is not None):
+        return None
+    every: list[Shard | StoredTable] = [*(result.shard for result in results.values()), *traits.values()]
+    if not all(_is_whole(folder, each, every_byte=repair) for each in every):
+        return None
+    return Made(
+        result=next((reuse(folder, result, task) for result in results.values()), None),
+        traits=next(iter(traits.values()), None),
+        seconds={},
+    )
 
 
 def is_unchanged(folder: Path, manifest: Manifest, recipe: Recipe, progress: Progress) -> bool:

@@ -101,7 +101,7 @@ class RowSchema:
     """Reads a row with its number; raises :class:`~packer.source.decode.Refused` where it cannot be a sample."""
 
     help: str
-    """Its fields, for docs/reference/recipe.md."""
+    """Its fields, as docs/reference/recipe.md lists them."""
 
     is_templated: bool = False
     """Whether every row goes through the chat template."""

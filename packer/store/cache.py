@@ -120,7 +120,7 @@ class Cache:
         return self._blocks[split]
 
     def close(self) -> None:
-        """Let go of the mapped files; arrays that were handed out stay valid."""
+        """Release the mapped files; arrays that were handed out stay valid."""
         self._blocks.clear()
         self._documents = None
 
