@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from packer.display import one_line
-from packer.progress import Lines, Progress
+from packer.progress import Lines, Progress, Silent
 from packer_cli.output import bars_console, stderr
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Bars(Lines):
 def listener(*, quiet: bool) -> Iterator[Progress]:
     """The progress display for stderr."""
     if quiet:
-        yield Progress()
+        yield Silent()
     elif not stderr().has_cursor:
         yield Lines()
     else:

@@ -2,24 +2,38 @@
 
 import sys
 import time
+from typing import Protocol
 
 from packer.display import duration, number, one_line, rate, size
 
 
-class Progress:
-    """Listens to a build, or to another long work; this one is silent."""
+class Progress(Protocol):
+    """Listens to a build, or to another long work."""
 
     def stage(self, name: str, total: int, unit: str) -> None:
         """A stage begins that will do `total` units of work (`bytes`, `rows`, `blocks`); 0 if that is not known."""
+        ...
 
     def advance(self, amount: int, tokens: int = 0) -> None:
         """`amount` units are done, which made `tokens` tokens."""
+        ...
 
     def note(self, message: str) -> None:
         """Something a person may want to know."""
+        ...
 
 
-class Lines(Progress):
+class Silent:
+    """No progress."""
+
+    def stage(self, name: str, total: int, unit: str) -> None: ...
+
+    def advance(self, amount: int, tokens: int = 0) -> None: ...
+
+    def note(self, message: str) -> None: ...
+
+
+class Lines:
     """How much of a stage is done, at what speed, and how long the rest takes: lines on stderr.
 
     There is none of a short stage.

@@ -83,6 +83,7 @@ def test_modules_import_only_what_stands_before_them() -> None:
         ("torch", "load"),
         ("yaml", "strict_yaml"),
         ("huggingface_hub", "hub"),
+        ("obstore", "store"),
         ("py3langid", "curate"),
     ],
 )

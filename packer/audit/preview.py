@@ -25,7 +25,7 @@ from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_
 from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.pipeline.suggestions import way_out
-from packer.progress import Progress
+from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.source import InputFile, RawRow
 from packer.store.rejected import Rejected
@@ -109,7 +109,7 @@ def preview(
         UsageError: no such row.
 
     """
-    recipe = pin_recipe(recipe, Progress().note)
+    recipe = pin_recipe(recipe, Silent().note)
     files = resolve_sources(recipe)
     if row is not None:
         numbers = find_inputs([file.name for file in files], row[0], missing=f"no source is '{row[0]}'")
@@ -119,7 +119,7 @@ def preview(
     seen: list[PreviewedRow] = []
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
-    for _, entry in open_inputs(files, recipe, Progress().note):
+    for _, entry in open_inputs(files, recipe, Silent().note):
         refuse_untemplated(entry, model, recipe)
         inputs.append(entry)
         left = rows

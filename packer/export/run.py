@@ -13,7 +13,7 @@ from packer.export.formats import FORMATS, Format, Unit, format_of
 from packer.export.place import RECORD, replacing
 from packer.export.writer import ExportedFile, Files, SplitRows, Writer
 from packer.layout import MASKED
-from packer.progress import Progress
+from packer.progress import Progress, Silent
 from packer.store.cache import Cache
 
 
@@ -78,7 +78,7 @@ def export(
         StorageError: the disk refuses; nothing is left behind.
 
     """
-    out, progress = Path(out), progress or Progress()
+    out, progress = Path(out), progress or Silent()
     form = format_of(to)
     unit = unit or form.units[0]
     kind: type[Writer] = form.load()

@@ -28,7 +28,7 @@ from packer.load.options import resolve_rank
 from packer.load.preference import padded_documents, preference_documents
 from packer.load.rows import answers_of
 from packer.load.step import MicroBatch
-from packer.progress import Progress
+from packer.progress import Progress, Silent
 from packer.store.cache import Cache, DocumentShards
 from packer.store.digest import digest_rows
 
@@ -120,7 +120,7 @@ def fill_reference(
     rank, world_size = resolve_rank(rank, world_size)
     found, documents = _pairs(cache, split)
     file = _File(Path(path), documents, split)
-    progress = progress or Progress()
+    progress = progress or Silent()
     progress.stage("filling", len(documents) // 2, "pairs")
     with file.filled_up(model) as descriptor:
         is_missing = np.isnan(file.read()[:, 0])

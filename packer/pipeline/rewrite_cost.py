@@ -22,7 +22,7 @@ from packer.pipeline.inputs import open_inputs
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.plan import BuildPlan
 from packer.pipeline.stages import turn_end_marker
-from packer.progress import Progress
+from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.render import Renderer, RenderRules
 from packer.render.reasoning import reasoning_of
@@ -162,7 +162,7 @@ def _held(samples: list[Sample]) -> str:
 
 def _first_samples(recipe: Recipe) -> Iterator[Sample]:
     files = [file for source in recipe.sources for file in source_files(source)]
-    for _, entry in open_inputs(files, recipe, Progress().note):
+    for _, entry in open_inputs(files, recipe, Silent().note):
         for row in islice(entry.rows(), _ROWS):
             yield from (sample for sample in row.batch.samples if sample.kind == "chat")
 

@@ -22,7 +22,7 @@ from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export import export
 from packer.pipeline import build, executor, partition, repack, run, selecting
-from packer.progress import Progress
+from packer.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.store.cache import Cache
 from packer.store.manifest import encode_manifest, read_manifest, write_manifest
@@ -501,7 +501,7 @@ def test_rows_that_are_appended_move_no_row_and_tokenize_no_finished_partition_a
 def test_fields_that_rules_ask_about_are_not_called_unread(asked, tmp_path):
     notes = []
 
-    class Noting(Progress):
+    class Noting(Silent):
         def note(self, text):
             notes.append(text)
 

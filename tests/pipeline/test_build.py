@@ -444,9 +444,9 @@ def test_fractional_weights_become_loss_weights(starter: Path, tmp_path: Path) -
 def test_an_input_that_changes_under_the_build_is_noticed(starter: Path, tmp_path: Path) -> None:
     from packer.pipeline.partition import PartitionWork
     from packer.pipeline.plan import plan_build
-    from packer.progress import Progress
+    from packer.progress import Silent
 
-    plan = plan_build(recipe_of(starter), Progress())
+    plan = plan_build(recipe_of(starter), Silent())
     path = starter / "data" / "chat.jsonl"
     before = path.read_bytes()
     path.write_bytes(before.replace(b"Practice", b"Patience"))  # as many bytes, as many rows

@@ -14,7 +14,7 @@ from rejected_lines import write_rejected
 from packer.audit import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError, UsageError
 from packer.pipeline import build, packing, repack, repacking, run
-from packer.progress import Progress
+from packer.progress import Silent
 from packer.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.rejected import read_rejected
@@ -286,7 +286,7 @@ def test_a_cache_that_is_built_again_meanwhile_is_said_to_be(starter, starter_ca
 
 
 def test_a_split_without_a_block_is_reported_and_tiled_all_the_same(starter_cache, tmp_path):
-    class Notes(Progress):
+    class Notes(Silent):
         def __init__(self):
             self.notes = []
 

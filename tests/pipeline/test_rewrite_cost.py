@@ -14,7 +14,7 @@ from packer.pipeline import build, rewrite_cost
 from packer.pipeline.partition import PartitionResult, read_journal
 from packer.pipeline.plan import plan_build
 from packer.pipeline.rewrite_cost import CLEARLY, RewrittenError, refuse_early, sampled_tasks
-from packer.progress import Progress
+from packer.progress import Silent
 from packer.recipe import load_recipe, make_recipe, to_json
 
 COUNTING = (
@@ -93,7 +93,7 @@ def test_a_build_stops_once_the_first_partitions_are_made(jobs, starter, tmp_pat
     """What is finished is kept, and the same command asks again at once; the rest, which may take hours, is not made."""
     sources = [rows(tmp_path / "plain.jsonl", 800, 1), rows(tmp_path / "long.jsonl", 800, 8)]
     recipe = recipe_of(starter, tmp_path, sources)
-    num_tasks = len(plan_build(recipe, Progress()).tasks)
+    num_tasks = len(plan_build(recipe, Silent()).tasks)
     for _ in range(2):
         with pytest.raises(RewrittenError, match=r"takes about [3-9]\.\d times the tokens"):
             build(recipe, tmp_path / "cache", jobs=jobs)

@@ -10,7 +10,7 @@ from packer.errors import InputError, UsageError
 from packer.pipeline import build, run
 from packer.pipeline.plan import plan_build
 from packer.pipeline.reuse import is_unchanged, up_to_date
-from packer.progress import Progress
+from packer.progress import Silent
 from packer.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 
@@ -68,9 +68,9 @@ def test_digests_and_a_plan_agree_on_whether_there_is_something_to_do(built, cha
     found = CHANGES[change](folder, recipe, cache)
     recipe = found if isinstance(found, type(recipe)) else recipe
     manifest = read_manifest(cache)
-    plan = plan_build(recipe, Progress(), before=manifest.engine)
+    plan = plan_build(recipe, Silent(), before=manifest.engine)
     planned = up_to_date(cache, manifest, plan.provenance)
-    assert is_unchanged(cache, manifest, recipe, Progress()) is planned
+    assert is_unchanged(cache, manifest, recipe, Silent()) is planned
     assert planned is (change in ("nothing", "a touched input"))
 
 
@@ -92,8 +92,8 @@ def test_values_that_python_takes_for_the_same_are_other_recipes(before, after, 
     one, other = build(first, tmp_path / "one", jobs=1), build(second, tmp_path / "other", jobs=1)
     assert one.manifest.content_fingerprint != other.manifest.content_fingerprint
     assert one.manifest.recipe_fingerprint != other.manifest.recipe_fingerprint
-    assert not is_unchanged(tmp_path / "one", one.manifest, second, Progress())
-    assert is_unchanged(tmp_path / "one", one.manifest, first, Progress())
+    assert not is_unchanged(tmp_path / "one", one.manifest, second, Silent())
+    assert is_unchanged(tmp_path / "one", one.manifest, first, Silent())
     with pytest.raises(UsageError, match="kwargs"):
         build(second, tmp_path / "one", jobs=1)
 
@@ -105,7 +105,7 @@ def test_values_that_python_takes_for_the_same_are_other_recipes(before, after, 
 def test_what_another_version_wrote_is_left_to_a_plan(built, field, value):
     _, recipe, cache = built
     manifest = msgspec.structs.replace(read_manifest(cache), **{field: value})
-    assert not is_unchanged(cache, manifest, recipe, Progress())
+    assert not is_unchanged(cache, manifest, recipe, Silent())
 
 
 def test_a_build_that_has_nothing_to_do_makes_no_plan(built, monkeypatch):

@@ -29,7 +29,7 @@ from packer.curate.select import digests
 from packer.errors import PackerError
 from packer.pipeline.benchmarks import Benchmark
 from packer.pipeline.executor import jobs_for
-from packer.progress import Progress
+from packer.progress import Progress, Silent
 from packer.recipe import Recipe, make_recipe
 from packer.source import STANDARD_INPUT
 from packer.store.cache import Cache
@@ -68,7 +68,7 @@ def check(
         WorkerDiedError: a process was killed.
 
     """
-    progress = progress or Progress()
+    progress = progress or Silent()
     with Cache.open(folder) as cache:
         manifest, splits = cache.manifest, cache.splits("documents")
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
@@ -127,7 +127,7 @@ def check_files(
     recipe, files = Recipe(), find_files(asked)
     search = _Search(open_files(files, recipe), recipe.rows.max_bytes, near=near, against=against)
     jobs = jobs or jobs_for(sum(path.stat().st_size for _, path in files))
-    rows = search.read(jobs=jobs, num_rows=0, progress=progress or Progress())
+    rows = search.read(jobs=jobs, num_rows=0, progress=progress or Silent())
     splits = tuple(dict.fromkeys(split for split, _ in files))
     is_read = digests(rows.table, "content") != b""
     split = np.where(is_read, np.array([splits.index(name) for name, _ in files])[rows.source], -1)

@@ -14,7 +14,7 @@ from packer.audit.foreign.row_view import excerpt
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
 from packer.audit.stats import Lengths, count_lengths
-from packer.progress import Progress
+from packer.progress import Progress, Silent
 
 SAMPLE = 1000
 """Rows checked where nothing is said."""
@@ -98,7 +98,7 @@ def audit_foreign(
         TemplateError: the template is not valid Jinja.
 
     """
-    path, progress = Path(path), progress or Progress()
+    path, progress = Path(path), progress or Silent()
     facts = load_facts(tokenizer, None if template is None else Path(template), progress.note)
     form, parts = open_foreign(path)
     num_rows = sum(map(len, parts))

@@ -14,7 +14,7 @@ from packer.audit.lint.subject import Subject
 from packer.audit.lint.usable import find_losses, find_rejected_shapes, find_usable
 from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.stages import named_template, overruns_at
-from packer.progress import Progress
+from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.source import SCHEMAS
 
@@ -59,7 +59,7 @@ def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
         TemplateOverrunError: the template goes on for too long.
 
     """
-    recipe = pin_recipe(recipe, Progress().note)
+    recipe = pin_recipe(recipe, Silent().note)
     with overruns_at(lambda _: named_template(recipe)):
         return _lint(recipe, num_rows)
 

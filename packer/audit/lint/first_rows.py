@@ -15,7 +15,7 @@ from packer.pipeline.plan import resolve_sources
 from packer.pipeline.rewrite_cost import LIMIT, choices_hint, last_tokens
 from packer.pipeline.stages import Stages, overruns_at
 from packer.pipeline.suggestions import way_out
-from packer.progress import Progress
+from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.source import InputFile
 
@@ -62,7 +62,7 @@ def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tupl
     """
     stages = Stages(recipe, model)
     files = []
-    for _, entry in open_inputs(resolve_sources(recipe), recipe, Progress().note):
+    for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note):
         rows = list(islice(entry.rows(), num_rows + 1))
         found = FirstRows(
             path=entry.name, schema=entry.schema, num_rows=len(rows[:num_rows]), is_whole=len(rows) <= num_rows
