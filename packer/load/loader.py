@@ -1,7 +1,6 @@
 """The reader of a training loop: steps in a fixed order, resumable and elastic."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import EllipsisType, SimpleNamespace
 from typing import Any, Literal, NoReturn, Self
@@ -19,13 +18,13 @@ from packer.load.figures import Figures, Pace, figures_of
 from packer.load.mixture import Mixture
 from packer.load.options import Schedule, options_of
 from packer.load.ordering import OrderKind
+from packer.load.plan import PADDING_ROW, End, StepPlan
 from packer.load.read_ahead import Prefetch
 from packer.load.reading import EpochSummary, StepReader
 from packer.load.reference import Reference
 from packer.load.row_source import RowSource
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.load.steps import PADDING_ROW, End, StepPlan
 from packer.read_rules import BatchingName
 from packer.store.cache import Cache
 
@@ -283,7 +282,9 @@ class PackedLoader:
 
         """
         restored = restore(state, reader=self._state, length=self._source.length)
-        self._source.check_size(restored.batch_size)
+        if restored.batch_size % (restored.micro_batch_size * self.world_size):
+            restored = msgspec.structs.replace(restored, micro_batch_size=restored.opened_micro_batch_size)
+        self._source.check_sizes(restored.batch_size, restored.micro_batch_size)
         try:
             self._source.order_at(restored)
         except ValueError as error:
@@ -299,8 +300,7 @@ class PackedLoader:
         epoch = whole("epoch", epoch, least=0, most=MOST)
         if epoch != self._state.epoch:
             self.close()
-            taken = self._source.taken_before(epoch, self._state)
-            self._state = msgspec.structs.replace(self._state, epoch=epoch, cursor=0, taken=taken)
+            self._state = self._source.at_epoch(self._state, epoch)
 
     def set_global_batch_size(self, global_batch_size: int) -> None:
         """Change the size from the next step on; steps made ahead are made again. A schedule goes on from it.
@@ -310,7 +310,7 @@ class PackedLoader:
 
         """
         size = whole("global_batch_size", global_batch_size, most=MOST)
-        self._source.check_size(size)
+        self._source.check_sizes(size, self._state.micro_batch_size)
         self._stop_ahead()
         self._state = msgspec.structs.replace(self._state, batch_size=size)
 
@@ -322,11 +322,8 @@ class PackedLoader:
 
         """
         size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
-        options = replace(self._options, micro_batch_size=size)
-        self._source.set_options(options, batch_size=self._state.batch_size)
+        self._source.check_sizes(self._state.batch_size, size)
         self._stop_ahead()
-        self._options, self._reader = options, StepReader(self._source, options)
-        self._arguments |= {"micro_batch_size": size}
         self._state = msgspec.structs.replace(self._state, micro_batch_size=size)
 
     def set_shares(self, proportions: Sequence[float]) -> None:
@@ -391,8 +388,7 @@ class PackedLoader:
                 break
         if last_epoch is not None and self._state.epoch == last_epoch:
             self._epoch_end = self._state
-            taken = self._source.taken_before(last_epoch + 1, self._state)
-            self._state = msgspec.structs.replace(self._state, epoch=last_epoch + 1, cursor=0, taken=taken)
+            self._state = self._source.at_epoch(self._state, last_epoch + 1)
 
     def _stop_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None

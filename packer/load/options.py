@@ -16,7 +16,7 @@ from packer.load.arguments import MOST, function, instance, one_of, whole
 from packer.load.batching import Batching, named, of_recipe
 from packer.load.layouts import BatchFormat, batch_format
 from packer.load.ordering import Ordering, ordering_of
-from packer.load.steps import End
+from packer.load.plan import End
 from packer.read_rules import BatchingName, Read
 from packer.store.cache import Cache
 

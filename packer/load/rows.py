@@ -17,7 +17,7 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.layout import offsets_of
 from packer.limits import storage_errors
 from packer.load.content import content_of_all
-from packer.load.steps import PADDING_ROW
+from packer.load.plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 from packer.store.mapping import check_size, repair_hint
 

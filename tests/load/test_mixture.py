@@ -16,8 +16,7 @@ from small_documents import small_document_cache  # noqa: E402
 from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.mixture import MixtureOrder  # noqa: E402
-from packer.load.order import EpochOrder  # noqa: E402
-from packer.load.ordering import LengthBucketed  # noqa: E402
+from packer.load.ordering import EpochOrder, LengthBucketed  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 from packer.store.manifest import write_manifest  # noqa: E402
 
