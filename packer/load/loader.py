@@ -55,8 +55,9 @@ class PackedLoader:
         micro_batch_size: blocks of a micro-batch; documents or tokens with another `batching`.
         global_batch_size: the same of a step over all ranks, a multiple of ``micro_batch_size * world_size``; None is
             one micro-batch a rank, and so another size on another number of ranks.
-        schedule: from a step's index and the size of the one before it to its size; step 0 is asked with
-            `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
+        schedule: from a step's index and the size of the one before it to its size, or to a tuple of its size and that
+            of its micro-batches; step 0 is asked with `global_batch_size`. It must be pure: it is called ahead of time,
+            in another thread.
         batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
             :mod:`packer.load.batching` that says more. None is what the cache's recipe says under `read`, with its
             cutoff, by default ``packed``; another one than that gives a warning.
@@ -271,9 +272,10 @@ class PackedLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state was saved, with any world size and micro-batch size. Ends a running iteration.
 
-        A size that :meth:`set_global_batch_size` or a schedule had changed is taken over, unless this loader was opened
-        with another `global_batch_size` than the one that saved the state: then that was the wish. With other padding
-        or another schedule it goes on its own way, and warns.
+        A size that a call or a schedule had changed is taken over, unless this loader was opened with another one than
+        the loader that saved the state: then that was the wish. A size of micro-batches that does not divide a step
+        among these ranks is left for this loader's own. With other padding or another schedule it goes on its own way,
+        and warns.
 
         Raises:
             CheckError: the state is damaged, or belongs to other data, another split, batching, cutoff_len, order, seed
@@ -327,12 +329,13 @@ class PackedLoader:
         self._state = msgspec.structs.replace(self._state, micro_batch_size=size)
 
     def set_shares(self, proportions: Sequence[float]) -> None:
-        """Change the proportions of a mixture, one for each cache, from the next step on.
+        """Change the proportions of a mixture, one for each cache, from the next step on; 0 leaves a cache out.
 
         The state holds them, so that a run that adapts its mix resumes with it. Epochs stay as long as they were.
 
         Raises:
-            UsageError: no mixture, a proportion that is none, or windows sorted by length, which are mixed already.
+            UsageError: no mixture, or one with a schedule; a proportion that is none; or windows sorted by length,
+                which are mixed already.
 
         """
         state = self._source.with_shares(self._state, proportions)

@@ -240,7 +240,7 @@ class MixtureOrder(Order):
     def _is_possible(self, start: int, taken: Sequence[int]) -> bool:
         """Whether no count is further from its share than Tijdeman's bound, or than leads can be."""
         K = len(self._parts)
-        if len(taken) != K or sum(taken) != start or sum(self._leads):
+        if len(taken) != K or sum(taken) != start or sum(self._leads) != 0:
             return False
         if any(count < since for count, since in zip(taken, self._since, strict=True)):
             return False

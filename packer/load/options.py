@@ -23,8 +23,8 @@ from packer.store.cache import Cache
 if TYPE_CHECKING:
     from packer.load.reference import Reference
 
-Schedule: TypeAlias = Callable[[int, int], int]
-"""From the index of a step and the size of the one before it to its size."""
+Schedule: TypeAlias = Callable[[int, int], int | tuple[int, int]]
+"""From the index of a step and the size of the one before it to its size, or to that and the size of micro-batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
