@@ -187,8 +187,8 @@ def read_together(plans: Iterator[StepPlan], *, most_rows: int) -> Iterator[list
     """Group steps to be read together: first one, so that training need not wait, then twice as many each time.
 
     Steps of 16,000 tokens are read two to three times as fast as one by one. A step with padding rows is the last of
-    its group; so is the last of an epoch, which may get some, and one that brings it to `most_rows`. All micro-batches of a
-    group are of one size.
+    its group; so is the last of an epoch, which may get some, and one that brings it to `most_rows`. All micro-batches
+    of a group are of one size.
     """
     group: list[StepPlan] = []
     num_rows, most_steps = 0, 1
