@@ -8,7 +8,7 @@ MINIMUMS := .venv/minimums
 SITE := .venv/site
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check deep faults peers minimums coverage bench docs dist clean
+.PHONY: help install demo test check deep faults peers cluster minimums coverage bench docs dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -25,9 +25,8 @@ demo: $(CORE) ## Build, inspect and verify a cache from the starter folder
 	  'packer build YOUR.jsonl --tokenizer YOUR_MODEL_FOLDER -o cache' \
 	  'docs/tutorial.md                          the same, step by step, to a training loop'
 
-# Tests start many processes: where bytecode may not be written, each would compile every module again.
 test: $(DEV) ## All tests (unit, properties, command line, conformance, faults; real data where it lies)
-	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q -m "not slow" -n 2 --dist worksteal
+	.venv/bin/python -m pytest -q -m "not slow" -n 2 --dist worksteal
 
 check: $(DEV) ## Lint, formatting, types, generated docs
 	.venv/bin/ruff check .
@@ -37,14 +36,18 @@ check: $(DEV) ## Lint, formatting, types, generated docs
 	.venv/bin/python -m packer_cli.reference --check
 
 deep: $(DEV) ## The same properties, searched much longer, and the slow tests
-	PYTHONDONTWRITEBYTECODE= HYPOTHESIS_PROFILE=deep .venv/bin/python -m pytest -q -n 2 --dist worksteal
+	HYPOTHESIS_PROFILE=deep .venv/bin/python -m pytest -q -n 2 --dist worksteal
 
 faults: $(DEV) ## Every fault of docs/explanation/guarantees.md as often as it says, with a table; about half an hour
 	PACKER_FAULTS=full .venv/bin/python -m pytest -q -n 2 tests/faults
 
 peers: $(DEV) ## Other trainers over what packer gives them: installs OLMo-core, megatron-core, axolotl, LLaMA-Factory, torchtitan, …
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement tests/requirements-peers.txt
-	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q -rs tests/peers
+	.venv/bin/python -m pytest -q -rs tests/peers
+
+cluster: $(DEV) ## Builds on a real Ray cluster and into a real object store of one machine, with all that dies and races
+	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --requirement tests/requirements-cluster.txt
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q tests/cluster
 
 # Not the oldest torch: a version of it alone would bring gigabytes of CUDA, so tests take the pinned one. What needs
 # `datasets`, Lightning or TRL, which ask for newer libraries than these, is skipped.
@@ -55,11 +58,11 @@ minimums: .venv/bin/python ## The tests under the oldest versions that pyproject
 	  --constraint $(MINIMUMS)/constraints.txt torch
 	$(MINIMUMS)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	  --constraint $(MINIMUMS)/constraints.txt --editable ".[fast]" hypothesis pytest pytest-xdist transformers
-	PYTHONDONTWRITEBYTECODE= $(MINIMUMS)/bin/python -m pytest -q -m "not slow" -n 2 --dist worksteal --ignore tests/peers
+	$(MINIMUMS)/bin/python -m pytest -q -m "not slow" -n 2 --dist worksteal --ignore tests/peers
 
 coverage: $(DEV) ## Branches of store, resume and verify that no test takes: none, or it fails; a few minutes
 	@rm -f .coverage .coverage.*
-	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m coverage run -m pytest -q -m "not slow" -n 2 --dist worksteal \
+	.venv/bin/python -m coverage run -m pytest -q -m "not slow" -n 2 --dist worksteal \
 	  tests/store tests/pipeline tests/audit tests/cli tests/faults
 	@.venv/bin/python -m coverage combine -q
 	.venv/bin/python -m coverage report

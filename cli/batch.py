@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import plural
-from packer_cli.failures import end_check
 from packer_cli.options import Function
 from packer_cli.output import MARKS, can_draw, print_table, signs, stdout
 from packer_cli.page import ViewPage, trained_messages, view_fields
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.audit.view import DocumentView
@@ -89,7 +89,7 @@ def batch_options(function: Function) -> Function:
 
 
 def show_batch(
-    cache: "Cache", asked: dict[str, Any], split: str | None, *, head: int | None, with_ids: bool, as_json: bool
+    cache: "Cache", asked: dict[str, Any], split: str | None, *, head: int | None, with_ids: bool, reply: Reply
 ) -> None:
     """Print a batch and whether it keeps the contract; exit code 1 where it does not.
 
@@ -118,11 +118,10 @@ def show_batch(
     ]
     documents = list(view_pieces(cache, view.state.split, pieces[:head]))
     failed = ", ".join(view.check.failed)
-    end_check(
-        {"command": "inspect", "ok": view.check.ok, "batch": _fields(view, documents, with_ids=with_ids)},
+    reply.verdict(
+        {"ok": view.check.ok, "batch": _fields(view, documents, with_ids=with_ids)},
+        lambda: _print(view, documents, asked, with_ids=with_ids),
         f"{cache.folder}: this step breaks the batch contract: {failed}" if failed else None,
-        as_json=as_json,
-        show=lambda: _print(view, documents, asked, with_ids=with_ids),
     )
 
 

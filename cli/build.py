@@ -16,8 +16,8 @@ from packer_cli.options import (
     recipe_options,
     share_of,
 )
-from packer_cli.output import print_json
 from packer_cli.progress import listener
+from packer_cli.reply import Reply
 from packer_cli.result import print_lines, print_profile, profile_fields, result_fields
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 @click.command("build", context_settings=HELP_OPTIONS)
 @click.option(
-    "-o", "--output", metavar="CACHE", type=click.Path(path_type=Path), required=True, help="Folder of the cache."
+    "-o",
+    "--output",
+    metavar="CACHE",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder of the cache, or its URL in a bucket: s3://, gs://, az://.",
 )
 @recipe_options
 @click.option("--block-len", metavar="N", type=int, help="Tokens of a block [4096].")
@@ -48,6 +53,9 @@ if TYPE_CHECKING:
     callback=share_of,
     help="Make only share I of N, from 0, of the documents: a task of a SLURM array. A build without --share finishes.",
 )
+@click.option(
+    "--on", metavar="ray[://HOST:PORT]", help="Build on a Ray cluster whose nodes see the inputs and CACHE at one path."
+)
 @click.option("--profile", is_flag=True, help="Show where the time went.")
 @output_options
 def command(
@@ -62,19 +70,18 @@ def command(
     force: bool,
     repair: bool,
     share: "Share | None",
+    on: str | None,
     profile: bool,
-    verbose: bool,
-    quiet: bool,
-    as_json: bool,
+    reply: Reply,
 ) -> None:
     """Build a cache from SOURCEs, or bring it up to date.
 
     A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, packed by gzip, zstd or bzip2 or not; a quoted
-    pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; a folder that
-    save_to_disk of datasets wrote; or - for standard input. With a recipe, SOURCEs take the place of its sources. With
-    neither, CACHE is built again from its own recipe.
+    pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
+    bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder that save_to_disk of datasets wrote; or - for standard input. With a
+    recipe, SOURCEs take the place of its sources. With neither, CACHE is built again from its own recipe.
 
-    The bytes depend on the recipe and the inputs alone, never on -j or on how often a build was interrupted.
+    The bytes depend on the recipe and the inputs alone, never on -j or --on, or on how often a build was interrupted.
     """
     from packer.pipeline import build  # noqa: PLC0415 - not for --help
 
@@ -82,14 +89,15 @@ def command(
     began = time.monotonic()
     if share is not None:
         given = {"--dry-run": dry_run, "--force": force, "--repair": repair, "--profile": profile}
-        given |= {"--on-error": on_error == "fail", "--fail-above": fail_above is not None}
-        _make_share(recipe, output, share, given, jobs=jobs, quiet=quiet, as_json=as_json)
+        given |= {"--on": on is not None, "--on-error": on_error == "fail", "--fail-above": fail_above is not None}
+        _make_share(recipe, output, share, given, jobs=jobs, reply=reply)
         return
-    with listener(quiet=quiet) as progress:
+    with listener(quiet=reply.quiet) as progress:
         result = build(
             recipe,
             output,
             jobs=jobs,
+            on=on,
             on_error="fail" if on_error == "fail" else "reject",
             fail_above=fail_above,
             force=force,
@@ -98,24 +106,17 @@ def command(
             progress=progress,
         )
     seconds = time.monotonic() - began
-    if as_json:
-        times = profile_fields(result.profile) if profile else {}
-        print_json(command="build", **result_fields(result, seconds), **times)
-    elif not quiet:
-        print_lines(result.lines(seconds, verbose=verbose))
+
+    def show() -> None:
+        print_lines(result.lines(seconds, verbose=reply.verbose))
         if profile:
             print_profile(result.profile)
 
+    reply.summary(result_fields(result, seconds) | (profile_fields(result.profile) if profile else {}), show)
+
 
 def _make_share(
-    recipe: "Recipe",
-    cache: Path,
-    share: "Share",
-    given: dict[str, bool],
-    *,
-    jobs: int | None,
-    quiet: bool,
-    as_json: bool,
+    recipe: "Recipe", cache: Path, share: "Share", given: dict[str, bool], *, jobs: int | None, reply: Reply
 ) -> None:
     from packer.errors import UsageError  # noqa: PLC0415 - not for --help
     from packer.pipeline import build_share  # noqa: PLC0415 - not for --help
@@ -123,22 +124,21 @@ def _make_share(
     other = next((name for name, is_given in given.items() if is_given), None)
     if other is not None:
         raise UsageError(f"{other} is not for a share", hint="give it to the build without --share, which finishes")
-    with listener(quiet=quiet) as progress:
+    with listener(quiet=reply.quiet) as progress:
         num_made, num_there = build_share(recipe, cache, share, jobs=jobs, progress=progress)
-    if as_json:
-        shown = f"{share.index}/{share.count}"
-        print_json(command="build", share=shown, partitions_built=num_made, partitions_reused=num_there)
-    elif not quiet:
-        made = f"share {share.index} of {share.count}: {plural(num_made, 'partition')} made, {number(num_there)} there"
-        print_lines([made, "when all shares are made: the same command without --share"])
+    fields = {"share": f"{share.index}/{share.count}", "partitions_built": num_made, "partitions_reused": num_there}
+    made = f"share {share.index} of {share.count}: {plural(num_made, 'partition')} made, {number(num_there)} there"
+    reply.summary(fields, lambda: print_lines([made, "when all shares are made: the same command without --share"]))
 
 
 def _recipe(options: RecipeOptions, cache: Path, block_len: int | None) -> "Recipe":
     """The recipe of the options; without one, that of a cache that is there already."""
     from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not for --help
+    from packer.store.place import build_place  # noqa: PLC0415 - as above
 
     own = None
-    if options.recipe is None and not options.sources and (cache / MANIFEST_NAME).is_file():
-        own = read_manifest(cache).recipe
+    if options.recipe is None and not options.sources:
+        folder = build_place(cache, is_dry=True)
+        own = read_manifest(folder).recipe if (folder / MANIFEST_NAME).is_file() else None
     hint = f"packer build FILE... --tokenizer DIR -o {cache}, or -c RECIPE -o {cache}"
     return options.resolve(base=own, block_len=block_len, no_sources=hint)

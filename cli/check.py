@@ -2,16 +2,16 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from packer.display import plural
-from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage
 from packer_cli.options import HELP_OPTIONS, jobs_option, output_options, pager_option
 from packer_cli.output import MARKS, can_draw
 from packer_cli.progress import listener
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.audit.check.check_report import Check, CheckReport
@@ -54,9 +54,7 @@ def command(
     near: bool,
     against: tuple[str, ...],
     jobs: int | None,
-    verbose: bool,
-    quiet: bool,
-    as_json: bool,
+    reply: Reply,
 ) -> None:
     """Check which rows a cache has: copies and leaks between splits, benchmark questions, splits, the record.
 
@@ -64,12 +62,13 @@ def command(
     Exit code 1 where a check fails. With -v, all examples are shown, with their whole texts.
     """
     from packer.audit import check, check_files  # noqa: PLC0415 - not for --help
+    from packer.audit.check.check_report import Level  # noqa: PLC0415 - as above
     from packer.pipeline.benchmarks import read_benchmark  # noqa: PLC0415 - as above
 
     if (cache is None) == (not foreign):
         raise click.UsageError("name a cache or --foreign PATH, and not both")
     benchmarks = [read_benchmark(path, column=column) for column, path in map(_name_and_path, against)]
-    with listener(quiet=quiet) as progress:
+    with listener(quiet=reply.quiet) as progress:
         if cache is None:
             asked = [(split, Path(path)) for split, path in map(_name_and_path, foreign)]
             report = check_files(asked, near=near, against=benchmarks, jobs=jobs, progress=progress)
@@ -77,20 +76,15 @@ def command(
             report = check(cache, near=near, against=benchmarks, jobs=jobs, progress=progress)
     failed = [each.code for each in report.checks if each.level == "failure"]
     message = f"{report.folder}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
-    end_check(
-        {
-            "command": "check",
-            "ok": report.ok,
-            **({"foreign": foreign} if cache is None else {"cache": str(cache)}),
-            "fingerprint": report.fingerprint,
-            "checks": [asdict(each) for each in report.checks],
-            "answers": {each.question: each.lines for each in report.answers},
-            "counts": {level: report.count(level) for level in ("ok", "warning", "failure", "skipped")},
-        },
-        message,
-        as_json=as_json,
-        show=lambda: _print(report, whole=verbose, summary=not quiet),
-    )
+    fields = {
+        "ok": report.ok,
+        **({"foreign": foreign} if cache is None else {"cache": str(cache)}),
+        "fingerprint": report.fingerprint,
+        "checks": [asdict(each) for each in report.checks],
+        "answers": {each.question: each.lines for each in report.answers},
+        "counts": {level: report.count(level) for level in get_args(Level)},
+    }
+    reply.verdict(fields, lambda: _print(report, whole=reply.verbose, summary=not reply.quiet), message)
 
 
 def _name_and_path(text: str) -> tuple[str | None, str]:

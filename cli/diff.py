@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.display import number, plural
-from packer_cli.failures import end_check
-from packer_cli.html import check_html, html_option, write_html
-from packer_cli.options import HELP_OPTIONS, output_options, pager_option
+from packer_cli.options import HELP_OPTIONS, html_option, output_options, pager_option
 from packer_cli.output import cells, drawable, fields_of, print_table, signs, stdout, wrap
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.audit.diff.compare import CacheDiff
+    from packer.audit.diff.documents import MovedRows
     from packer.audit.diff.examples import RowExample, RowSide
-    from packer.audit.diff.moved_rows import MovedRows
     from packer.audit.diff.settings import Change, InputChange, TemplateChange
 
 
@@ -32,25 +31,22 @@ if TYPE_CHECKING:
 @html_option
 @pager_option
 @output_options
-def command(
-    *, old: Path, new: Path, documents: int, html: Path | None, verbose: bool, quiet: bool, as_json: bool
-) -> None:
+def command(*, old: Path, new: Path, documents: int, html: Path | None, reply: Reply) -> None:
     """Say why two caches differ: rules, inputs, template, tokenizer, documents, tokens, blocks.
 
     Exit code 1 where their content or their recipe differs.
     """
     from packer.audit import diff  # noqa: PLC0415 - not for --help
 
-    check_html(html, old, new)
+    if html is not None:
+        from packer.report import check_place, diff_page  # noqa: PLC0415 - as above
+
+        check_place(html, old, new)
     found = diff(old, new, documents=documents)
     message = None if found.same else f"{found.old} and {found.new} differ: {found.meaning}"
-    fields = {"command": "diff", "same": found.same, "same_bytes": found.same_bytes, **fields_of(found)}
-    if html is None:
-        end_check(fields, message, as_json=as_json, show=lambda: None if quiet else _Page(whole=verbose).show(found))
-        return
-    from packer.report import diff_page  # noqa: PLC0415 - not for --help
-
-    end_check(fields, message, as_json=as_json, show=write_html(diff_page(found), html, quiet=quiet))
+    fields = {"same": found.same, "same_bytes": found.same_bytes, **fields_of(found)}
+    show = lambda: None if reply.quiet else _Page(whole=reply.verbose).show(found)  # noqa: E731
+    reply.verdict(fields, show if html is None else reply.page(diff_page(found), html), message)
 
 
 _LISTED = 8

@@ -1,17 +1,29 @@
 """`packer explain`: what a code means, and what to do about it."""
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import print_json, print_table, stdout
+from packer_cli.options import HELP_OPTIONS, output_options, pager_option
+from packer_cli.output import print_table, stdout
+from packer_cli.reply import Reply
+
+if TYPE_CHECKING:
+    from packer.audit.explanations import Explanation
+
+
+def _codes(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    from packer.audit.explanations import explanations  # noqa: PLC0415 - not for --help
+
+    return sorted({each.name for each in explanations() if each.name.startswith(begun)})
 
 
 @click.command("explain", context_settings=HELP_OPTIONS)
-@click.argument("name", metavar="[CODE]", required=False)
+@click.argument("name", metavar="[CODE]", required=False, shell_complete=_codes)
+@pager_option
 @output_options
-def command(*, name: str | None, verbose: bool, quiet: bool, as_json: bool) -> None:  # noqa: ARG001 - shared options
+def command(*, name: str | None, reply: Reply) -> None:
     """Explain a code of a rejected row or of `packer lint`.
 
     `packer explain recipe` lists every key of a recipe with its values. Without CODE, all codes are listed.
@@ -19,13 +31,13 @@ def command(*, name: str | None, verbose: bool, quiet: bool, as_json: bool) -> N
     from packer.audit.explanations import explain, explanations  # noqa: PLC0415 - not for --help
 
     found = explanations() if name is None else explain(name)
-    if as_json:
-        print_json(command="explain", explanations=[asdict(each) for each in found])
-        return
+    reply.data({"explanations": [asdict(each) for each in found]}, lambda: _print(found, listed=name is None))
+
+
+def _print(found: "list[Explanation]", *, listed: bool) -> None:
     out = stdout()
-    if name is None:
-        listed = [(each.name, each.kind) for each in found]
-        print_table(out, [("", "<"), ("", "<")], listed)
+    if listed:
+        print_table(out, [("", "<"), ("", "<")], [(each.name, each.kind) for each in found])
         return
     for place, each in enumerate(found):
         if place:

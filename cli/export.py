@@ -9,8 +9,9 @@ import click
 from packer.display import duration, number, plural, size
 from packer.export.formats import FORMATS
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
-from packer_cli.output import fields_of, print_json, print_table, stdout
+from packer_cli.output import fields_of, print_table, stdout
 from packer_cli.progress import listener
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.export import Exported
@@ -34,17 +35,15 @@ _WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in 
 @click.option("--separate-mask", is_flag=True, help="megatron: the loss mask as a second .bin and .idx.")
 @click.option("--force", is_flag=True, help="Replace a folder that an export wrote.")
 @output_options
-def command(*, cache: Path, output: Path, verbose: bool, quiet: bool, as_json: bool, **options: Any) -> None:
+def command(*, cache: Path, output: Path, reply: Reply, **options: Any) -> None:
     from packer.export import export  # noqa: PLC0415 - not for --help
 
     began = time.monotonic()
-    with listener(quiet=quiet) as progress:
+    with listener(quiet=reply.quiet) as progress:
         found = export(cache, output, progress=progress, **options)
     seconds = time.monotonic() - began
-    if as_json:
-        print_json(command="export", seconds=round(seconds, 3), **fields_of(found))
-    elif not quiet:
-        _print(found, seconds, every=verbose)
+    fields = {"seconds": round(seconds, 3), **fields_of(found)}
+    reply.summary(fields, lambda: _print(found, seconds, every=reply.verbose))
 
 
 def _print(found: "Exported", seconds: float, *, every: bool) -> None:

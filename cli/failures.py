@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -45,29 +44,10 @@ def answer(error: BaseException, *, command: str | None, as_json: bool, verbose:
     if verbose and code == "bug":
         _print_traceback(error)
     if as_json:
-        print_json(error=_error_object(code, message, hint))
+        print_json(error=error_object(code, message, hint))
     else:
         print_error(message, hint)
     return exit_code
-
-
-def end_check(
-    fields: dict[str, Any], message: str | None, hint: str | None = None, *, as_json: bool, show: Callable[[], None]
-) -> None:
-    """Print what a check found, as `fields` or by `show`; a message is an error, and exit code 1.
-
-    Raises:
-        Exit: there is a message.
-
-    """
-    if as_json:
-        print_json(**fields, error=None if message is None else _error_object("check_failed", message, hint))
-    else:
-        show()
-        if message is not None:
-            print_error(message, hint)
-    if message is not None:
-        raise click.exceptions.Exit(1)
 
 
 def print_error(message: str, hint: str | None) -> None:
@@ -78,7 +58,7 @@ def print_error(message: str, hint: str | None) -> None:
         stderr().sentence(hint, label=("hint: ", "cyan bold"))
 
 
-def _error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
+def error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
     return {"code": code, "message": message, "hint": hint}
 
 

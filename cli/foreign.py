@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.display import number, percent, plural
-from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage, failed
 from packer_cli.options import Function
-from packer_cli.output import fields_of, print_json
+from packer_cli.output import fields_of
 from packer_cli.progress import listener
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.audit.foreign.foreign_report import ForeignFinding, ForeignReport
@@ -82,23 +82,17 @@ def verify_foreign(
     *,
     whole: bool,
     sample: int | None,
-    verbose: bool,
-    quiet: bool,
-    as_json: bool,
+    reply: Reply,
 ) -> None:
     """Check foreign rows and print what is wrong; exit code 1 where something is."""
     from packer.audit.foreign import audit_foreign  # noqa: PLC0415 - not for --help
     from packer.audit.foreign.foreign_report import SAMPLE  # noqa: PLC0415 - as above
 
     wanted = None if whole else sample or SAMPLE
-    with listener(quiet=quiet) as progress:
+    with listener(quiet=reply.quiet) as progress:
         report = audit_foreign(path, tokenizer=tokenizer, template=template, sample=wanted, progress=progress)
-    fields = {"command": "verify", "ok": report.ok, **fields_of(report)}
-
-    def show() -> None:
-        _print(report, verbose=verbose, quiet=quiet, has_tokenizer=tokenizer is not None)
-
-    end_check(fields, failed(report, path), as_json=as_json, show=show)
+    fields = {"ok": report.ok, **fields_of(report)}
+    reply.verdict(fields, lambda: _print(report, reply, has_tokenizer=tokenizer is not None), failed(report, path))
 
 
 def inspect_foreign(
@@ -109,7 +103,7 @@ def inspect_foreign(
     *,
     split: str | None,
     ids: bool,
-    as_json: bool,
+    reply: Reply,
 ) -> None:
     """One foreign row as text."""
     from packer.audit.foreign import view_foreign_row  # noqa: PLC0415 - not for --help
@@ -118,18 +112,18 @@ def inspect_foreign(
     if not row.isdecimal():
         raise click.UsageError(f"--row {row}: with --foreign, the number of a row")
     view = view_foreign_row(path, int(row), part=split, tokenizer=tokenizer, template=template)
-    if as_json:
-        print_json(command="inspect", path=str(path), row=view_fields(view, with_ids=ids))
-    else:
-        ViewPage(with_ids=ids).foreign(view, str(path))
+    fields = {"path": str(path), "row": view_fields(view, with_ids=ids)}
+    reply.data(fields, lambda: ViewPage(with_ids=ids).foreign(view, str(path)))
 
 
-def _print(report: "ForeignReport", *, verbose: bool, quiet: bool, has_tokenizer: bool) -> None:
-    page = FindingsPage(whole=verbose)
+def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> None:
+    page, quiet = FindingsPage(whole=reply.verbose), reply.quiet
     if not quiet:
         page.out.line(str(report.path))
         page.facts(_facts(report))
-    page.findings((_with_counts(finding, report, verbose=verbose) for finding in report.findings), follow=not quiet)
+    page.findings(
+        (_with_counts(finding, report, verbose=reply.verbose) for finding in report.findings), follow=not quiet
+    )
     if quiet:
         return
     page.out.line()

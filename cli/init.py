@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.display import plural
 from packer.errors import UsageError
 from packer.starter import FAMILIES
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import print_json, stdout
+from packer_cli.output import stdout
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.recipe_from import Converted
@@ -57,9 +59,7 @@ def command(
     config: Path | None,
     datasets: tuple[str, ...],
     family: str | None,
-    verbose: bool,
-    quiet: bool,
-    as_json: bool,
+    reply: Reply,
 ) -> None:
     """Write a starter recipe, samples and a small tokenizer.
 
@@ -70,23 +70,22 @@ def command(
     if config is not None and family is not None:
         raise UsageError("--from and --for both write a recipe", hint="give one of them")
     if config is not None:
-        _from_config(config, folder, datasets, verbose=verbose, quiet=quiet, as_json=as_json)
+        _from_config(config, folder, datasets, reply)
         return
     if datasets:
         raise UsageError("--dataset names an entry of a dataset_info.json", hint="packer init DIR --from FILE")
     from packer.starter import write_family, write_starter  # noqa: PLC0415 - not for --help
 
     files = write_starter(folder) if family is None else write_family(family, folder)
-    if as_json:
-        print_json(command="init", folder=str(folder), files=[str(path) for path in files])
-        return
-    if quiet:
-        return
-    out = stdout()
-    out.line(f"wrote {len(files)} files to {folder}" if family is None else f"wrote {files[0]} for {family}")
-    for path in files if verbose and family is None else ():
-        out.line(f"  {path}")
-    _print_next(folder, "" if family is None else " FILE... --tokenizer FOLDER")
+
+    def show() -> None:
+        out = stdout()
+        out.line(f"wrote {len(files)} files to {folder}" if family is None else f"wrote {files[0]} for {family}")
+        for path in files if reply.verbose and family is None else ():
+            out.line(f"  {path}")
+        _print_next(folder, "" if family is None else " FILE... --tokenizer FOLDER")
+
+    reply.summary({"folder": str(folder), "files": [str(path) for path in files]}, show)
 
 
 def _print_next(folder: Path, tokenizer: str = "") -> None:
@@ -96,30 +95,21 @@ def _print_next(folder: Path, tokenizer: str = "") -> None:
     out.line(f"next: packer build -c {recipe}{tokenizer} -o {cache}")
 
 
-def _from_config(
-    config: Path, folder: Path, datasets: tuple[str, ...], *, verbose: bool, quiet: bool, as_json: bool
-) -> None:
+def _from_config(config: Path, folder: Path, datasets: tuple[str, ...], reply: Reply) -> None:
     from packer.recipe_from import read_config, write_recipe  # noqa: PLC0415 - not for --help
 
     converted = read_config(config, folder, datasets=datasets)
     files = write_recipe(converted, folder)
-    if as_json:
-        notes = [
-            {"key": note.key, "shown": note.shown, "kind": note.kind, "says": note.says} for note in converted.notes
-        ]
-        print_json(
-            command="init",
-            folder=str(folder),
-            files=[str(path) for path in files],
-            kind=converted.kind,
-            carried=list(converted.carried),
-            notes=notes,
-        )
-    elif not quiet:
-        sources = converted.values["sources"]
-        stdout().sentence(f"wrote {files[-1]} from {config}: {len(sources)} source{'s'[: len(sources) > 1]}")
-        _print_keys(converted, verbose=verbose)
+
+    def show() -> None:
+        sources = plural(len(converted.values["sources"]), "source")
+        stdout().sentence(f"wrote {files[-1]} from {config}: {sources}")
+        _print_keys(converted, verbose=reply.verbose)
         _print_next(folder, "" if "tokenizer" in converted.values else " --tokenizer FOLDER")
+
+    notes = [{name: getattr(note, name) for name in ("key", "shown", "kind", "says")} for note in converted.notes]
+    fields = {"kind": converted.kind, "carried": list(converted.carried), "notes": notes}
+    reply.summary({"folder": str(folder), "files": [str(path) for path in files], **fields}, show)
 
 
 def _print_keys(converted: "Converted", *, verbose: bool) -> None:

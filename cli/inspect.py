@@ -9,8 +9,9 @@ from packer_cli.batch import batch_options, show_batch
 from packer_cli.findings_page import FindingsPage
 from packer_cli.foreign import cache_alone, foreign_options, inspect_foreign, refuse_with_foreign
 from packer_cli.options import HELP_OPTIONS, file_and_row, head_option, output_options, pager_option
-from packer_cli.output import fields_of, print_json
+from packer_cli.output import fields_of
 from packer_cli.page import ViewPage, view_fields
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.store.cache import Cache
@@ -42,9 +43,7 @@ def command(
     ids: bool,
     head: int | None,
     batch: dict[str, Any],
-    verbose: bool,  # noqa: ARG001 - every command takes it
-    quiet: bool,  # noqa: ARG001 - as above
-    as_json: bool,
+    reply: Reply,
 ) -> None:
     """Show a block, a document, a row or a batch as text, trained runs marked.
 
@@ -56,69 +55,62 @@ def command(
     folder = cache_alone(cache, foreign, tokenizer, template)
     if foreign is not None:
         refuse_with_foreign(block=block is not None, doc=doc is not None, why=why is not None, step=bool(batch))
-        inspect_foreign(foreign, row or "0", tokenizer, template, split=split, ids=ids, as_json=as_json)
+        inspect_foreign(foreign, row or "0", tokenizer, template, split=split, ids=ids, reply=reply)
         return
     assert folder is not None
     if sum(option is not None for option in (block, doc, row, why, batch or None)) > 1:
         raise click.UsageError("--block, --doc, --row, --why and --step or --state cannot go together")
-    from packer.audit import view_document, view_row  # noqa: PLC0415 - not for --help
+    from packer.audit import view_block, view_document, view_row  # noqa: PLC0415 - not for --help
     from packer.store.cache import Cache  # noqa: PLC0415 - as above
 
     with Cache.open(folder) as opened:
         page = ViewPage(with_ids=ids)
         if batch:
-            show_batch(opened, batch, split, head=head, with_ids=ids, as_json=as_json)
+            show_batch(opened, batch, split, head=head, with_ids=ids, reply=reply)
+        elif why is not None:
+            _show_why(opened, why, reply)
         elif doc is not None:
             document = view_document(opened, doc, split=split)
-            if as_json:
-                print_json(command="inspect", document=view_fields(document, with_ids=ids))
-            else:
-                page.document(document)
-        elif why is not None:
-            _show_why(opened, why, as_json=as_json)
+            reply.data({"document": view_fields(document, with_ids=ids)}, lambda: page.document(document))
         elif row is not None:
             found = view_row(opened, *file_and_row(row))
-            print_json(command="inspect", **view_fields(found, with_ids=ids)) if as_json else page.row(found)
+            reply.data(view_fields(found, with_ids=ids), lambda: page.row(found))
         else:
-            _show_block(opened, block or 0, split, page, head=head, with_ids=ids, as_json=as_json)
+            view = view_block(opened, split or first_split(opened), block or 0)
+            reply.data({"block": view_fields(view, with_ids=ids)}, lambda: page.block(view, head=head))
 
 
-def _show_why(cache: "Cache", asked: str, *, as_json: bool) -> None:
+def _show_why(cache: "Cache", asked: str, reply: Reply) -> None:
     from packer.audit import why  # noqa: PLC0415 - not for --help
 
     view = why(cache, *file_and_row(asked, option="--why"))
-    if as_json:
-        print_json(command="inspect", **fields_of(view))
-        return
-    page = FindingsPage(whole=True)
-    said = f"{view.code}: {view.reason}" if view.code else f"it is in {view.row.split}"
-    page.words(f"{view.row.input} row {view.row.row} · {said}")
-    page.out.line()
-    if view.lost_to is not None:
-        page.pair(view.lost_to)
-    else:
-        page.words(view.row.text, 2)
+
+    def show() -> None:
+        page = ViewPage()
+        left_out = f"the row was left out: {view.code}"
+        page.heading([f"{view.row.input} row {view.row.row}", left_out if view.code else f"it is in {view.row.split}"])
+        if view.reason is not None:
+            page.note([view.reason])
+        page.blank()
+        if view.lost_to is not None:
+            FindingsPage(whole=True).pair(view.lost_to)
+        else:
+            page.text(view.row.text)
+
+    reply.data(fields_of(view), show)
 
 
-def _show_block(
-    cache: "Cache",
-    index: int,
-    split: str | None,
-    page: ViewPage,
-    *,
-    head: int | None,
-    with_ids: bool,
-    as_json: bool,
-) -> None:
-    from packer.audit import view_block  # noqa: PLC0415 - not for --help
-    from packer.errors import UsageError  # noqa: PLC0415 - as above
+def first_split(cache: "Cache") -> str:
+    """The first split with blocks.
+
+    Raises:
+        UsageError: there is none.
+
+    """
+    from packer.errors import UsageError  # noqa: PLC0415 - not for --help
 
     splits = cache.splits("blocks")
     if not splits:
-        raise UsageError(
-            f"{cache.folder} has no blocks: pack.mode is 'none'", hint="--row FILE:N and --doc ID show documents"
-        )
-    view = view_block(cache, split or splits[0], index)
-    print_json(command="inspect", block=view_fields(view, with_ids=with_ids)) if as_json else page.block(
-        view, head=head
-    )
+        hint = "--row FILE:N and --doc ID show documents"
+        raise UsageError(f"{cache.folder} has no blocks: pack.mode is 'none'", hint=hint)
+    return splits[0]

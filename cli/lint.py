@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage, failed
-from packer_cli.html import check_html, html_option, write_html
-from packer_cli.options import HELP_OPTIONS, RecipeOptions, output_options, pager_option, recipe_options
+from packer_cli.options import HELP_OPTIONS, RecipeOptions, html_option, output_options, pager_option, recipe_options
 from packer_cli.output import fields_of
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.audit.lint.checks import LintReport
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 @html_option
 @pager_option
 @output_options
-def command(*, options: RecipeOptions, rows: int, html: Path | None, verbose: bool, quiet: bool, as_json: bool) -> None:
+def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Reply) -> None:
     """Report what a chat template does under a tokenizer, and with SOURCEs what becomes of their first rows.
 
     Everything is seen on conversations rendered and encoded as `packer build` does it; nothing is written. Exit code 1
@@ -31,17 +30,16 @@ def command(*, options: RecipeOptions, rows: int, html: Path | None, verbose: bo
     """
     from packer.audit import lint  # noqa: PLC0415 - not for --help
 
-    check_html(html)
+    if html is not None:
+        from packer.report import check_place, lint_page  # noqa: PLC0415 - as above
+
+        check_place(html)
     report = lint(options.resolve(), num_rows=rows)
     message = failed(report, report.template or report.tokenizer)
     counts = {f"{level}s": report.count(level) for level in ("error", "warning", "note")}
-    fields = {"command": "lint", "ok": report.ok, **fields_of(report), "counts": counts}
-    if html is None:
-        end_check(fields, message, as_json=as_json, show=lambda: _print(report, whole=verbose, summary=not quiet))
-        return
-    from packer.report import lint_page  # noqa: PLC0415 - as above
-
-    end_check(fields, message, as_json=as_json, show=write_html(lint_page(report), html, quiet=quiet))
+    fields = {"ok": report.ok, **fields_of(report), "counts": counts}
+    show = lambda: _print(report, whole=reply.verbose, summary=not reply.quiet)  # noqa: E731
+    reply.verdict(fields, show if html is None else reply.page(lint_page(report), html), message)
 
 
 def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:

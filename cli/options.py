@@ -17,8 +17,11 @@ from packer import __version__
 from packer.named_templates import NAMED_TEMPLATES, template_key
 from packer.row_schemas import ROW_SCHEMAS
 from packer_cli.output import paged
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from packer.pipeline import Share
     from packer.recipe import Recipe
 
@@ -30,7 +33,15 @@ version_option = click.version_option(__version__, "--version", prog_name="packe
 
 
 def output_options(function: Function) -> Function:
-    """`-v`, `-q`, `--json`, `--version`: every command has them, last in its help."""
+    """`-v`, `-q`, `--json`, `--version`: every command has them, last in its help, as the argument `reply`."""
+
+    @functools.wraps(function)
+    def replying(*, verbose: bool, quiet: bool, as_json: bool, **values: Any) -> Any:
+        command = click.get_current_context().info_name or ""
+        reply = Reply(command=command, verbose=verbose, quiet=quiet, as_json=as_json)
+        return function(reply=reply, **values)
+
+    decorated: Any = replying
     decorators = (
         click.option("-v", "--verbose", is_flag=True, help="Print more; on a bug, show where it happened."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no summary; only data and errors."),
@@ -38,8 +49,9 @@ def output_options(function: Function) -> Function:
         version_option,
     )
     for decorate in reversed(decorators):
-        function = decorate(function)
-    return function
+        decorated = decorate(decorated)
+    taken: Function = decorated
+    return taken
 
 
 def _share(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
@@ -83,6 +95,25 @@ def pager_option(function: Function) -> Function:
 def head_option(what: str) -> Callable[[Function], Function]:
     """`--head N`, for a command that lists many of something."""
     return click.option("--head", metavar="N", type=click.IntRange(min=0), help=f"Only the first {what}.")
+
+
+html_option = click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the report as a page to FILE, and print no text.",
+)
+
+
+def completes_files(*names: str) -> Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]:
+    """What a shell completes where a text may be one of some names, or a file; the names where any fits."""
+
+    def complete(_context: click.Context, _parameter: click.Parameter, begun: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for a shell alone
+
+        return [CompletionItem(begun, type="file"), *(CompletionItem(name) for name in names if name.startswith(begun))]
+
+    return complete
 
 
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
@@ -197,15 +228,17 @@ def file_and_row(text: str, option: str = "--row") -> tuple[str, int]:
 
 
 _OPTIONS = (
-    click.argument("sources", nargs=-1, metavar="[SOURCE]..."),
+    click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=completes_files()),
     click.option(
         "--tokenizer",
         metavar="DIR|FILE|HUB_ID",
+        shell_complete=completes_files(),
         help="Folder of the model's tokenizer, its tokenizer.json, or ORG/NAME[@REVISION] on the Hub.",
     ),
     click.option(
         "--template",
         metavar="NAME|FILE",
+        shell_complete=completes_files(*NAMED_TEMPLATES),
         help=f"Chat template, in place of the tokenizer's own: a file, or {', '.join(NAMED_TEMPLATES)}.",
     ),
     click.option(

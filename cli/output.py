@@ -163,12 +163,14 @@ class Output:
         for part in parts[1:]:
             self.line(" " * (indent + hanging), (part, style))
 
-    def sentence(self, text: str, *, label: tuple[str, str] = ("", ""), indent: int = 0, hanging: int = 0) -> None:
+    def sentence(
+        self, text: str, *, label: tuple[str, str] = ("", ""), indent: int = 0, hanging: int = 0, style: str = ""
+    ) -> None:
         """Wrap a sentence on a terminal; a pipe gets it in one line, so that it can be searched for."""
         if self.edge is not None:
-            self.words(text, label=label, indent=indent, hanging=hanging, width=self.edge)
+            self.words(text, label=label, indent=indent, hanging=hanging, style=style, width=self.edge)
         else:
-            self.line(" " * indent, label, text)
+            self.line(" " * indent, label, (text, style))
 
     def json(self, value: object) -> None:
         """JSON, in which what would steer a terminal is escaped as JSON has it."""

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from packer_cli.options import HELP_OPTIONS, cache_argument, fail_above_option, jobs_option, output_options
-from packer_cli.output import print_json
 from packer_cli.progress import listener
+from packer_cli.reply import Reply
 from packer_cli.result import print_lines, result_fields
 
 _MODES = ("isolated", "eos", "stream", "none")
@@ -44,9 +44,7 @@ def command(
     jobs: int | None,
     fail_above: float | None,
     force: bool,
-    verbose: bool,
-    quiet: bool,
-    as_json: bool,
+    reply: Reply,
     **options: Any,
 ) -> None:
     """Pack the documents of CACHE into other blocks; nothing is read or tokenized again.
@@ -58,12 +56,10 @@ def command(
 
     began = time.monotonic()
     pack = {key: value for key, value in options.items() if value is not None}
-    with listener(quiet=quiet) as progress:
+    with listener(quiet=reply.quiet) as progress:
         result = repack(
             cache, output, pack, overrides, jobs=jobs, fail_above=fail_above, force=force, progress=progress
         )
     seconds = time.monotonic() - began
-    if as_json:
-        print_json(command="pack", **result_fields(result, seconds))
-    elif not quiet:
-        print_lines(result.lines(seconds, done="packed", verbose=verbose))
+    lines = result.lines(seconds, done="packed", verbose=reply.verbose)
+    reply.summary(result_fields(result, seconds), lambda: print_lines(lines))

@@ -114,15 +114,15 @@ class ViewPage:
         self._facts("   ", facts, "dim")
 
     def _facts(self, prefix: str, facts: list[str], style: str) -> None:
-        """Facts in a row; on a terminal, one that finds no room there begins another line."""
+        """Facts in a row; on a terminal, one that finds no room there begins another line, or several."""
         line = prefix + facts[0]
         for fact in facts[1:]:
             longer = line + self._signs.dot + fact
             if self._out.edge is not None and sum(map(cells, longer)) > self._out.edge:
-                self._out.line((line, style))
+                self._out.sentence(line, hanging=3, style=style)
                 longer = f"   {fact}"
             line = longer
-        self._out.line((line, style))
+        self._out.sentence(line, hanging=3, style=style)
 
     def text(self, text: str, *, mark: str = "", number: int | None = None, style: str = "", width: int = 2) -> None:
         """Text in its lane; `width` is that of the numbers before the mark."""

@@ -7,8 +7,9 @@ import click
 
 from packer.display import number, percent, plural
 from packer_cli.options import HELP_OPTIONS, RecipeOptions, file_and_row, output_options, pager_option, recipe_options
-from packer_cli.output import print_json, print_table, stdout
+from packer_cli.output import print_table, stdout
 from packer_cli.page import ViewPage, view_fields
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.audit.preview import Preview, PreviewedRow, PreviewTotals
@@ -34,9 +35,7 @@ def command(
     row: str | None,
     rejected: bool,
     ids: bool,
-    verbose: bool,
-    quiet: bool,
-    as_json: bool,
+    reply: Reply,
 ) -> None:
     """Show what a build would make of the first rows of each SOURCE; nothing is written.
 
@@ -50,22 +49,23 @@ def command(
     recipe = options.resolve(block_len=block_len, no_sources=_NO_SOURCES)
     place = None if row is None else file_and_row(row)
     found = preview(recipe, rows=rows, row=place, rejected_only=rejected)
-    if as_json:
-        print_json(**_fields(found, with_ids=ids))
-        return
-    page = ViewPage(with_ids=ids)
-    if verbose:
-        for entry in found.inputs:
-            page.note([entry.path, f"format {entry.format}", f"schema {entry.schema}", f"split {entry.split}"])
-        page.blank()
-    for count, shown in enumerate(found.rows):
-        if count:
+
+    def show() -> None:
+        page = ViewPage(with_ids=ids)
+        if reply.verbose:
+            for entry in found.inputs:
+                page.note([entry.path, f"format {entry.format}", f"schema {entry.schema}", f"split {entry.split}"])
             page.blank()
-        _show(page, shown, whole=not rejected)
-    if not quiet:
-        if found.rows:
-            page.blank()
-        _print_totals(found.totals, recipe)
+        for count, shown in enumerate(found.rows):
+            if count:
+                page.blank()
+            _show(page, shown, whole=not rejected)
+        if not reply.quiet:
+            if found.rows:
+                page.blank()
+            _print_totals(found.totals, recipe)
+
+    reply.data(_fields(found, with_ids=ids), show)
 
 
 def _show(page: ViewPage, row: "PreviewedRow", *, whole: bool) -> None:
@@ -114,7 +114,6 @@ def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
 
 def _fields(found: "Preview", *, with_ids: bool) -> dict[str, Any]:
     return {
-        "command": "preview",
         "inputs": [asdict(entry) for entry in found.inputs],
         "rows": [
             view_fields(row.view, with_ids=with_ids)

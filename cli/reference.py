@@ -1,14 +1,19 @@
 """Writes the reference pages that can be generated: `python -m packer_cli.reference`, `--check` to compare only."""
 
 import json
+import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from packer.rejections import CODES, rejection_hint
 from packer_cli.main import COMMANDS, cli
 from packer_cli.output import stderr
+
+if TYPE_CHECKING:
+    from packer.load.trainers import Trainer
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
@@ -52,26 +57,46 @@ Codes are part of the file format: some may be added, none will change.
 
 
 def pages() -> dict[str, str]:
-    """File name → text of every generated page; of two pages, a part of which is generated, with the rest of them."""
+    """File name → text of every generated page; of those of which a part is generated, with the rest of them."""
     from packer.audit.lint import CODES as LINT_CODES  # noqa: PLC0415 - not for a page of the command line
-    from packer.recipe import RECIPE_KEYS  # noqa: PLC0415 - as above
+    from packer.load.trainers import TRAINERS  # noqa: PLC0415 - as above
+    from packer.recipe import recipe_keys  # noqa: PLC0415 - as above
+    from packer.source.schema import SCHEMAS  # noqa: PLC0415 - as above
     from packer.starter.recipe_schema import recipe_schema  # noqa: PLC0415 - as above
 
     lint = "".join(f"| `{name}` | {code.level} | {code.meaning} |\n" for name, code in LINT_CODES.items())
+    schemas = "".join(f"| `{name}` | {schema.help} |\n" for name, schema in SCHEMAS.items())
+    recipe = _with_part(_page("recipe.md"), "```yaml\n", recipe_keys(), "```")
+    trainers = "".join(_api_entry(name, entry) for name, entry in TRAINERS.items())
+    linked = dict.fromkeys(re.findall(r"\(trainers/([^)#]+)", _page("../how-to/train.md")))
+    pages_of_trainers = "".join(f"          - how-to/trainers/{page}\n" for page in linked)
     return {
         "cli.md": _command_line(),
         "rejections.md": _rejections(),
-        "lint.md": _with_part("lint.md", "| code | level | meaning |\n| --- | --- | --- |\n", lint, ""),
-        "recipe.md": _with_part("recipe.md", "```yaml\n", RECIPE_KEYS.read_text("utf-8"), "```"),
+        "lint.md": _with_part(_page("lint.md"), "| code | level | meaning |\n| --- | --- | --- |\n", lint, ""),
+        "recipe.md": _with_part(recipe, "| schema | fields |\n| --- | --- |\n", schemas, "\nA row that fits"),
+        "api.md": _with_part(_page("api.md"), "## Trainers\n", trainers, ""),
+        "../site/mkdocs.yml": _with_part(
+            _page("../site/mkdocs.yml"), "      - With a trainer:\n", pages_of_trainers, "      - how-to/preference.md"
+        ),
         "recipe.schema.json": json.dumps(recipe_schema(), indent=2, ensure_ascii=False) + "\n",
     }
 
 
+def _page(name: str) -> str:
+    return (FOLDER / name).read_text("utf-8")
+
+
 def _with_part(page: str, before: str, part: str, after: str) -> str:
-    """A page with another text from the first `before` to the next `after`, or to its end."""
-    head, begins, rest = (FOLDER / page).read_text("utf-8").partition(before)
+    """The text of a page with another part from the first `before` to the next `after`, or to its end."""
+    head, begins, rest = page.partition(before)
     tail = rest[rest.index(after) :] if after else ""
     return head + begins + part + tail
+
+
+def _api_entry(name: str, entry: "Trainer") -> str:
+    members = f"    options:\n      members: [{', '.join(entry.members)}]\n" if entry.members else ""
+    return f"\n::: packer.load.trainers.{entry.module}.{name}\n{members}"
 
 
 def _command_line() -> str:

@@ -7,7 +7,8 @@ import click
 
 from packer.display import number, plural, size
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
-from packer_cli.output import fields_of, print_json, stdout
+from packer_cli.output import fields_of, stdout
+from packer_cli.reply import Reply
 
 Places: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -58,9 +59,7 @@ def command(
     blocks: Places,
     rows: Places,
     documents: tuple[int, ...],
-    verbose: bool,  # noqa: ARG001 - every command takes it
-    quiet: bool,
-    as_json: bool,
+    reply: Reply,
 ) -> None:
     """Write a page about CACHE: what it is, plots, what was left out and why, and tokens one by one.
 
@@ -72,10 +71,11 @@ def command(
 
     named = tuple((split or None, block) for split, block in blocks)
     found = report(cache, output, chosen=Chosen(blocks=named, rows=rows, documents=documents))
-    if as_json:
-        print_json(command="report", **fields_of(found))
-    elif not quiet:
+
+    def show() -> None:
         out = stdout()
         out.line(f"wrote {found.path}, {size(found.num_bytes)}")
         fits = "" if found.items == found.chosen else f"the first {number(found.items)} of "
         out.line(f"  with {plural(found.tokens, 'token')} of {fits}{number(found.chosen)} blocks, rows and documents")
+
+    reply.summary(fields_of(found), show)

@@ -2,13 +2,14 @@
 
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer.display import number, percent, plural, size
 from packer_cli.options import HELP_OPTIONS, head_option, output_options, pager_option
-from packer_cli.output import can_draw, fields_of, print_json, print_table, stdout
+from packer_cli.output import can_draw, fields_of, print_table, stdout
+from packer_cli.reply import Reply
 from packer_cli.result import print_lines
 
 if TYPE_CHECKING:
@@ -36,31 +37,22 @@ def command(
     splits_alone: bool,
     split: str | None,
     head: int | None,
-    verbose: bool,  # noqa: ARG001 - every command takes it
-    quiet: bool,  # noqa: ARG001 - as above
-    as_json: bool,
+    reply: Reply,
 ) -> None:
     """Show lengths, fill, the trained share and what was rejected."""
     from packer.audit import rows_of_split, stats  # noqa: PLC0415 - not for --help
 
     if split is not None:
-        _print_rows(cache, split, rows_of_split(cache, split), head=head, as_json=as_json)
+        rows = rows_of_split(cache, split)
+        reply.data({"folder": str(cache), "split": split, "rows": rows}, lambda: _print_rows(rows, head))
         return
     if head is not None:
         raise click.UsageError("--head goes with --rows")
     found = stats(cache)
-    if as_json:
-        _print_json(found)
-    elif splits_alone:
-        _print_splits(found)
-    else:
-        _print(found)
+    reply.data(_fields(found), lambda: _print_splits(found) if splits_alone else _print(found))
 
 
-def _print_rows(cache: Path, split: str, rows: dict[str, list[int]], *, head: int | None, as_json: bool) -> None:
-    if as_json:
-        print_json(command="stats", folder=str(cache), split=split, rows=rows)
-        return
+def _print_rows(rows: dict[str, list[int]], head: int | None) -> None:
     for path, row in islice(((path, row) for path, own in rows.items() for row in own), head):
         stdout().line(f"{path}\t{row}")
 
@@ -213,7 +205,7 @@ def _rewriting(price: float) -> str:
     return f"the template rewrites earlier turns: {price:.2f} times the tokens"
 
 
-def _print_json(found: "Stats") -> None:
+def _fields(found: "Stats") -> dict[str, Any]:
     fields = fields_of(found) | {
         "trained_share": found.trained_share,
         "fill": found.fill,
@@ -224,4 +216,4 @@ def _print_json(found: "Stats") -> None:
         values |= {"trained_share": split.trained_share, "fill": split.fill}
     if found.selected is None:
         del fields["selected"]
-    print_json(command="stats", **fields)
+    return fields

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.display import number, plural, size
-from packer_cli.failures import end_check
 from packer_cli.foreign import cache_alone, foreign_options, refuse_with_foreign, verify_foreign
 from packer_cli.options import HELP_OPTIONS, jobs_option, output_options
 from packer_cli.output import fields_of, print_table, signs, stdout
 from packer_cli.progress import listener
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.audit.verify_report import Checked, Finding, VerifyReport
@@ -62,9 +62,7 @@ def command(
     sample: int | None,
     expect: str | None,
     jobs: int | None,
-    verbose: bool,
-    quiet: bool,
-    as_json: bool,
+    reply: Reply,
 ) -> None:
     """Check a cache: every byte, every row, every total. Or, with --foreign, rows that another tool prepared.
 
@@ -78,16 +76,14 @@ def command(
         if full and sample is not None:
             raise click.UsageError("--full looks at all rows, --sample at some: name one of them")
         refuse_with_foreign(quick=quick, sources=sources, reencode=reencode, expect=expect, jobs=jobs)
-        verify_foreign(
-            foreign, tokenizer, template, whole=full, sample=sample, verbose=verbose, quiet=quiet, as_json=as_json
-        )
+        verify_foreign(foreign, tokenizer, template, whole=full, sample=sample, reply=reply)
         return
     assert folder is not None
     if sample is not None and not reencode:
         raise click.UsageError("--sample says how many rows --reencode takes; it means nothing without it")
     from packer.audit import verify  # noqa: PLC0415 - not for --help
 
-    with listener(quiet=quiet) as progress:
+    with listener(quiet=reply.quiet) as progress:
         report = verify(
             folder,
             level="quick" if quick else "full" if full else "default",
@@ -99,9 +95,8 @@ def command(
             progress=progress,
         )
     message = None if report.ok else _message(report)
-    fields = {"command": "verify", "ok": report.ok, **fields_of(report)}
-    hint = None if report.ok else report.hint
-    end_check(fields, message, hint, as_json=as_json, show=lambda: None if quiet else _print(report, every=verbose))
+    show = lambda: None if reply.quiet else _print(report, every=reply.verbose)  # noqa: E731
+    reply.verdict({"ok": report.ok, **fields_of(report)}, show, message, report.hint)
 
 
 def _message(report: "VerifyReport") -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
-from packer_cli.output import print_json, stdout
+from packer_cli.output import stdout
+from packer_cli.reply import Reply
 
 
 @click.command("view", context_settings=HELP_OPTIONS)
@@ -15,14 +16,7 @@ from packer_cli.output import print_json, stdout
     "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Port of 127.0.0.1 to listen on [a free one]."
 )
 @output_options
-def command(
-    *,
-    cache: Path,
-    port: int,
-    verbose: bool,  # noqa: ARG001 - every command takes it
-    quiet: bool,  # noqa: ARG001 - as above
-    as_json: bool,
-) -> None:
+def command(*, cache: Path, port: int, reply: Reply) -> None:
     """Serve the page of `packer report` to a browser on this machine, with every block and row of CACHE.
 
     Prints the address; Ctrl-C ends it. Only who has the address can ask, nothing is written, and nothing leaves the
@@ -31,6 +25,6 @@ def command(
     from packer.report import PageServer  # noqa: PLC0415 - not for --help
 
     with PageServer(cache, port=port) as server:
-        print_json(command="view", url=server.url) if as_json else stdout().line(f"open {server.url} (Ctrl-C ends)")
+        reply.data({"url": server.url}, lambda: stdout().line(f"open {server.url} (Ctrl-C ends)"))
         with suppress(KeyboardInterrupt):
             server.serve()

@@ -1,6 +1,6 @@
 """packer: chat files in; a verified, packed, fingerprinted token cache out.
 
-    from packer import build, verify_cache             # no torch; repack_cache, export_cache, cache_stats
+    from packer import build, verify_cache             # no torch; repack_cache, export_cache, push_cache, cache_stats
     from packer import PackedDataset, PackedLoader     # what training imports
 
 Names load when they are asked for: importing packer costs nothing, and torch is imported by the last two alone.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from packer.pipeline.from_python import build
     from packer.pipeline.repacking import repack as repack_cache
     from packer.recipe import Recipe, load_recipe, make_recipe
+    from packer.report.push import push as push_cache
     from packer.store.cache import Cache
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ __all__ = [
     "export_cache",
     "load_recipe",
     "make_recipe",
+    "push_cache",
     "repack_cache",
     "verify_cache",
 ]
@@ -52,6 +54,7 @@ _HOME = {
     "export_cache": ("packer.export", "export"),
     "load_recipe": ("packer.recipe", "load_recipe"),
     "make_recipe": ("packer.recipe", "make_recipe"),
+    "push_cache": ("packer.report.push", "push"),
     "repack_cache": ("packer.pipeline.repacking", "repack"),
     "verify_cache": ("packer.audit.verify", "verify"),
 }

@@ -39,13 +39,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def role(self) -> str:
-        return str(self.fields["role"])
+        role: str = self.fields["role"]
+        return role
 
 
 def says_something(message: Mapping[str, Any]) -> bool:
     """Whether the fields of a message hold text, a call or reasoning."""
-    texts = (message.get(name) for name in ("content", *REASONING_FIELDS))
-    return any(isinstance(text, str) and text.strip() for text in texts) or bool(message.get("tool_calls"))
+    for name in ("content", *REASONING_FIELDS):
+        text = message.get(name)
+        if isinstance(text, str) and text.strip():
+            return True
+    return bool(message.get("tool_calls"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

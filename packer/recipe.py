@@ -16,15 +16,12 @@ from msgspec import Meta
 
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
-from packer.names import SplitName
+from packer.names import SplitName, is_address
 from packer.read_rules import Read, check_read
 from packer.recipe_errors import explain
 from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take, check_rules
 from packer.row_schemas import ROW_SCHEMAS
 from packer.strict_yaml import load_mapping, parse_size, parse_yaml
-
-RECIPE_KEYS = Path(__file__).parent / "recipe_keys.yaml"
-"""A recipe of every key with its default, and its values in a comment."""
 
 MAX_BLOCK_LEN = 1_048_576
 
@@ -222,6 +219,12 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     return plain
 
 
+def recipe_keys() -> str:
+    """YAML: a recipe of every key with its default, and its values in a comment."""
+    text = Path(__file__).with_name("recipe_keys.yaml").read_text("utf-8")
+    return text.replace("ROW_SCHEMAS", " | ".join(ROW_SCHEMAS))
+
+
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a YAML recipe and apply ``a.b=value`` overrides.
 
@@ -241,7 +244,7 @@ def _relocate(values: dict[str, Any], folder: Path) -> None:
     """Join the relative paths of a recipe, not typed yet, with its folder."""
 
     def relative(path: Any) -> Any:
-        if not isinstance(path, str) or path == "-" or path.startswith("hf://") or Path(path).is_absolute():
+        if not isinstance(path, str) or path == "-" or is_address(path) or Path(path).is_absolute():
             return path
         return (folder / path).as_posix()
 

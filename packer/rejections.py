@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from packer.row_schemas import ROW_SCHEMAS
+
 CODES: dict[str, str] = {
     # read
     "not_utf8": "the row is not valid UTF-8, or holds half of a surrogate pair",
@@ -138,7 +140,7 @@ _HINTS = {
     "use another template",
     "open_reasoning": "an answer that was cut off teaches a model to end inside its reasoning: leave it out, or give "
     "its message train: false",
-    "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text | tokens",
+    "unknown_schema": f"name the schema: schema: {' | '.join(ROW_SCHEMAS)}",
     "no_content": "a message keeps its text under `content`, or `value` in ShareGPT; rename the key that holds it: "
     "jq -c '.messages[] |= (.content //= .text)' FILE. --set rows.empty_user=keep keeps user messages that are empty",
     "no_labels": "name the field that says what is trained: --set 'sources.columns={loss_mask: NAME}'; "

@@ -84,6 +84,15 @@ class Filter(Condition, frozen=True, kw_only=True):
     """Tokens of the row's longest document."""
 
 
+_SUBJECTS = ("field", "of", "messages", "tokens")
+"""Keys of a filter, one of which says what it is about."""
+
+_OF_TEXTS = tuple(
+    key for key in Filter.__struct_fields__ if key not in ("name", *_SUBJECTS, *Condition.__struct_fields__)
+)
+"""Keys of a filter that are conditions of texts."""
+
+
 class Take(Rule, frozen=True, kw_only=True):
     """How many rows of a source are taken, after every other rule."""
 
@@ -279,23 +288,24 @@ def check_rules(rules: RowRules, where: str) -> None:
 
 
 def _check_filter(each: Filter, place: str) -> None:
-    about = [name for name in ("field", "of", "messages", "tokens") if getattr(each, name) is not None]
+    about = [name for name in _SUBJECTS if getattr(each, name) is not None]
     if len(about) != 1:
         found = " and ".join(about) or "none"
         raise RecipeError(f"{place}: expected one of field, of, messages and tokens, found {found}", hint=_KEYS)
     is_text = each.of is not None
-    for name in ("chars", "language"):
+    for name in _OF_TEXTS:
         if getattr(each, name) is not None and not is_text:
             raise RecipeError(f"{place}: {name} is of texts", hint="of: answers, prompts or conversation names them")
     if is_text and any(value is not None for value in (each.min, each.max, each.one_of, each.none_of)):
         raise RecipeError(f"{place}: min, max, in and not_in are for fields", hint="chars: {min: 2} counts characters")
     if each.asks and about[0] in {"messages", "tokens"}:
         raise RecipeError(f"{place}: {about[0]} has min and max of its own", hint=f"{about[0]}: {{min: 1, max: 100}}")
-    ranges = [value for value in (each.chars, each.messages, each.tokens) if value is not None]
-    if not each.asks and each.language is None and not any(value != Range() for value in ranges):
+    limits = [getattr(each, name) for name in (*_OF_TEXTS, "messages", "tokens")]
+    if not each.asks and all(value in {None, Range()} for value in limits):
         raise RecipeError(f"{place}: no condition", hint=_KEYS)
-    for value in ranges:
-        _check_range(value.min, value.max, place)
+    for value in limits:
+        if isinstance(value, Range):
+            _check_range(value.min, value.max, place)
     _check_condition(each, place)
 
 

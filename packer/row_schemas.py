@@ -1,7 +1,7 @@
 """The row schemas, by the names that recipes and commands have for them.
 
-A name here is all it takes for a schema to be known: the recipe, `--schema`, detection and the columns that are read of
-a table follow from the `SCHEMA` of its module (:class:`packer.source.row.RowSchema`).
+A name here is all it takes for a schema to be known: the recipe, `--schema`, detection, the columns that are read of a
+table, hints and the reference pages follow from the `SCHEMA` of its module (:class:`packer.source.row.RowSchema`).
 """
 
 ROW_SCHEMAS = {

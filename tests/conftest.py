@@ -5,12 +5,17 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Tests start many processes, and their asserts are rewritten: each process would compile all modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Files of tests lie in memory where there is room: flushing them to a disk took a third of the time of a small build.
 # Not in `make deep`, whose files are larger.
@@ -36,10 +41,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+gc.disable()  # collecting tests makes next to no garbage, and looking for it took a fifth of the time
+
+
 def pytest_collection_finish() -> None:
     """What is imported stays; a collection of garbage need not go through it again and again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "limits", "watchdog", "names", "rejections", "literals", "display", "progress", "batches", "strict_yaml", "row_schemas", "named_templates", "row_rules", "read_rules", "recipe_errors", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
+    "errors", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "batches", "strict_yaml", "named_templates", "row_rules", "read_rules", "recipe_errors", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
     "model", "spelling",
     "layout", "permute", "preload",
     "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit", "report", "load", "export", "starter",
@@ -83,6 +83,7 @@ def test_modules_import_only_what_stands_before_them() -> None:
         ("torch", "load"),
         ("yaml", "strict_yaml"),
         ("huggingface_hub", "hub"),
+        ("obstore", "store"),
         ("py3langid", "curate"),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from packer import rejections
 from packer.audit.lint import CODES
 from packer.errors import UsageError
-from packer.recipe import RECIPE_KEYS
+from packer.recipe import recipe_keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ def explanations() -> list[Explanation]:
         for code, meaning in rejections.CODES.items()
     ]
     linted = [Explanation(name=name, kind=f"lint: {code.level}", meaning=code.meaning) for name, code in CODES.items()]
-    keys = Explanation(name="recipe", kind="recipe", meaning=RECIPE_KEYS.read_text("utf-8"))
+    keys = Explanation(name="recipe", kind="recipe", meaning=recipe_keys())
     return [*rejected, *linted, keys]
 
 

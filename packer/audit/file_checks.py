@@ -1,4 +1,4 @@
-"""Single files of a cache: whether they are what was written, and whether what manifest and selection say follows.
+"""Checks of single files of a cache: that they are what was written, and that manifest and selection follow from them.
 
 The identity a manifest claims is worked out again from the files that the cache keeps. The fingerprint of a recipe
 depends on the rules of the packer that made it, so that is done only for caches of the same version; for others the
@@ -99,13 +99,13 @@ def check_kept(folder: Path, path: str, file: ModelFile | StoredTable, level: Le
 
 
 def check_selection(folder: Path, manifest: Manifest, level: Level, *, is_whole: bool) -> list[Finding]:
-    """Check the tables of rows of a cache with a selection, and decide about every row again.
+    """Check the tables of rows of a cache with a selection, and make the selection again.
 
     Args:
         folder: the cache.
         manifest: of it.
         level: `quick` looks at sizes alone.
-        is_whole: whether the shards are, whose lengths are asked for.
+        is_whole: no document shard is damaged; only then can their lengths be read.
 
     """
     selection = manifest.selection

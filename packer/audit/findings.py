@@ -1,7 +1,8 @@
 """Findings of `lint` and of `verify --foreign`: a code with its level, a sentence, texts that show it, a hint."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from packer.display import plural
 
@@ -9,6 +10,22 @@ Level: TypeAlias = Literal["error", "warning", "note"]
 
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 """In the order of a report."""
+
+
+class Code(NamedTuple):
+    """A kind of finding."""
+
+    level: Level
+    meaning: str
+    unit: str = ""
+    """The unit of its count, in the singular, where findings of this kind are counted."""
+
+    hint: str | None = None
+
+
+def in_order(codes: Mapping[str, Code], code: str, level: Level) -> tuple[int, int]:
+    """Where a finding stands in a report: errors first; within a level as the table of codes has them."""
+    return LEVELS.index(level), list(codes).index(code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,12 @@
 """The inputs of a cache, found where its manifest says and cut again as its build cut them, to be read row by row."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from packer.batches import RowBatch, Sample
+import numpy as np
+
+from packer.batches import Int64, RowBatch, Sample
 from packer.errors import InputError
 from packer.pipeline.input_resolution import input_place
 from packer.source import SCHEMAS, Partition, partition_file, read_rows
@@ -37,6 +39,20 @@ class InputPart:
             fields=fields,
         )
 
+    def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:
+        """Its rows, and of each its number in the input."""
+        first = self.partition.first_row
+        for rows in self.rows(max_row_bytes):
+            yield rows, np.arange(first, first + rows.num_rows)
+            first += rows.num_rows
+
+    def samples(self, rows: Collection[int], max_row_bytes: int) -> Iterator[tuple[int, Sample]]:
+        """Those rows of the input that lie in it and could be read, each with its number."""
+        first = self.partition.first_row
+        own = {row - first for row in rows if first <= row < first + self.partition.num_rows}
+        for batch in self.rows(max_row_bytes) if own else ():
+            yield from ((first + sample.row, sample) for sample in batch.samples if sample.row in own)
+
 
 def cut_input(entry: Input, source: int, partition_bytes: int) -> tuple[InputPart, ...]:
     """Cut an input into the partitions of its build, in one pass over its bytes.
@@ -57,19 +73,3 @@ def cut_input(entry: Input, source: int, partition_bytes: int) -> tuple[InputPar
     if cut.sha256 != entry.sha256:
         raise InputError(f"{entry.path}: it is not the file that was built from")
     return tuple(InputPart(partition=each, entry=entry, source=source) for each in cut.partitions)
-
-
-def read_samples(
-    parts: Iterable[InputPart], rows: Collection[tuple[int, int]], max_row_bytes: int
-) -> Iterator[tuple[tuple[int, int], Sample]]:
-    """Some rows, each an input and a row of it, with their samples; those that could not be read are not there.
-
-    Raises:
-        InputError: an input changed after it was cut.
-
-    """
-    for part in parts:
-        first, num_rows = part.partition.first_row, part.partition.num_rows
-        own = {row - first for source, row in rows if source == part.source and first <= row < first + num_rows}
-        for batch in part.rows(max_row_bytes) if own else ():
-            yield from (((part.source, first + each.row), each) for each in batch.samples if each.row in own)

@@ -18,12 +18,12 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.rejected import rejected_path
 from packer.store.selected import read_selection
-from packer.store.totals import Cut
+from packer.store.totals import Cut, Totals
 
 _FILLS = (0, 50, 75, 90, 95, 99, 100)
 """Percents at which bins of fill begin."""
 
-QUANTILES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
+_QUANTILES = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,25 +183,16 @@ def stats(folder: Path | str) -> Stats:
         manifest = cache.manifest
         totals = manifest.totals
         splits = tuple(_split_stats(cache, split) for split in cache.splits("documents"))
+        as_they_are = {*Stats.__slots__} - {"rejected", "cut"}
         return Stats(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
             mode=manifest.recipe["pack"]["mode"],
             block_len=manifest.recipe["pack"]["block_len"],
-            rows=totals.rows,
-            kept=totals.kept,
+            **{name: getattr(totals, name) for name in Totals.__struct_fields__ if name in as_they_are},
             rejected=_reasons(totals.rejected),
             cut=_cut(totals.cut),
             left_out=left_out(cache.folder, manifest),
-            piece_starts=totals.piece_starts,
-            documents=totals.documents,
-            tokens=totals.tokens,
-            trained=totals.trained,
-            skipped=totals.skipped,
-            blocks=totals.blocks,
-            slots=totals.slots,
-            separators=totals.separators,
-            padding=totals.padding,
             rewriting=_rewriting(manifest.shards),
             documents_bytes=_num_bytes(manifest, "documents"),
             blocks_bytes=_num_bytes(manifest, "blocks"),
@@ -234,7 +225,7 @@ def count_lengths(lengths: Int32) -> Lengths | None:
     """
     if not len(lengths):
         return None
-    minimum, p10, p50, p90, p99, maximum = np.quantile(lengths, QUANTILES, method="inverted_cdf").tolist()
+    quantiles = np.quantile(lengths, [*_QUANTILES.values()], method="inverted_cdf").tolist()
     bits = np.frexp(lengths.astype(np.float64))[1]
     counts = np.bincount(bits)
     first = int(bits.min())
@@ -242,7 +233,7 @@ def count_lengths(lengths: Int32) -> Lengths | None:
         (1 << (bit - 1) if bit else 0, (1 << bit) - 1, int(count))
         for bit, count in enumerate(counts[first:].tolist(), first)
     )
-    return Lengths(min=minimum, p10=p10, p50=p50, p90=p90, p99=p99, max=maximum, bins=bins)
+    return Lengths(**dict(zip(_QUANTILES, quantiles, strict=True)), bins=bins)
 
 
 def count_fills(lengths: Int32, block_len: int) -> tuple[tuple[int, int, int], ...]:
@@ -314,16 +305,17 @@ def _rewriting(shards: tuple[Shard, ...]) -> float:
 
 def _cut(cuts: dict[str, Cut]) -> tuple[CutReason, ...]:
     ordered = sorted(cuts.items(), key=lambda entry: (-entry[1].tokens, entry[0]))
-    return tuple(CutReason(code=code, meaning=_meaning(code), **to_json(cut)) for code, cut in ordered)
-
-
-def _meaning(code: str) -> str:
-    return CODES.get(code, "a reason this version of packer does not know")
+    return tuple(CutReason(code=code, meaning=meaning_of(code), **to_json(cut)) for code, cut in ordered)
 
 
 def _reasons(counts: dict[str, int]) -> tuple[Reason, ...]:
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
-    return tuple(Reason(code=code, count=count, meaning=_meaning(code)) for code, count in ordered)
+    return tuple(Reason(code=code, count=count, meaning=meaning_of(code)) for code, count in ordered)
+
+
+def meaning_of(code: str) -> str:
+    """The meaning of a code of rejected.jsonl."""
+    return CODES.get(code, "a reason this version of packer does not know")
 
 
 def _num_bytes(manifest: Manifest, kind: str) -> int:

@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from packer.backend import load_backend
-from packer.batches import Float32, Int32
+from packer.batches import Bool, Float32, Int32
 from packer.errors import CheckError
 from packer.layout import MASKED
 from packer.model import TOKENIZER_FILE
 from packer.pipeline.kept_tokenizer import kept_files
 from packer.render.common_prefix import common_length
-from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest
 
 RunKind: TypeAlias = Literal["trained", "masked", "separator", "padding"]
+IntArray: TypeAlias = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,21 +78,6 @@ def has_messages(schema: str, message: int) -> bool:
     return schema not in {"text", "tokens"} and (schema != "completion" or message > 0)
 
 
-def kept_model_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
-    """The tokenizer's files that a cache keeps, by file name.
-
-    Raises:
-        CheckError: one is missing or damaged.
-        StorageError: one cannot be read.
-
-    """
-    for file in manifest.model.files:
-        if CacheFiles(folder).size(f"model/{file.path}") is None:
-            hint = f"packer build -o {folder} --repair makes it again"
-            raise CheckError(f"{folder}/model/{file.path} is missing", hint=hint)
-    return kept_files(folder, manifest)
-
-
 def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
     """The tokenizer a cache was built with, from its own copy.
 
@@ -100,7 +86,7 @@ def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
         StorageError: it cannot be read.
 
     """
-    files = kept_model_files(folder, manifest)
+    files = kept_files(folder, manifest)
     if TOKENIZER_FILE not in files:
         raise CheckError(f"{folder} keeps no {TOKENIZER_FILE}")
     return load_backend(files[TOKENIZER_FILE])
@@ -136,6 +122,22 @@ def decode_runs(tokenizer: Tokenizer, input_ids: Int32, boundaries: list[int]) -
         place = max(place, len(whole) if boundary == len(ids) else _place(tokenizer, ids, boundary, whole))
         places.append(place)
     return [whole[start:end] for start, end in pairwise(places)]
+
+
+def common_start(one: IntArray, other: IntArray) -> int:
+    """How many ids both begin with."""
+    length = min(len(one), len(other))
+    differing = np.flatnonzero(one[:length] != other[:length])
+    return int(differing[0]) if len(differing) else length
+
+
+def spans_of(mask: Bool) -> list[tuple[int, int]]:
+    """Start and end of each run of True.
+
+    Worked example: F T T F T gives (1, 3) and (4, 5).
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def make_runs(

@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 
 from packer.audit.check.check_report import RowPair, RowText
+from packer.audit.stats import meaning_of
 from packer.audit.view import find_inputs
 from packer.curate.row_words import said
 from packer.errors import PackerError, UsageError
@@ -112,7 +113,7 @@ def reasons(cache: Cache) -> list[ReasonView]:
     return [
         ReasonView(
             code=code,
-            meaning=CODES.get(code, "a reason this version of packer does not know"),
+            meaning=meaning_of(code),
             hint=rejection_hint(code) if code in CODES else "",
             count=count,
             of=of,

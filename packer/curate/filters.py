@@ -22,6 +22,9 @@ _TEXTS: dict[str, Callable[[Sample], list[str]]] = {
     "conversation": lambda sample: [conversation(sample)],
 }
 
+_MEASURES: dict[str, Callable[[str], float]] = {"chars": len}
+"""Keys of a filter that limit a number of each text → that number."""
+
 
 class Tester:
     """Tests rows for one condition.
@@ -72,8 +75,10 @@ class Tester:
         texts = [_TEXTS[rule.of](sample) for sample in samples]
         flat = list(chain(*texts))
         passed = self._matching(flat)
-        if rule.chars is not None:
-            passed &= _within(np.array([len(text) for text in flat], np.float64), rule.chars)
+        for key, measure in _MEASURES.items():
+            limits = getattr(rule, key)
+            if limits is not None:
+                passed &= _within(np.array([measure(text) for text in flat], np.float64), limits)
         all_passed = _all_of(texts, passed)
         if self._languages is not None:
             all_passed &= np.array([self._languages.passes("\n".join(each)) for each in texts], np.bool_)

@@ -12,8 +12,8 @@ from typing import Any
 from packer.errors import RecipeError
 
 FEWEST_LETTERS = 20
-"""Of 4,000 answers of Alpaca, nearly all English, the language was told rightly of 1 in 3 of those with fewer letters,
-of 6 in 7 of those with 20 to 39, and of 99 in 100 of those with 60 and more."""
+"""Of 4,000 answers of Alpaca, nearly all English, the language was identified correctly for 1 in 3 of those with fewer
+letters, for 6 in 7 of those with 20 to 39, and for 99 in 100 of those with 60 and more."""
 
 
 class Languages:

@@ -1,4 +1,4 @@
-"""The folder an export is written into: it takes its place with all of its files, or not at all.
+"""The folder an export is written into: it appears with all of its files, or not at all.
 
 What is written lies in a working folder beside the place until all is done. That folder is named after the place, and
 its writer holds a lock in it. So a second export to one place is refused while the first is at work, and what a killed
@@ -23,7 +23,7 @@ RECORD = "export.json"
 
 @contextmanager
 def replacing(cache: Path, out: Path, *, force: bool) -> Iterator[Path]:
-    """A folder to write into that takes the place of `out` when the body is done, and else is gone.
+    """A folder to write into; it is moved to `out` when the body is done, and removed if the body fails.
 
     Args:
         cache: must not lie there.

@@ -3,7 +3,6 @@
 The client's failures become errors of packer.
 """
 
-import fnmatch
 import glob
 import logging
 import sys
@@ -12,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packer.data_files import data_ending
-from packer.errors import InputError, PackerError, RecipeError, StorageError
+from packer.data_files import data_ending, fits
+from packer.errors import BusyError, InputError, PackerError, RecipeError, StorageError
 from packer.hub.names import HubName
 
 _SHOWN_FILES = 6
@@ -77,7 +76,7 @@ _REFUSALS = {
 """Answers other than yes, by the client's class of error, the special ones first: what they mean, and what to do."""
 
 
-def _refusal(name: HubName, error: BaseException | None) -> InputError:
+def _refusal(name: HubName, error: BaseException | None) -> PackerError:
     from huggingface_hub import constants, errors  # noqa: PLC0415 - as above
 
     places = {
@@ -89,6 +88,8 @@ def _refusal(name: HubName, error: BaseException | None) -> InputError:
             here = "no file or folder here, and " * (name.kind == "model" and kind == "RepositoryNotFoundError")
             return InputError(f"{name.label}: {here}{says.format(**places)}", hint=hint.format(**places))
     status = getattr(getattr(error, "response", None), "status_code", 0)
+    if status in {409, 412}:
+        return BusyError(f"{name.label}: somebody else changes it", hint="look at what was changed, then try again")
     if status in {401, 403}:
         return InputError(f"{name.label}: the Hub refuses it (HTTP {status})", hint=f"see {places['place']}; {_LOG_IN}")
     return _unreachable(name, f"it answers HTTP {status}")
@@ -159,7 +160,7 @@ def pin(name: HubName) -> Pinned:
     except UnreachableError as error:
         unreachable = error
     try:
-        folder = _snapshot(name, [], offline=unreachable is not None)  # its name is the commit, which the client keeps
+        folder = snapshot(name, [], offline=unreachable is not None)  # its name is the commit, which the client keeps
     except UnreachableError as error:
         raise unreachable or error from error
     return Pinned(name=replace(name, revision=folder.name), by_cache=unreachable is not None)
@@ -177,7 +178,7 @@ def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
         StorageError: the disk refuses.
 
     """
-    folder = _snapshot(name, files)
+    folder = snapshot(name, files)
     if not (folder / files[0]).is_file():
         raise InputError(
             f"{name.label}: the repository has no {files[0]}",
@@ -199,15 +200,19 @@ def fetch_data(name: HubName) -> list[HubFile]:
     found = _cached(name)
     if found is not None:
         return [HubFile(name=name, path=found)]
-    chosen = choose(name, _listed(name))
-    folder = _snapshot(name, chosen)
+    chosen = choose(name, listed(name))
+    folder = snapshot(name, chosen)
     return [HubFile(name=replace(name, path=path), path=folder / path) for path in chosen]
 
 
-def _listed(name: HubName) -> list[str]:
+def listed(name: HubName) -> list[str]:
     """All files of a commit: as the client remembers them, else as the Hub lists them.
 
     Those in the cache of a client that does not say which there are may be a part of what a name stands for.
+
+    Raises:
+        InputError: neither knows.
+
     """
     import huggingface_hub  # noqa: PLC0415 - as above
 
@@ -219,11 +224,17 @@ def _listed(name: HubName) -> list[str]:
             return huggingface_hub.HfApi(library_name="packer").list_repo_files(name.repository, **commit)
 
 
-def _snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> Path:
-    """The folder of a commit with these files, as far as the repository has them."""
+def snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> Path:
+    """The folder of a commit with these files, as far as the repository has them; fetches those not in the cache.
+
+    Raises:
+        InputError: they cannot be had.
+        StorageError: the disk refuses.
+
+    """
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
 
-    with asking(name), _without_chatter():
+    with asking(name), without_chatter():
         folder = snapshot_download(
             name.repository,
             repo_type=name.kind,
@@ -246,7 +257,7 @@ def _cached(name: HubName) -> Path | None:
 
 
 @contextmanager
-def _without_chatter() -> Iterator[None]:
+def without_chatter() -> Iterator[None]:
     """The client draws progress bars, for a terminal or not, and warns where no file is asked for."""
     from huggingface_hub.utils import logging as client_logging  # noqa: PLC0415 - as above
     from huggingface_hub.utils.tqdm import (  # noqa: PLC0415 - as above
@@ -283,7 +294,7 @@ def choose(name: HubName, listed: Sequence[str]) -> list[str]:
     if name.path in listed:
         return [name.path]
     if glob.has_magic(name.path):
-        chosen = sorted(path for path in listed if _matches(path.split("/"), name.path.split("/")))
+        chosen = sorted(path for path in listed if fits(path, name.path))
         if not chosen:
             raise InputError(f"{name}: no file matches", hint=f"the repository has {_shown(listed)}")
         return chosen
@@ -302,14 +313,3 @@ def _shown(listed: Sequence[str]) -> str:
     files = sorted(path for path in listed if data_ending(path) is not None) or sorted(listed)
     more = f", and {len(files) - _SHOWN_FILES:,} more" if len(files) > _SHOWN_FILES else ""
     return ", ".join(files[:_SHOWN_FILES]) + more if files else "no files"
-
-
-def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a path fits a glob, as in a shell: `*` stays within a folder, `**` is any number of them."""
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return any(_matches(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1))
-    if not parts or (parts[0].startswith(".") and not pattern[0].startswith(".")):
-        return False
-    return fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])

@@ -93,7 +93,7 @@ def data_name(text: str) -> HubName | None:
     match = _DATA.fullmatch(text)
     if match is None:
         raise RecipeError(
-            f"source {text}: expected hf://datasets/ORG/NAME/PATH, or hf://datasets/ORG/NAME@REVISION/PATH",
+            f"{text}: expected hf://datasets/ORG/NAME/PATH, or hf://datasets/ORG/NAME@REVISION/PATH",
             hint="a / within a revision is written %2F",
         )
     revision = match["revision"]

@@ -1,4 +1,4 @@
-"""Which documents are packed at all, and why the others are not.
+"""Which documents are packed, and why the others are not.
 
 This is the one step between documents and blocks where documents are dropped as a whole. Those that stay keep their
 numbers; one that is dropped counts as one without tokens from here on.
@@ -21,7 +21,7 @@ TOO_SHORT, OVERLONG, TRUNCATED, UNTRAINED = range(4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """N documents, of which D are dropped. A column that says which of them belong together would stand here."""
+    """N documents, of which D are dropped."""
 
     length: npt.NDArray[np.integer]  # [N] tokens of each document, 0 where it is dropped
     dropped: Int64  # [D] numbers of the dropped ones, ascending

@@ -28,6 +28,7 @@ from packer.pack import (
 )
 from packer.recipe import Pack
 from packer.store.document_shards import DocumentShards
+from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 from packer.store.writing import write_blocks
 
@@ -98,6 +99,9 @@ class BlockTask:
 
     plan: PackPlan
     """Only this shard's blocks."""
+
+    def __str__(self) -> str:
+        return f"block shard {self.index} of split '{self.split}'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +210,7 @@ def block_worker(
             split=task.split,
             index=task.index,
         )
+        CacheFiles(folder).publish(shard.path)
         return msgspec.structs.replace(shard, first_row=task.first_row)
 
     return make

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from packer.errors import InputError
 from packer.pipeline import engine
-from packer.pipeline.executor import jobs_for, run_tasks
+from packer.pipeline.executor import HERE, Workers
 from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.partition import (
     Documents,
@@ -20,7 +21,7 @@ from packer.pipeline.partition import (
 )
 from packer.pipeline.plan import BuildPlan
 from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
-from packer.pipeline.reuse import reusable, reuse
+from packer.pipeline.reuse import finished, reusable, reuse
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.timing import Clock
 from packer.progress import Progress
@@ -29,14 +30,15 @@ from packer.store.manifest import Manifest, StoredTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a cache is to be made; see :func:`build`."""
+class BuildOptions:
+    """How a cache is made, whatever is in it; each is explained in :func:`packer.build`."""
 
-    jobs: int | None
-    fail_above: float | None
-    force: bool
+    workers: Workers = HERE
     on_error: str = "reject"
+    fail_above: float | None = None
+    force: bool = False
     repair: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ def by_reference(recipe: Recipe) -> Recipe:
 class RowDocuments:
     """The documents of a build: made of rows, or taken from what was finished before."""
 
-    def __init__(self, plan: BuildPlan, folder: Path, options: Options, progress: Progress) -> None:
+    def __init__(self, plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress) -> None:
         self.wanted = plan.provenance
         self.model_files = plan.model.files
         self.stages = Clock()
@@ -74,7 +76,7 @@ class RowDocuments:
     def documents(self, found: Manifest | None) -> Documents:
         """The result of every partition, in order: reused where it is there, made where it is not."""
         plan = self._plan
-        there, tables = reusable(self._folder, found, repair=self._options.repair)
+        there, tables = reusable(self._folder, found, plan.tasks, repair=self._options.repair)
         results: dict[int, PartitionResult] = {}
         traits: dict[int, StoredTable] = {}
         for number, task in enumerate(plan.tasks):
@@ -105,7 +107,8 @@ class RowDocuments:
     def make_share(self, found: Manifest | None, share: Share) -> tuple[int, int]:
         """Make the partitions of a share that are not there; return how many were made, and how many were there."""
         own = range(share.index, len(self._plan.tasks), share.count)
-        missing = self._missing(own, *reusable(self._folder, found, repair=False))
+        tasks = [self._plan.tasks[number] for number in own]
+        missing = self._missing(own, *reusable(self._folder, found, tasks, repair=False))
         for number, made in self._make(missing):
             shard = None if made.result is None else made.result.shard
             num_rows = self._plan.tasks[number].partition.num_rows
@@ -126,23 +129,29 @@ class RowDocuments:
 
     def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, Made]]:
         """Number of each task, and what it made, as they come."""
-        plan, missing = self._plan, list(wanted)
-        sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
-        jobs = min(self._options.jobs or jobs_for(sum(sizes.values())), len(missing))
+        plan, missing, workers = self._plan, list(wanted), self._options.workers
+        self._progress.stage("documents", sum(task.partition.num_rows for task in wanted.values()), "rows")
+        if not missing:
+            return
+        sizes = {number: task.partition.num_bytes for number, task in wanted.items()}
+        jobs = workers.number(list(sizes.values()))
         if self._options.on_error != "fail":
             # First those that show the cost of rewritten history, and then the largest, so that no process is left
             # alone with one at the end.
             soon = sampled_tasks(plan)
             missing = sorted(missing, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
-        self._progress.stage("documents", sum(wanted[number].partition.num_rows for number in missing), "rows")
-        if not missing:
-            return
         self.processes = jobs
         # Both engines give the same ids. For few rows, the reference is done before the fast encoder is there.
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         recipe = by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
-        tasks = [wanted[number] for number in missing]
-        for i, made in run_tasks(PartitionWork, (self._folder, recipe, plan.model), tasks, jobs=jobs):
+        for i, made in workers.run(
+            PartitionWork,
+            (self._folder, recipe, plan.model),
+            [wanted[number] for number in missing],
+            sizes=[sizes[number] for number in missing],
+            folder=self._folder,
+            finished=partial(finished, self._folder, repair=self._options.repair),
+        ):
             yield missing[i], made
 
     def _check_rejected(self, result: PartitionResult) -> None:

@@ -1,4 +1,5 @@
-"""Where the tasks of a build run: in this process, or in worker processes. What they make does not depend on it.
+"""Where the tasks of a build run: in this process, in worker processes, or on a cluster. What they make does not depend
+on it.
 
 On Linux workers are forked from a server that has imported packer and loaded the tokenizer (`packer/preload.py`):
 that takes seconds and hundreds of MiB, once. Elsewhere each is spawned and loads by itself.
@@ -11,13 +12,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from multiprocessing import connection, forkserver, resource_tracker, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from packer.errors import ResourceError
 from packer.preload import TOKENIZER, asked
@@ -40,6 +42,87 @@ class WorkerDiedError(ResourceError):
     """A worker process was killed, most often for want of memory."""
 
     code = "worker_died"
+
+
+class Workers(Protocol):
+    """What runs tasks. Of each task a size is known: the bytes of its rows, or as many as take as long."""
+
+    def number(self, sizes: Sequence[int]) -> int:
+        """How many tasks run at a time."""
+        ...
+
+    def run(
+        self,
+        make: Callable[..., Callable[[Task], Result]],
+        arguments: Sequence[Any],
+        tasks: Sequence[Task],
+        *,
+        sizes: Sequence[int],
+        folder: Path | None = None,
+        finished: Callable[[Task], Result | None] | None = None,
+    ) -> Iterator[tuple[int, Result]]:
+        """Run one function over tasks; see :func:`run_tasks`.
+
+        Args:
+            make: `make(*arguments)` gives the function; it is called once in every process that needs it.
+            arguments: of `make`.
+            tasks: what to do. They and their results are small: paths and counts, never data.
+            sizes: of the tasks.
+            folder: which the tasks write to, where they do.
+            finished: finds the result of a task whose process died after it; without it, such a task is done again.
+
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Tasks run in this process, or in worker processes of this machine where there is work for several."""
+
+    jobs: int | None = None
+    """Most processes; None decides by the processors and the amount of work."""
+
+    def number(self, sizes: Sequence[int]) -> int:
+        return min(self.jobs or jobs_for(sum(sizes)), len(sizes))
+
+    def run(
+        self,
+        make: Callable[..., Callable[[Task], Result]],
+        arguments: Sequence[Any],
+        tasks: Sequence[Task],
+        *,
+        sizes: Sequence[int],
+        folder: Path | None = None,  # noqa: ARG002 - every process of a machine sees the same files
+        finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a death ends the build
+    ) -> Iterator[tuple[int, Result]]:
+        return run_tasks(make, arguments, tasks, jobs=self.number(sizes))
+
+
+HERE = Processes()
+ALONE = Processes(1)
+"""This process alone."""
+
+
+@contextmanager
+def workers_of(on: str | None, jobs: int | None, note: Callable[[str], None]) -> Iterator[Workers]:
+    """The workers that a build is told to run on.
+
+    Args:
+        on: None for this machine; ``ray``, or ``ray://HOST:PORT``, for a Ray cluster.
+        jobs: most tasks at a time.
+        note: takes what a person may want to know.
+
+    Raises:
+        UsageError: `on` is something else, or Ray is not installed.
+
+    """
+    if on is None:
+        yield Processes(jobs)
+        return
+    from packer.pipeline.ray_workers import ray_workers  # noqa: PLC0415 - for such a build alone
+
+    with ray_workers(on, jobs, note) as workers:
+        yield workers
 
 
 def run_tasks(

@@ -17,12 +17,15 @@ import msgspec
 from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
 from packer.pipeline.build_result import BuildResult
+from packer.pipeline.documents import BuildOptions
+from packer.pipeline.executor import workers_of
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.reuse import refuse_foreign
-from packer.pipeline.run import build as build_recipe
+from packer.pipeline.run import build_recipe
 from packer.progress import Lines, Progress, Silent
 from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
+from packer.store.place import build_place
 
 PathName: TypeAlias = str | os.PathLike[str]
 
@@ -69,12 +72,13 @@ def build(
     out: PathName,
     *,
     jobs: int | None = None,
+    on: str | None = None,
     on_error: Literal["reject", "fail"] = "reject",
     fail_above: float | None = None,
     force: bool = False,
     repair: bool = False,
     dry_run: bool = False,
-    progress: bool | Progress = True,
+    progress: bool | Progress | None = True,
     **options: Unpack[Options],
 ) -> BuildResult:
     """Build a cache, or bring it up to date, from rows, files or a recipe.
@@ -94,13 +98,16 @@ def build(
             pattern, or several. Or a recipe: a :class:`packer.Recipe`, a dict of its keys, or the path of a ``.yaml``.
         out: folder of the cache; made if it is not there.
         jobs: processes; by default one for each processor, or fewer where the input is small. They do not import the
-            script that builds, so that it needs no ``if __name__ == "__main__":``.
+            script that builds, so that it needs no ``if __name__ == "__main__":``. The bytes do not depend on it.
+        on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``, ``ray://HOST:PORT`` on another;
+            `jobs` are tasks at a time then. All nodes see the inputs and the cache under the same paths.
         on_error: ``fail`` stops at the first rejected row.
-        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block.
+        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. Where more is
+            left out, nothing is committed; what was made is kept for a build that allows it.
         force: replace a cache that was built by another recipe or from other inputs.
         repair: check every byte of what is there, and make again what is damaged.
         dry_run: only say what would be done.
-        progress: True reports on stderr, in notebooks too; False says nothing; or what listens.
+        progress: True reports on stderr, in notebooks too; False or None says nothing; or what listens.
         options: keys of the recipe, which take precedence over `data`'s own: ``tokenizer``, ``template``,
             ``pack={"block_len": 2048}``, ``supervision={…}``; and, unless `data` is a recipe, of its sources:
             ``schema``, ``columns``, ``roles``, ``where``, ``take``, ``split``, ``format``, ``limit``.
@@ -114,28 +121,28 @@ def build(
 
     """
     folder = Path(_path("out", out, "the folder of a cache"))
-    listener = (Lines() if progress else Silent()) if isinstance(progress, bool) else progress
+    listener = Lines() if progress is True else progress or Silent()
     with _hints_for_python():
-        values, rows = _asked(data, dict(options))
-        recipe = make_recipe(values)
+        recipe, rows = _asked(data, dict(options))
+        # Rows are kept on this machine, also for a cache in a bucket.
+        beside = build_place(folder, is_dry=True) if rows else folder
         if rows:
             if recipe.tokenizer is None:
                 raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
-            refuse_foreign(folder)
-        with _kept(recipe, rows, rows_folder(folder), listener, dry_run=dry_run) as of_files:
-            result = build_recipe(
-                of_files,
-                folder,
-                jobs=jobs,
-                on_error=on_error,
-                fail_above=fail_above,
-                force=force,
-                repair=repair,
-                dry_run=dry_run,
-                progress=listener,
-            )
+            refuse_foreign(beside)
+        with _kept(recipe, rows, rows_folder(beside), listener, dry_run=dry_run) as of_files:
+            with workers_of(on, jobs, listener.note) as workers:
+                how = BuildOptions(
+                    workers=workers,
+                    on_error=on_error,
+                    fail_above=fail_above,
+                    force=force,
+                    repair=repair,
+                    dry_run=dry_run,
+                )
+                result = build_recipe(of_files, folder, how, listener)
             if rows and result.manifest is not None and not dry_run:
-                remove_rows(rows_folder(folder), but=[entry.path for entry in result.manifest.inputs])
+                remove_rows(rows_folder(beside), but=[entry.path for entry in result.manifest.inputs])
             return result
 
 
@@ -156,14 +163,16 @@ _OPTIONS_IN_PYTHON = (
 )
 
 
-def _asked(data: Any, options: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Tell rows, files and recipes apart: values of a recipe, and the rows that its sources stand for, if they do.
+def _asked(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:
+    """Tell rows, files and recipes apart: the recipe, and the rows that its sources stand for, if they do.
 
     Raises:
         TypeError: `data` is none of them, or an option is of another type than its key.
         RecipeError: the recipe cannot be read, or options of sources stand beside it.
 
     """
+    if isinstance(data, Recipe) and not options:
+        return data, []
     options = {key: _option(key, value) for key, value in options.items()}
     keys = [key for key in SOURCE_KEYS if key in options and not (key == "split" and isinstance(options[key], Mapping))]
     of_sources = {key: options.pop(key) for key in keys}
@@ -175,11 +184,11 @@ def _asked(data: Any, options: dict[str, Any]) -> tuple[dict[str, Any], list[Any
                 hint="set them in its sources, or give files or rows in place of a recipe",
             )
         nested = {key: {**(recipe.get(key) or {}), **value} for key, value in options.items() if type(value) is dict}
-        return {**recipe, **options, **nested}, []
+        return make_recipe({**recipe, **options, **nested}), []
     paths = [data] if isinstance(data, str | os.PathLike) else _paths(data)
     if paths is not None:
         sources = [{**of_sources, "path": _path("data", path, "paths of files, or rows")} for path in paths]
-        return {**options, "sources": sources}, []
+        return make_recipe({**options, "sources": sources}), []
     if not isinstance(data, Mapping):
         data = {of_sources.pop("split", None) or "train": data}
     elif named := sorted(data.keys() & VOTING_FIELDS):
@@ -187,7 +196,8 @@ def _asked(data: Any, options: dict[str, Any]) -> tuple[dict[str, Any], list[Any
     elif "split" in of_sources:
         raise RecipeError("split: the rows come by split already", hint="leave it out")
     rows = [_rows(rows) for rows in data.values()]
-    return {**options, "sources": [{**of_sources, "path": "rows", "split": str(split)} for split in data]}, rows
+    sources = [{**of_sources, "path": "rows", "split": str(split)} for split in data]
+    return make_recipe({**options, "sources": sources}), rows
 
 
 def _recipe_values(data: Any) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from packer.model import Model, model_of
 from packer.recipe import Recipe
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, ModelFile, ModelRecord
+from packer.store.mapping import repair_hint
 
 
 def model_record(model: Model) -> ModelRecord:
@@ -50,18 +51,18 @@ def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
     """The files under `model/` that the manifest names, by file name.
 
     Raises:
-        CheckError: one is not what was written.
+        CheckError: one is missing, or not what was written.
         StorageError: one cannot be read.
 
     """
-    files = {}
+    files, cache = {}, CacheFiles(folder)
     for file in manifest.model.files:
-        content = CacheFiles(folder).read(f"model/{file.path}")
+        name, hint = f"model/{file.path}", repair_hint(folder)
+        if cache.size(name) is None:
+            raise CheckError(f"{folder}/{name} is missing", hint=hint)
+        content = cache.read(name)
         if hashlib.sha256(content).hexdigest() != file.sha256:
-            raise CheckError(
-                f"{folder}/model/{file.path} is damaged: its sha256 is not the manifest's",
-                hint=f"packer build -o {folder} --repair makes it again",
-            )
+            raise CheckError(f"{folder}/{name} is damaged: its sha256 is not the manifest's", hint=hint)
         files[PurePosixPath(file.path).name] = content
     return files
 

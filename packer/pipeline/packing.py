@@ -8,7 +8,7 @@ from pathlib import Path
 from packer.errors import BusyError, CheckError, InputError, NothingKeptError, PackerError, StorageError
 from packer.pack import REASONS
 from packer.pipeline.blocks import BlockForm, PackedSplit, block_worker, pack_split
-from packer.pipeline.executor import jobs_for, run_tasks
+from packer.pipeline.executor import Workers
 from packer.pipeline.identity import Provenance
 from packer.pipeline.losses import refuse_losses
 from packer.pipeline.partition import PartitionResult
@@ -27,6 +27,7 @@ from packer.store.manifest import (
     read_manifest,
     write_manifest,
 )
+from packer.store.mirror import shown
 from packer.store.rejected import is_pending, publish_rejected, rejected_digest, stage_rejected
 
 
@@ -38,17 +39,12 @@ class Packed:
     splits: dict[str, PackedSplit]
 
 
-def jobs_for_packing(documents: Sequence[Shard]) -> int:
-    """Processes worth starting to pack some shards: copying tokens is many times faster than making them."""
-    return jobs_for(sum(shard.num_bytes for shard in documents) // 8)
-
-
 def pack_documents(
     folder: Path,
     documents: Mapping[str, DocumentShards],
     provenance: Provenance,
     *,
-    jobs: int,
+    workers: Workers,
     progress: Progress,
 ) -> Packed:
     """Pack the documents of a cache, every split by itself, and write its block shards.
@@ -57,7 +53,7 @@ def pack_documents(
         folder: the cache.
         documents: of each split.
         provenance: the rules, and the ids they need.
-        jobs: processes.
+        workers: what runs the tasks.
         progress: listens.
 
     Raises:
@@ -81,7 +77,9 @@ def pack_documents(
         raise _nothing_packed(documents, packed)
     progress.stage("blocks", sum(task.plan.num_blocks for task in tasks), "blocks")
     shards: dict[int, Shard] = {}
-    for number, shard in run_tasks(block_worker, (folder, documents, form), tasks, jobs=jobs):
+    # A token, some 8 bytes, is copied in about the time that a byte of rows takes to become tokens.
+    sizes = [task.plan.num_blocks * form.block_len for task in tasks]
+    for number, shard in workers.run(block_worker, (folder, documents, form), tasks, sizes=sizes, folder=folder):
         shards[number] = shard
         progress.advance(shard.num_rows, shard.num_tokens)
     return Packed(shards=tuple(shards[number] for number in range(len(tasks))), splits=packed)
@@ -127,8 +125,8 @@ def commit(
         Cache.open(folder).close()
     except PackerError as error:
         raise StorageError(
-            f"{folder} was built, and does not open: {error.message}",
-            hint=f"the disk does not hold what was written; packer build -o {folder} --repair, on a disk that does",
+            f"{shown(folder)} was built, and does not open: {error.message}",
+            hint="the disk does not hold what was written; the same command with --repair, on a disk that does",
         ) from error
     finish(folder, manifest)
     return manifest

@@ -1,7 +1,8 @@
 """What there is to do: inputs read once for their digests and partitions, the model, the keys of every partition."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
+from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
 from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
 from packer.pipeline.inputs import note_unread, open_inputs
@@ -26,11 +28,16 @@ from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source import (
     SCHEMAS,
     InputFile,
-    Partition,
     partition_file,
 )
-from packer.source.partition import FileStatus
+from packer.source.partition import FilePartitions, FileStatus
 from packer.store.manifest import Input
+
+_CHEAPER = 128
+"""Bytes that are hashed and cut in the time in which one is tokenized."""
+
+_WORTH_SHARING = 2**30
+"""Bytes that one process hashes and cuts in two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +57,14 @@ class BuildPlan:
         return self.provenance.inputs
 
 
-def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None) -> BuildPlan:
+def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None, workers: Workers = ALONE) -> BuildPlan:
     """Read the inputs once and name all work.
 
     Args:
         recipe: what to build, with commits in names of the Hub and digests of benchmarks.
         progress: listens.
         before: engine of the cache that is there.
+        workers: what reads the files, where they are many bytes.
 
     Raises:
         RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
@@ -78,6 +86,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
     noted = None
+    opened = []
     for each, file in open_inputs(paths, recipe, progress.note):
         source = each.source
         if source is not noted:
@@ -85,8 +94,12 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
             note_unread(file, progress.note, asked_about=frozenset(field.partition(".")[0] for field in asked_about))
         noted = source
         refuse_untemplated(file, model, recipe)
-        part = recipe.sources.index(source) if asked.any else None
-        entry, partitions = read_input(file, recipe.partition_bytes, part=part)
+        opened.append((each, file))
+    sizes = [statuses[each.path].num_bytes for each, _ in opened]
+    cuts = _cut([file for _, file in opened], sizes, recipe.partition_bytes, workers, progress)
+    for (each, file), cut in zip(opened, cuts, strict=True):
+        part = recipe.sources.index(each.source) if asked.any else None
+        entry, partitions = input_of(file, cut, part=part), cut.partitions
         if partitions:
             asked.look(file, partitions[0], part)
         for partition in partitions:
@@ -104,7 +117,6 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
             )
         inputs.append(entry)
         files.append((each.path, statuses[each.path]))
-        progress.advance(entry.num_bytes)
     asked.refuse_absent()
     refuse_mixed(inputs, recipe)
     record = model_record(model)
@@ -228,22 +240,37 @@ def _refuse_unnameable(path: Path) -> None:
         raise InputError(f"{path!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
-def read_input(
-    file: InputFile, partition_bytes: int, *, part: int | None = None
-) -> tuple[Input, tuple[Partition, ...]]:
-    """Cut a file into partitions, in one pass over its bytes.
+def _cut(
+    files: Sequence[InputFile], num_bytes: Sequence[int], partition_bytes: int, workers: Workers, progress: Progress
+) -> list[FilePartitions]:
+    """Every file cut into partitions: one after another, or several at a time where they are large."""
+    if len(files) == 1 or sum(num_bytes) < _WORTH_SHARING:
+        workers = ALONE
+    cuts: dict[int, FilePartitions] = {}
+    sizes = [size // _CHEAPER for size in num_bytes]
+    for number, cut in workers.run(_cutter, (partition_bytes,), files, sizes=sizes):
+        cuts[number] = cut
+        progress.advance(cut.num_bytes)
+    return [cuts[number] for number in range(len(files))]
 
-    Args:
-        file: how it is read.
-        partition_bytes: of a partition.
-        part: the recipe's source that names it, where rules about rows need it.
+
+def _cutter(partition_bytes: int) -> Callable[[InputFile], FilePartitions]:
+    return partial(cut_input, partition_bytes=partition_bytes)
+
+
+def cut_input(file: InputFile, partition_bytes: int) -> FilePartitions:
+    """Cut a file into partitions, in one pass over its bytes.
 
     Raises:
         InputError: it cannot be read.
 
     """
-    cut = partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
-    entry = Input(
+    return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
+
+
+def input_of(file: InputFile, cut: FilePartitions, *, part: int | None = None) -> Input:
+    """What a manifest says of a file; `part` is the recipe's source that names it, where rules about rows need it."""
+    return Input(
         path=file.name,
         split=file.split,
         format=file.format,
@@ -255,7 +282,6 @@ def read_input(
         num_rows=cut.num_rows,
         part=part,
     )
-    return entry, cut.partitions
 
 
 def _refuse_twice(files: Sequence[SourceFile]) -> None:

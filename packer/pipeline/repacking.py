@@ -16,7 +16,8 @@ from packer.errors import CheckError, RecipeError, StorageError, UsageError
 from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.build_result import BuildResult
-from packer.pipeline.documents import Options
+from packer.pipeline.documents import BuildOptions
+from packer.pipeline.executor import Processes
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import Documents, PartitionResult
@@ -30,6 +31,7 @@ from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
 from packer.store.mapping import repair_hint
+from packer.store.place import build_place, cache_place
 from packer.store.row_tables import read_table
 from packer.store.shard_file import relink
 
@@ -69,13 +71,13 @@ def repack(
         StorageError: the disk refuses; a cache that was there is as it was.
 
     """
-    cache, folder, progress = Path(cache), Path(folder), progress or Silent()
+    cache, folder, progress = cache_place(cache), build_place(folder), progress or Silent()
     with path_errors():
         with Cache.open(cache) as opened:
             source = _CacheDocuments(cache, folder, opened, _provenance(cache, opened.manifest, pack, overrides))
         _refuse_itself(cache, folder)
         refuse_foreign(folder)
-        options = Options(jobs=jobs, fail_above=fail_above, force=force)
+        options = BuildOptions(workers=Processes(jobs), fail_above=fail_above, force=force)
         clock = Clock()
         result = make_cache(folder, source, options, progress, clock)
         return replace(result, profile=Profile(parts=clock.take(), stages={}, processes=0))

@@ -6,11 +6,11 @@ does not name are removed, and rejected.jsonl is renamed into place.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from packer.backend import load_fast_meanwhile
 from packer.limits import path_errors
@@ -18,14 +18,14 @@ from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.changes import Changes, changes
-from packer.pipeline.documents import Options, RowDocuments, Share, by_reference
-from packer.pipeline.executor import fork_server, jobs_for
+from packer.pipeline.documents import BuildOptions, RowDocuments, Share, by_reference
+from packer.pipeline.executor import Processes, Workers, fork_server, jobs_for
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.inputs import note_unused_keys
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import left_out, refuse_losses
-from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
+from packer.pipeline.packing import commit, finish, finish_if_free, pack_documents
 from packer.pipeline.partition import Documents
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.reuse import (
@@ -40,73 +40,56 @@ from packer.pipeline.timing import Clock, Profile
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.source import smallest_partition
+from packer.store.files import CacheFiles
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
+from packer.store.mirror import shown
+from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError
 
 if TYPE_CHECKING:
     from packer.pipeline.row_report import RowReport
 
+Result = TypeVar("Result")
 
-def build(
-    recipe: Recipe,
-    folder: Path | str,
-    *,
-    jobs: int | None = None,
-    on_error: Literal["reject", "fail"] = "reject",
-    fail_above: float | None = None,
-    force: bool = False,
-    repair: bool = False,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> BuildResult:
-    """Build a cache, or bring it up to date.
 
-    The bytes do not depend on `jobs`, the folder, or on how often a build was interrupted.
-
-    Args:
-        recipe: what to build.
-        folder: the cache; made if it is not there.
-        jobs: processes; by default one for each processor, or fewer where the input is small.
-        on_error: `fail` stops at the first rejected row.
-        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. Where more is
-            left out, nothing is committed; what was made is kept for a build that allows it.
-        force: replace a cache that was built by another recipe or from other inputs.
-        repair: check every byte of what is there, and make again what is damaged.
-        dry_run: only say what would be done.
-        progress: listens.
+def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: Progress) -> BuildResult:
+    """Build the cache of a recipe, or bring it up to date; the public way to it is :func:`packer.build`.
 
     Raises:
         PackerError: see :mod:`packer.errors`; nothing of an existing cache is lost.
 
     """
-    folder, progress = Path(folder), progress or Silent()
-    options = Options(jobs=jobs, on_error=on_error, fail_above=fail_above, force=force, repair=repair)
+    folder = build_place(folder, is_dry=options.dry_run)
     with path_errors():
         refuse_foreign(folder)
-        if not dry_run:
+        if not options.dry_run:
             refuse_busy(folder)
         found = existing(folder, progress)
+        if options.repair and found is not None and not options.dry_run:
+            CacheFiles(folder).remove_damaged(found.digests)
         clock = Clock()
         with clock.of("plan"):
             recipe = _pinned(recipe, progress)
-            if found is not None and not repair and is_unchanged(folder, found, recipe, progress):
-                if not dry_run:
+            if found is not None and not options.repair and is_unchanged(folder, found, recipe, progress):
+                if not options.dry_run:
                     finish_if_free(folder, found)
                 return _nothing_to_do(folder, found, options)
-        is_new = found is None and not dry_run
-        try:
-            with _loading(recipe, jobs) if is_new else nullcontext():
-                with clock.of("plan"):
-                    plan = plan_build(recipe, progress, before=None if found is None else found.engine)
-                if dry_run:
-                    return _dry_run(folder, found, plan, options)
-                return _build(plan, folder, options, progress, clock)
-        except EngineDiffersError as error:
-            progress.note(f"{error.message}; building with the reference engine")
-            engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
-            plan = plan_build(by_reference(recipe), progress)
+
+        before = None if found is None else found.engine
+
+        def plan_of(recipe: Recipe) -> BuildPlan:
+            with clock.of("plan"):
+                return plan_build(recipe, progress, before=before, workers=options.workers)
+
+        def made(plan: BuildPlan) -> BuildResult:
+            if options.dry_run:
+                return _dry_run(folder, found, plan, options)
             return _build(plan, folder, options, progress, clock)
+
+        is_new = found is None and not options.dry_run
+        with _loading(recipe, options.workers) if is_new else nullcontext():
+            return _with_plan(plan_of, recipe, progress, made)
 
 
 def build_share(
@@ -114,38 +97,52 @@ def build_share(
 ) -> tuple[int, int]:
     """Make a share of the documents of a cache, so that several machines with one disk build it together.
 
-    Shares are made at the same time, in any order, and again after an interruption. :func:`build` then finds them,
-    makes what is missing, and commits: the bytes are those of a build alone.
+    Shares are made at the same time, in any order, and again after an interruption. :func:`packer.build` then finds
+    them, makes what is missing, and commits: the bytes are those of a build alone.
 
     Args:
         recipe: what to build, the same for all shares.
         folder: the cache, on a file system that all machines see.
         share: which partitions.
-        jobs: processes; as for :func:`build`.
+        jobs: processes; as for :func:`packer.build`.
         progress: listens.
 
     Returns:
         how many partitions were made, and how many were there
 
     Raises:
-        PackerError: as :func:`build`; BusyError while a build has the cache.
+        PackerError: as for a build; BusyError while a build has the cache.
 
     """
-    folder, progress = Path(folder), progress or Silent()
-    options = Options(jobs=jobs, fail_above=None, force=False)
+    folder, progress = build_place(folder), progress or Silent()
+    options = BuildOptions(workers=Processes(jobs))
     with path_errors():
         refuse_foreign(folder)
         recipe = _pinned(recipe, progress)
         with lock(folder, shared=True):
             found = existing(folder, progress)
-            plan = plan_build(recipe, progress, before=None if found is None else found.engine)
-            try:
+            before = None if found is None else found.engine
+
+            def plan_of(recipe: Recipe) -> BuildPlan:
+                return plan_build(recipe, progress, before=before, workers=options.workers)
+
+            def made(plan: BuildPlan) -> tuple[int, int]:
                 return RowDocuments(plan, folder, options, progress).make_share(found, share)
-            except EngineDiffersError as error:
-                progress.note(f"{error.message}; building with the reference engine")
-                engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
-                plan = plan_build(by_reference(recipe), progress)
-                return RowDocuments(plan, folder, options, progress).make_share(found, share)
+
+            return _with_plan(plan_of, recipe, progress, made)
+
+
+def _with_plan(
+    plan_of: Callable[[Recipe], BuildPlan], recipe: Recipe, progress: Progress, work: Callable[[BuildPlan], Result]
+) -> Result:
+    """Plan, and do what is planned; again with the reference engine where the fast one turns out to differ."""
+    plan = plan_of(recipe)
+    try:
+        return work(plan)
+    except EngineDiffersError as error:
+        progress.note(f"{error.message}; building with the reference engine")
+        engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
+        return work(plan_of(by_reference(recipe)))
 
 
 class Source(Protocol):
@@ -168,7 +165,7 @@ class Source(Protocol):
         ...
 
 
-def make_cache(folder: Path, source: Source, options: Options, progress: Progress, clock: Clock) -> BuildResult:
+def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Progress, clock: Clock) -> BuildResult:
     """Make a cache from its documents, or find that it is up to date."""
     wanted = source.wanted
     with lock(folder):
@@ -179,15 +176,14 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
             return _nothing_to_do(folder, found, options)
         replaced = None if found is None else _replaced(folder, found, wanted, options)
         if replaced is not None and replaced.leaving:
-            progress.note(f"{folder}: {replaced.sentences()[0]}")
+            progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
         with clock.of("documents"):
             made = source.documents(found)
         results, shards = made.results, [result.shard for result in made.results]
         with clock.of("rows") if wanted.recipe.row_rules.asks else nullcontext():
             selection = select(folder, wanted, shards, made.traits)
         with clock.of("blocks"):
-            jobs = options.jobs or jobs_for_packing(shards)
-            packed = pack_documents(folder, selection.documents, wanted, jobs=jobs, progress=progress)
+            packed = pack_documents(folder, selection.documents, wanted, workers=options.workers, progress=progress)
         with clock.of("commit"):
             write_model(folder, wanted.model, source.model_files)
             source.refuse_changed()
@@ -204,7 +200,7 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
     )
 
 
-def _build(plan: BuildPlan, folder: Path, options: Options, progress: Progress, clock: Clock) -> BuildResult:
+def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, clock: Clock) -> BuildResult:
     rows = RowDocuments(plan, folder, options, progress)
     result = make_cache(folder, rows, options, progress, clock)
     if not result.built or result.manifest is None:
@@ -214,7 +210,7 @@ def _build(plan: BuildPlan, folder: Path, options: Options, progress: Progress, 
     return replace(result, profile=profile, rejected_inputs=rows.rejected_inputs)
 
 
-def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: Options) -> Changes:
+def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildOptions) -> Changes:
     """What is replaced of the cache that is there.
 
     Raises:
@@ -227,7 +223,7 @@ def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: Option
     return replaced
 
 
-def _nothing_to_do(folder: Path, found: Manifest, options: Options) -> BuildResult:
+def _nothing_to_do(folder: Path, found: Manifest, options: BuildOptions) -> BuildResult:
     refuse_losses(found, options.fail_above)
     return BuildResult(
         folder=folder,
@@ -241,10 +237,10 @@ def _nothing_to_do(folder: Path, found: Manifest, options: Options) -> BuildResu
     )
 
 
-def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: Options) -> BuildResult:
+def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: BuildOptions) -> BuildResult:
     if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
         return _nothing_to_do(folder, found, options)
-    there, _ = reusable(folder, found, repair=options.repair)
+    there, _ = reusable(folder, found, plan.tasks, repair=options.repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(
         folder=folder,
@@ -257,19 +253,21 @@ def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: Opt
     )
 
 
-def _loading(recipe: Recipe, jobs: int | None) -> AbstractContextManager[None]:
+def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
     """Begin to load what encodes, while the build is planned: in the server that workers are forked from, or here.
 
     Raises:
         RecipeError, InputError: as for a plan.
 
     """
+    if not isinstance(workers, Processes):
+        return nullcontext()
     size = sum(file.path.stat().st_size for file in resolve_sources(recipe) if file.path.is_file())
     assert recipe.tokenizer is not None  # resolve_sources asks for one
     tokenizer = tokenizer_place(recipe.tokenizer)
     content = read_model_files(tokenizer)[TOKENIZER_FILE]
     fast = engine.is_known_fast(recipe.engine, content)
-    if (jobs or jobs_for(size)) > 1 and size > smallest_partition(recipe.partition_bytes):
+    if (workers.jobs or jobs_for(size)) > 1 and size > smallest_partition(recipe.partition_bytes):
         return fork_server(tokenizer, fast=fast)
     if fast and size >= engine.WORTH_LOADING_BYTES:
         load_fast_meanwhile(content)

@@ -1,4 +1,4 @@
-"""Where the time of a build went."""
+"""Measures where the time of a build goes."""
 
 import time
 from collections import defaultdict
@@ -22,11 +22,11 @@ class Profile:
     ``tokenize``, ``supervise``, ``write``."""
 
     processes: int
-    """Those that made documents."""
+    """How many processes made documents."""
 
 
 NO_TIME = Profile(parts={}, stages={}, processes=0)
-"""Of what was no build."""
+"""The profile of something that built nothing."""
 
 
 class Clock:
@@ -37,7 +37,7 @@ class Clock:
 
     @contextmanager
     def of(self, part: str) -> Iterator[None]:
-        """Seconds inside belong to a part."""
+        """Count the seconds inside the context towards a part."""
         began = time.perf_counter()
         try:
             yield
@@ -45,7 +45,7 @@ class Clock:
             self._seconds[part] += time.perf_counter() - began
 
     def each(self, part: str, items: Iterable[T]) -> Iterator[T]:
-        """The items; the seconds until each comes belong to a part."""
+        """Pass items on, and count the seconds spent waiting for each towards a part."""
         iterator = iter(items)
         while True:
             with self.of(part):
@@ -55,11 +55,11 @@ class Clock:
             yield item
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Seconds that another clock counted."""
+        """Add the seconds that another clock counted."""
         for part, more in seconds.items():
             self._seconds[part] += more
 
     def take(self) -> dict[str, float]:
-        """What was counted since the last time."""
+        """Return what was counted since the last call, and start again from 0."""
         seconds, self._seconds = dict(self._seconds), defaultdict(float)
         return seconds

@@ -2,41 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.audit.stats import Stats, count_lengths
 from packer.batches import Int32, Int64
+from packer.report.plots import Histogram
 from packer.store.cache import Cache
+from packer.store.manifest import Input
 
 T = TypeVar("T", bound=np.generic)
 
 BATCH = 8
-"""Documents of a batch, where padding is compared with that of trainers that do not pack."""
+"""Documents in a batch of a trainer that does not pack, whose padding is compared."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
-    """How many documents, or blocks, lie in each of some ranges."""
-
-    title: str
-    caption: str
-    unit: str
-    """The unit of the edges."""
-
-    of: str
-    """What is counted."""
-
-    edges: tuple[str, ...]
-    """Where the ranges begin, and where the last one ends: one more than there are counts."""
-
-    counts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Padding:
+class Padding(NamedTuple):
     """Slots without a token, for one way to lay documents out."""
 
     layout: str
@@ -44,19 +27,13 @@ class Padding:
     share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFacts:
+class SourceFacts(NamedTuple):
     """What an input contributes to the cache."""
 
-    path: str
-    split: str
-    schema: str
-    rows: int
+    input: Input
     documents: int
     tokens: int
     trained: int
-    num_bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +69,7 @@ def source_facts(cache: Cache, documents: Documents) -> list[SourceFacts]:
         np.bincount(documents.source, weights=weights, minlength=len(inputs)).astype(np.int64).tolist()
         for weights in (None, documents.length, documents.trained)
     )
-    found = [
-        SourceFacts(
-            path=entry.path,
-            split=entry.split,
-            schema=entry.schema,
-            rows=entry.num_rows,
-            documents=counts[number],
-            tokens=tokens[number],
-            trained=trained[number],
-            num_bytes=entry.num_bytes,
-            sha256=entry.sha256,
-        )
-        for number, entry in enumerate(inputs)
-    ]
+    found = map(SourceFacts, inputs, counts, tokens, trained)
     return sorted(found, key=lambda source: -source.tokens)
 
 
@@ -142,7 +106,7 @@ def padding(found: Stats, lengths: Int32) -> list[Padding]:
 
     A document longer than a block counts as one that was cut to it, so that the layouts hold what blocks could hold.
     """
-    rows = [] if not found.blocks else [Padding(layout="packed, as here", slots=found.slots, share=1 - found.fill)]
+    rows = [] if not found.blocks else [Padding("packed, as here", found.slots, 1 - found.fill)]
     if not len(lengths):
         return rows
     own = np.minimum(lengths, found.block_len).astype(np.int64)
@@ -152,7 +116,7 @@ def padding(found: Stats, lengths: Int32) -> list[Padding]:
         (f"{BATCH} documents a batch, in the order of the files", _batched(own)),
         (f"each document padded to {found.block_len:,}", len(own) * found.block_len),
     ]
-    return rows + [Padding(layout=layout, slots=slots, share=1 - total / slots) for layout, slots in others]
+    return rows + [Padding(layout, slots, 1 - total / slots) for layout, slots in others]
 
 
 def _batched(lengths: Int64) -> int:

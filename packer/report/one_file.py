@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packer.report.items import Chosen, Item, Name, names_of, read_item, sample
-from packer.report.page import PageFacts, render
-from packer.report.page_file import check_place, write_page
+from packer.report.pages import PageFacts, cache_page
+from packer.report.shell import check_place, write_page
 from packer.report.tokens import PackedTokens, TokenTable, pack_tokens
 from packer.store.cache import Cache
 
@@ -52,11 +52,11 @@ def report(folder: Path | str, output: Path | str, *, chosen: Chosen | None = No
         names = names_of(chosen, cache) if chosen else sample(cache, facts.documents)
         found = _read(cache, names)
         empty = PackedTokens("", "", 0)
-        shell = len(render(facts, found, note=_note(0, len(names), sampled=not chosen), packed=empty))
+        shell = len(cache_page(facts, found, note=_note(0, len(names), sampled=not chosen), packed=empty))
         packed = pack_tokens(TokenTable.of(cache), found, MAX_BYTES - shell)
     held = found[: packed.num_items]
     note = _note(len(held), len(names), sampled=not chosen)
-    page = render(facts, held, note=note, packed=packed)
+    page = cache_page(facts, held, note=note, packed=packed)
     write_page(page, output)
     return Report(
         path=output,

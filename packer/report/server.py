@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from packer.errors import PackerError, UsageError
 from packer.limits import storage_errors
 from packer.report.items import parse_key, read_item, sample
-from packer.report.page import SCRIPTS, PageFacts, render
+from packer.report.pages import SCRIPTS, PageFacts, cache_page
 from packer.report.shell import content_security_policy
 from packer.report.tokens import TokenTable, pack_tokens
 from packer.store.cache import Cache
@@ -52,7 +52,7 @@ class PageServer:
         facts = PageFacts.of(self._cache)
         names = sample(self._cache, facts.documents)
         items = [read_item(self._cache, name) for name in names]
-        self._page = render(facts, items, note=_NOTE)
+        self._page = cache_page(facts, items, note=_NOTE)
         self._reading = threading.Lock()  # a reader and its tokenizer are one; requests come in threads
         self._secret = secrets.token_urlsafe(16)
         with storage_errors("listen on port", Path(str(port))):

@@ -1,5 +1,7 @@
 """What all pages share: their frame, look and scripts, under a Content-Security-Policy that lets these alone run.
 
+A page takes the place of no input, no file of a cache and nothing else but another page.
+
 Whatever a cache, its inputs and a template hold is text here: Jinja escapes it, and characters that would turn its
 direction or not be seen are written out.
 """
@@ -9,6 +11,7 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
@@ -16,10 +19,16 @@ from markupsafe import Markup, escape
 
 from packer import __version__
 from packer.display import number, percent, plural, size, visible
+from packer.errors import UsageError
+from packer.limits import storage_errors
+from packer.store.folder import AtomicFile
 
 _TEMPLATES = ("base", "macros", "cache", "diff", "lint")
 _STYLE = "page.css"
 SCRIPT = "shell.js"
+
+_MARK, _HEAD_BYTES = b'<meta name="generator" content="packer ', 512
+"""What stands near the start of every page."""
 
 
 def fill(template: str, *, title: str, scripts: Sequence[str] = (SCRIPT,), live: bool = False, **values: Any) -> bytes:
@@ -114,3 +123,41 @@ def _file(name: str) -> str:
 def _hash(name: str) -> str:
     digest = hashlib.sha256(_file(name).encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def check_place(output: Path, *caches: Path | str) -> None:
+    """Refuse a place where a page would take that of something else.
+
+    Args:
+        output: the file.
+        caches: in which it must not be.
+
+    Raises:
+        UsageError: it is in a cache, or there is a file that is no page, or a folder.
+        StorageError: what is there cannot be read.
+
+    """
+    place = output.resolve()
+    for cache in caches:
+        if place.is_relative_to(Path(cache).resolve()):
+            raise UsageError(f"{output} is in the cache {cache}", hint="write the page beside it")
+    if not place.exists():
+        return
+    if not place.is_file():
+        raise UsageError(f"{output} is no file", hint="name the file of the page")
+    with storage_errors("read", output), place.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if head and _MARK not in head:
+        raise UsageError(f"{output} is there, and is no page of packer", hint="name another file, or remove it")
+
+
+def write_page(page: bytes, output: Path) -> None:
+    """Write a page, complete or not at all.
+
+    Raises:
+        StorageError: the disk refuses.
+
+    """
+    with AtomicFile(output.parent) as file:
+        file.write(page)
+        file.commit(output.name)

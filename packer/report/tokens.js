@@ -17,6 +17,8 @@
     return element;
   }
 
+  const named = (sign) => `U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
   // Text of a cache; what is not seen is written out.
   function show(parent, text) {
     for (const part of text.split(/(\n|\t)/)) {
@@ -29,8 +31,7 @@
       let from = 0;
       for (const match of part.matchAll(UNSEEN)) {
         parent.append(part.slice(from, match.index));
-        const code = match[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-        parent.append(make("span", "unseen", `U+${code}`));
+        parent.append(make("span", "unseen", named(match[0])));
         from = match.index + match[0].length;
       }
       parent.append(part.slice(from));
@@ -117,6 +118,10 @@
 
   const plural = (count, word) => `${grouped.format(count)} ${word}${count === 1 ? "" : "s"}`;
 
+  function list({ key, kind, title, note }) {
+    pick.add(new Option(`${title}${kind === "doc" && note ? ` · ${note}` : ""}`.replace(UNSEEN, named), key));
+  }
+
   async function display(key, token = -1) {
     let found;
     try {
@@ -154,7 +159,7 @@
     const padding = item.num_padding ? `, ${grouped.format(item.num_padding)} padding` : "";
     const left = item.documents.length ? ` · ${plural(item.documents.length, "document")}, ${plural(item.num_tokens, "token")}, ${grouped.format(item.num_trained)} trained${padding}` : "";
     find("about").replaceChildren(make("strong", "", item.title), left, item.note ? ` · ${item.note}` : "");
-    if (!Array.from(pick.options).some((option) => option.value === key)) pick.add(new Option(item.title, key));
+    if (!Array.from(pick.options).some((option) => option.value === key)) list(item);
     pick.value = key;
     if (token >= 0) choose(token, true);
     else details.replaceChildren(make("p", "soft", "Choose a token to see its id, label, position, document and row."));
@@ -355,6 +360,10 @@
   });
   addEventListener("hashchange", follow);
 
-  find("viewer").hidden = false;
-  if (!follow() && pick.options.length) display(pick.options[0].value);
+  async function start() {
+    find("viewer").hidden = false;
+    if (!live) for (const { item } of (await held).values()) list(item);
+    if (!follow() && pick.options.length) display(pick.options[0].value);
+  }
+  start();
 })();

@@ -241,7 +241,7 @@ def _weight(shape: MessageFields, content: Content, *, where: str) -> float | No
 
 def weighted(message: Message, weight: float) -> Message:
     """The message with another loss weight, which only those of the assistant have."""
-    return msgspec.structs.replace(message, weight=weight) if message.role == "assistant" else message
+    return Message(fields=message.fields, weight=weight) if message.role == "assistant" else message
 
 
 def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Message], *, number: int) -> Sample:

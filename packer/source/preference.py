@@ -8,7 +8,9 @@ answer of the assistant's.
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from contextlib import suppress
+from itertools import chain
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -23,61 +25,40 @@ from packer.source.unsupported_rows import is_preference
 Turns: TypeAlias = list[Any]
 """Messages as a row has them."""
 
+Messages: TypeAlias = tuple[Message, ...]
+
 _CHOSEN = ("chosen", "chosen_messages", "chosen_response")
 _REJECTED = ("rejected", "rejected_messages", "rejected_response")
 _OPENINGS = ("prompt", "conversations", "conversation", "messages")
 """Fields that may hold the messages before the answers."""
 
+_OF_ALPACA = ("instruction", "query", "input", "history")
 _SCORES = (
     ("score_chosen", "score_rejected"),
     ("chosen_score", "rejected_score"),
     ("chosen_rating", "rejected_rating"),
     ("rating_chosen", "rating_rejected"),
+    ("chosen-rating", "rejected-rating"),
+    ("chosen_avg_rating", "rejected_avg_rating"),
 )
 _LARGEST_MARGIN = float(np.finfo(np.float32).max)
 _SPEAKER = re.compile(r"\n\n(Human|Assistant):")
 _OPENS_MESSAGE = re.compile(r"\s*(?:\[\s*)?\{")
 _MESSAGE_KEYS = ({"from", "value"}, {"role", "content"})
 
-
-class PairRow(RowFields, frozen=True, kw_only=True):
-    """Fields of a pair, whose types are those of the schema that reads it."""
-
-    chosen: Any = None
-    chosen_messages: Any = None
-    chosen_response: Any = None
-    rejected: Any = None
-    rejected_messages: Any = None
-    rejected_response: Any = None
-    prompt: Any = None
-    conversations: Any = None
-    conversation: Any = None
-    messages: Any = None
-    instruction: Any = None
-    query: Any = None
-    input: Any = None
-    history: Any = None
-    margin: Any = None
-    score_chosen: Any = None
-    score_rejected: Any = None
-    chosen_score: Any = None
-    rejected_score: Any = None
-    chosen_rating: Any = None
-    rejected_rating: Any = None
-    rating_chosen: Any = None
-    rating_rejected: Any = None
-
-
-_BESIDE = {*RowFields.__struct_fields__, *ID_FIELDS, "instruction", "query", "input", "history"}
+_BESIDE = {*RowFields.__struct_fields__, *ID_FIELDS, *_OF_ALPACA}
 """Fields that both answers have in common, but for what comes before them as messages or as a text."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class _TwoRows(NamedTuple):
-    """A pair as two rows: who reads them, and the fields that each has of its own."""
+    """A pair as two rows: who reads them, and the field that each has of its own."""
 
     read: Callable[[dict[str, Any], int], Sample]
-    chosen: dict[str, Any]
-    rejected: dict[str, Any]
+    field: str
+    chosen: str | Turns
+    rejected: str | Turns
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
@@ -88,26 +69,58 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
     """
     beside = {name: row[name] for name in row.keys() & _BESIDE}
-    rows = _as_two_rows(row)
-    sides = []
-    for side, own in (("chosen", rows.chosen), ("rejected", rows.rejected)):
-        try:
-            sides.append(rows.read(beside | own, number))
-        except Refused as refused:
-            raise Refused(refused.code, f"with the answer of `{side}`: {refused.reason}") from None
-    chosen, rejected = sides
+    prompt = _text(row.get("prompt"))
+    rows = _as_two_rows(row, prompt)
+    if rows.read is completion.read:
+        beside["prompt"] = prompt
+    chosen = _side("chosen", rows, beside, number)
     if chosen.kind == "chat":
-        chosen, rejected = _with_context(chosen, rejected, _text(row.get("prompt")))
-    elif chosen.text == rejected.text:
-        raise _identical()
+        context, ours, theirs = _apart(chosen, rows, beside, number)
+        context = _as_context_of_pair(context, ours, theirs, prompt)
+        rejected = msgspec.structs.replace(chosen, messages=context + theirs)
+        chosen = msgspec.structs.replace(chosen, messages=context + ours)
+    else:
+        rejected = _side("rejected", rows, beside, number)
+        if chosen.text == rejected.text:
+            raise _identical()
     return msgspec.structs.replace(chosen, preference=Preference(rejected=rejected, margin=_margin(row)))
 
 
-def _as_two_rows(row: dict[str, Any]) -> _TwoRows:
+def _side(name: Literal["chosen", "rejected"], rows: _TwoRows, beside: dict[str, Any], number: int) -> Sample:
+    try:
+        return rows.read({**beside, rows.field: getattr(rows, name)}, number)
+    except Refused as refused:
+        raise Refused(refused.code, f"with the answer of `{name}`: {refused.reason}") from None
+
+
+def _apart(chosen: Sample, rows: _TwoRows, beside: dict[str, Any], number: int) -> tuple[Messages, Messages, Messages]:
+    """What both chats say alike from their start on, and how each of them goes on.
+
+    What is the same in the row is read once: of the rejected side only what stands behind it is read.
+    """
+    num_same = 0
+    if not isinstance(rows.chosen, str):
+        for turn, its in zip(rows.chosen, rows.rejected, strict=False):
+            if turn is not its and (turn != its or _encode(turn) != _encode(its)):
+                break
+            num_same += 1
+    rest: Messages | None = None
+    if 0 < num_same < len(rows.rejected):
+        with suppress(Refused):  # the whole side says where
+            rest = rows.read({rows.field: rows.rejected[num_same:]}, number).messages
+    if rest is None:
+        rest, num_same = _side("rejected", rows, beside, number).messages, 0
+    else:
+        num_same += len(chosen.messages) - len(rows.chosen)  # one more, where `system` stands beside
+    num_alike = num_shared(chosen.messages[num_same:], rest)
+    first = num_same + num_alike
+    return chosen.messages[:first], chosen.messages[first:], rest[num_alike:]
+
+
+def _as_two_rows(row: dict[str, Any], prompt: str | None) -> _TwoRows:
     given, is_alpaca = row.get("prompt"), bool(row.get("instruction") or row.get("query"))
     if given is not None and not isinstance(given, str | list):
         raise Refused("wrong_type", f"expected `str | array`, got `{type_name(given)}` at $.prompt")
-    prompt = _text(given)
     chosen, rejected = _answers(row, are_texts=is_alpaca or prompt is not None)
     opening = _opening(row, chosen)
     if is_alpaca:
@@ -116,11 +129,15 @@ def _as_two_rows(row: dict[str, Any]) -> _TwoRows:
                 "`instruction` goes with texts; `columns: {prompt: instruction}` takes it as the prompt of messages"
             )
             raise Refused("wrong_type", reason)
-        return _TwoRows(alpaca.read, {"output": chosen}, {"output": rejected})
+        return _TwoRows(alpaca.read, "output", chosen, rejected)
     if isinstance(chosen, str) and isinstance(rejected, str):
         are_transcripts = chosen.startswith("\n\nHuman:") and rejected.startswith("\n\nHuman:")
         if not opening and not are_transcripts:
-            return _completions(row, prompt, chosen, rejected)
+            if prompt is None:
+                reason = "texts without a prompt that do not begin as transcripts do, with `\\n\\nHuman:`"
+                raise Refused("pair_no_prompt", f"`chosen` and `rejected` are {reason}")
+            completion.refuse_chat_fields(row, columns="instruction: prompt")
+            return _TwoRows(completion.read, "completion", chosen, rejected)
         chosen, rejected = ((_transcript if are_transcripts else _turns)(text) for text in (chosen, rejected))
     return _chats(opening, prompt, _turns(chosen), _turns(rejected))
 
@@ -167,19 +184,9 @@ def _opening(row: dict[str, Any], chosen: str | Turns) -> Turns:
     return one_of(lists, where="$") or []
 
 
-def _completions(row: dict[str, Any], prompt: str | None, chosen: str, rejected: str) -> _TwoRows:
-    if prompt is None:
-        reason = "texts without a prompt that do not begin as transcripts do, with `\\n\\nHuman:`"
-        raise Refused("pair_no_prompt", f"`chosen` and `rejected` are {reason}")
-    completion.refuse_chat_fields(row, columns="instruction: prompt")
-    return _TwoRows(
-        completion.read, {"prompt": prompt, "completion": chosen}, {"prompt": prompt, "completion": rejected}
-    )
-
-
 def _chats(opening: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -> _TwoRows:
     """Whole conversations, from an opening and two answers to it, or from answers that hold all of it."""
-    if chosen[: len(opening)] == rejected[: len(opening)] == opening:
+    if opening and chosen[: len(opening)] == rejected[: len(opening)] == opening:
         opening = []
     speakers = {_speaker(chosen[0]), _speaker(rejected[0])}
     if prompt is not None and not opening and speakers == {"assistant"}:
@@ -191,42 +198,39 @@ def _chats(opening: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -
         )
         raise Refused("pair_context_differs", reason)
     chosen, rejected = [*opening, *chosen], [*opening, *rejected]
-    if any(isinstance(turn, dict) and "from" in turn for turn in (*chosen, *rejected)):
-        return _TwoRows(sharegpt.read, {"conversations": chosen}, {"conversations": rejected})
-    return _TwoRows(chat.read, {"messages": chosen}, {"messages": rejected})
+    names = set().union(*(turn for turn in (*chosen, *rejected) if isinstance(turn, dict)))
+    if "from" in names and "human" not in names:  # of exchanges, a turn is two messages
+        return _TwoRows(sharegpt.read, "conversations", chosen, rejected)
+    return _TwoRows(chat.read, "messages", chosen, rejected)
 
 
-def _with_context(chosen: Sample, rejected: Sample, prompt: str | None) -> tuple[Sample, Sample]:
-    """Both chats with a context that is the same and not learned.
+def _as_context_of_pair(shared: Messages, ours: Messages, theirs: Messages, prompt: str | None) -> Messages:
+    """What both chats share, not learned.
 
     Args:
-        chosen: with its answer.
-        rejected: with its answer.
-        prompt: a text that may say again what the user says first or last in the context.
+        shared: what both say alike.
+        ours: the chosen answer.
+        theirs: the rejected one.
+        prompt: a text that may say again what the user says first or last before the answers.
 
     """
-    shared = num_shared(chosen.messages, rejected.messages)
-    answers = chosen.messages[shared:], rejected.messages[shared:]
-    if not any(answers):
+    if not ours and not theirs:
         raise _identical()
-    if any(answer and answer[0].role != "assistant" for answer in answers):
-        reason = f"they differ first in messages[{shared}], which is not the assistant's on both sides"
+    if any(answer and answer[0].role != "assistant" for answer in (ours, theirs)):
+        reason = f"they differ first in messages[{len(shared)}], which is not the assistant's on both sides"
         raise Refused("pair_context_differs", reason)
-    for side, answer in zip(("chosen", "rejected"), answers, strict=True):
-        refuse_empty_answer(answer, f"the answer of `{side}` says nothing")
-    context = as_context(chosen.messages[:shared])
-    asked = [message.fields["content"].strip() for message in context if message.role == "user"]
-    if prompt is not None and prompt.strip() not in {*asked[:1], *asked[-1:]}:
-        reason = "`prompt` is neither the first nor the last that the user says before the answers"
-        raise Refused("pair_context_differs", reason)
-    ours, theirs = (
-        msgspec.structs.replace(sample, messages=context + answer)
-        for sample, answer in zip((chosen, rejected), answers, strict=True)
-    )
-    return ours, theirs
+    refuse_empty_answer(ours, "the answer of `chosen` says nothing")
+    refuse_empty_answer(theirs, "the answer of `rejected` says nothing")
+    context = as_context(shared)
+    if prompt is not None:
+        asked = [message.fields["content"].strip() for message in context if message.role == "user"]
+        if prompt.strip() not in {*asked[:1], *asked[-1:]}:
+            reason = "`prompt` is neither the first nor the last that the user says before the answers"
+            raise Refused("pair_context_differs", reason)
+    return context
 
 
-def as_context(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def as_context(messages: Messages) -> Messages:
     """The messages before an answer that was compared or rated, none of them learned.
 
     Raises:
@@ -238,15 +242,17 @@ def as_context(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(weighted(message, 0.0) for message in messages)
 
 
-def refuse_empty_answer(answer: tuple[Message, ...], reason: str) -> None:
+def refuse_empty_answer(answer: Messages, reason: str) -> None:
     """Refuse an answer in which the assistant has no text, no call and no reasoning.
 
     Raises:
         Refused: `pair_empty_side`.
 
     """
-    if not any(message.role == "assistant" and says_something(message.fields) for message in answer):
-        raise Refused("pair_empty_side", reason)
+    for message in answer:
+        if message.role == "assistant" and says_something(message.fields):
+            return
+    raise Refused("pair_empty_side", reason)
 
 
 def _identical() -> Refused:
@@ -329,7 +335,8 @@ def _number(value: Any) -> float | None:
 
 SCHEMA = RowSchema(
     needs=((*_CHOSEN, "messages"), _REJECTED),
-    rows=(PairRow,),
+    rows=(RowFields,),
+    others=(*_CHOSEN, *_REJECTED, *_OPENINGS, *_OF_ALPACA, "margin", *chain(*_SCORES)),
     read=read,
     help="`chosen` and `rejected` (also `chosen_messages`, `chosen_response` and so on) behind a `prompt`, all texts "
     "or all messages; or with the whole conversation in each of them; or behind `messages`, `conversations` or "

@@ -75,11 +75,14 @@ class RowSchema:
     rows: tuple[type[msgspec.Struct], ...]
     """What rows look like; their fields are the columns that are read of a table."""
 
+    others: tuple[str, ...] = ()
+    """Fields that it reads beside those, of whatever type."""
+
     read: Callable[[dict[str, Any], int], Sample]
     """Reads a row with its number; raises :class:`~packer.source.decode.Refused` where it cannot be a sample."""
 
     help: str
-    """Its fields, for docs/reference/recipe.md."""
+    """Its fields, as docs/reference/recipe.md lists them."""
 
     is_templated: bool = False
     """Whether every row goes through the chat template."""
@@ -99,7 +102,7 @@ class RowSchema:
     @property
     def fields(self) -> frozenset[str]:
         """All its fields, but for the row's own name."""
-        return frozenset(name for row in self.rows for name in row.__struct_fields__)
+        return frozenset(self.others).union(*(row.__struct_fields__ for row in self.rows))
 
     def missing(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:
         """The first group of fields of which the row has none; None where the row fits the schema."""

@@ -31,6 +31,7 @@ VOTING_FIELDS = frozenset(name for schema in SCHEMAS.values() for group in schem
 
 
 _FIELDS = {name: schema.fields for name, schema in SCHEMAS.items()}
+_SUSPECT = {name: SUSPECT_FIELDS - fields for name, fields in _FIELDS.items()}
 
 
 def schema_of(row: dict[str, Any]) -> str | None:
@@ -76,7 +77,7 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
     row = rename_roles(rename(value, columns), roles)
-    refuse_unsupported(row, own=_FIELDS[schema], rated=SCHEMAS[schema].is_rated)
+    refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)
     missing = SCHEMAS[schema].missing(row)
     if missing is not None:
         if missing == MARKS:

@@ -26,19 +26,19 @@ _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
 _MEDIA_TAG = re.compile(r"<img>[^<>\n]+</img>")
 
 
-def refuse_unsupported(row: dict[str, Any], *, own: Collection[str], rated: bool) -> None:
+def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: bool) -> None:
     """Look at the fields of a row.
 
     Args:
         row: The row, its columns renamed.
-        own: Fields of its schema, which may be those of a pair or the rating of an answer.
+        suspect: Those of :data:`SUSPECT_FIELDS` that are no fields of its schema.
         rated: Whether a boolean `label` is a rating of the answer; in plain text it is some label like others.
 
     Raises:
         Refused: `multimodal`, `preference` or `nothing_trained`.
 
     """
-    if SUSPECT_FIELDS.isdisjoint(row):
+    if row.keys().isdisjoint(suspect):
         return
     for field in MEDIA_FIELDS:
         if row.get(field):
@@ -47,9 +47,9 @@ def refuse_unsupported(row: dict[str, Any], *, own: Collection[str], rated: bool
         if field in row:
             _refuse_weight(field, row[field])
     for field in PREFERENCE_FIELDS:
-        if field not in own and _holds_answer(row.get(field)):
+        if field in suspect and _holds_answer(row.get(field)):
             raise Refused("preference", f"the field `{field}` makes it a preference pair")
-    if rated and "label" not in own and isinstance(row.get("label"), bool):
+    if rated and "label" in suspect and isinstance(row.get("label"), bool):
         raise Refused("preference", "the field `label` rates the answer; `columns: {label: null}` takes the row anyway")
 
 

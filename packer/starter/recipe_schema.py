@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from packer.named_templates import NAMED_TEMPLATES
-from packer.recipe import RECIPE_KEYS, SCHEMA_CHOICES, Recipe
+from packer.recipe import SCHEMA_CHOICES, Recipe, recipe_keys
 
 _KEY = re.compile(r"\s*(?:- )?(\w+):.*?\s# (.*)")
 _GROUP = re.compile(r"(\w+):\s*\Z")
@@ -35,9 +35,9 @@ def recipe_schema() -> dict[str, Any]:
 
 
 def _descriptions() -> list[tuple[str, str, str]]:
-    """Group (empty at the top), key and comment of the keys in the file that lists them."""
+    """Group (empty at the top), key and comment of every key."""
     found, group = [], ""
-    for line in RECIPE_KEYS.read_text("utf-8").splitlines():
+    for line in recipe_keys().splitlines():
         opened = _GROUP.match(line)
         if opened or not line.startswith(" "):
             group = opened[1] if opened else ""

@@ -193,9 +193,14 @@ def inside(root: Path, path: str) -> Path:
 
 
 def is_inside(root: Path, path: str) -> bool:
-    """Whether a path in a folder, links followed, stays in it; `root` is the folder's own, links followed."""
+    """Whether a path in a folder, links followed, stays in it; `root` is the folder's own, links followed.
+
+    The client of the Hub keeps files in `blobs/`, and links to them in `snapshots/COMMIT/` beside it: these are inside.
+    """
     # Unlike Path.resolve, this follows links in a circle as far as they go, on every Python; opening them fails.
-    return Path(os.path.realpath(root / path)).is_relative_to(root)
+    place = Path(os.path.realpath(root / path))
+    blobs = next((parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"), None)
+    return place.is_relative_to(root) or (blobs is not None and not blobs.is_symlink() and place.parent == blobs)
 
 
 def make_folder(folder: Path) -> None:

@@ -19,6 +19,7 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE, is_inside
+from packer.store.mirror import shown
 from packer.store.totals import Count, Totals
 
 FORMAT_VERSION = 1
@@ -28,6 +29,7 @@ SELECTED_VERSION = 2
 """Of caches with a selection, which versions of packer before it must not read as if they had none."""
 
 MANIFEST_NAME = "manifest.json"
+REJECTED_NAME = "rejected.jsonl"
 MAX_MANIFEST_BYTES = 2**30
 
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
@@ -195,8 +197,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def named_files(self) -> frozenset[str]:
         """Relative paths of all that belongs to the cache beside its manifest and rejected.jsonl."""
-        model = (f"model/{file.path}" for file in self.model.files)
-        return frozenset([*(file.path for file in self.stored), *model, self.pending_rejected])
+        return frozenset({*self.digests, self.pending_rejected} - {REJECTED_NAME})
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Relative path of every file of the cache but the manifest → its sha256."""
+        model = {f"model/{file.path}": file.sha256 for file in self.model.files}
+        return {file.path: file.sha256 for file in self.stored} | model | {REJECTED_NAME: self.rejected_sha256}
 
     @property
     def stored(self) -> "tuple[Shard | StoredTable, ...]":
@@ -265,9 +272,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> str:
     Raises:
         UsageError: it is larger than readers take.
         StorageError: the disk refuses; the manifest of before is still there.
+        BusyError: another build committed in the same bucket meanwhile; that one's manifest is there.
 
     """
-    return CacheFiles(folder).write(MANIFEST_NAME, encode_manifest(manifest)).sha256
+    content = encode_manifest(manifest)
+    return CacheFiles(folder).commit(MANIFEST_NAME, content, named=manifest.named_files).sha256
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -327,7 +336,7 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
 
     """
     path = folder / MANIFEST_NAME
-    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} mends it"
+    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {shown(folder)} mends it"
     try:
         manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
         root = folder.resolve()

@@ -1,4 +1,4 @@
-"""Whether ids spell a text: what they spell one by one, read with what a tokenizer may do to white space."""
+"""Checks that ids decode to a text: the bytes of each id, allowing for what a tokenizer may do to white space."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ _WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and not
 
 
 class Surface:
-    """Whether ids spell a text under one model."""
+    """Decides whether ids spell a text under one model."""
 
     def __init__(self, model: Model, spelling: Spelling | None = None) -> None:
         """`spelling`: that of the model; by default it is read.

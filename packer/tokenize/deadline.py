@@ -45,7 +45,7 @@ def encode_in_time(work: Callable[[], T], texts: Sequence[str]) -> T:
         if not isinstance(ended, queue.Empty):
             raise
         raise InputError(
-            f"the tokenizer came to no end within {seconds:.0f} s with {len(texts)} texts of {num_characters} "
+            f"the tokenizer did not finish within {seconds:.0f} s: {len(texts)} texts of {num_characters} "
             f"characters, the longest of {max(map(len, texts), default=0)}",
             hint="a regular expression in the pre_tokenizer or the normalizer of tokenizer.json is the likely reason; "
             "a lower rows.max_bytes leaves out the longest rows",

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import packer
 from packer.audit import diff
 from packer.audit.diff.compare import meaning_of
-from packer.audit.diff.documents import DocumentComparison, Documents, match_rows, occurrences
-from packer.audit.diff.examples import common_start, spans_of
+from packer.audit.diff.documents import CommonInputs, DocumentComparison, Documents, match_rows, occurrences
 from packer.audit.diff.settings import Change, compare_recipes, pair_inputs
+from packer.audit.text_runs import common_start, spans_of
 from packer.errors import CheckError, InputError
 from packer.pipeline import build
 from packer.recipe import load_recipe, make_recipe, to_json
@@ -511,12 +511,12 @@ DOCUMENTS = st.lists(
 
 @given(DOCUMENTS, DOCUMENTS, st.permutations([0, 1, 2]), st.integers(0, 3))
 def test_rows_that_differ_are_reported_once_and_only_they(old, new, order, num_pairs):
-    inputs = list(range(num_pairs)), list(order[:num_pairs])
+    inputs = CommonInputs(dict(enumerate(order[:num_pairs])), 3, 3)
     sides = []
-    for is_new, rows, own in zip((False, True), (old, new), inputs, strict=True):
+    for is_new, rows in enumerate((old, new)):
         source, row, doc_id = (np.array([entry[i] for entry in rows], np.int64) for i in range(3))
-        sides.append(Documents.of(doc_id, source, row, own, is_new=is_new))
-    comparison = DocumentComparison("train", *sides, *inputs)
+        sides.append(Documents(doc_id, row, inputs.keys(source, row, is_new=bool(is_new))))
+    comparison = DocumentComparison("train", inputs, *sides)
     report = comparison.report()
     ids = [[entry[2] for entry in rows] for rows in (old, new)]
     if report is None:
@@ -605,5 +605,6 @@ def test_answers_that_are_rated_otherwise_are_other_documents(starter, tmp_path,
     (train,) = found.documents
     num_answers = {"side": 1, "margin": 2}[what]
     assert (train.only_old, train.only_new, train.both, train.rows_changed) == (num_answers, num_answers, 0, 1)
-    assert [example.difference for example in found.examples] == [f"the same ids and labels, another {what}"]
+    became = {"side": "desirable became undesirable", "margin": "1 became 0"}[what]
+    assert [each.difference for each in found.examples] == [f"the same ids and labels, another {what}: {became}"]
     assert found.meaning.startswith("other documents")

@@ -159,7 +159,7 @@ def test_a_signal_ends_a_build_cleanly_and_the_next_one_finishes_it(tmp_path, st
 
 
 def test_a_stale_reference_page_is_found(tmp_path, monkeypatch):
-    assert reference.main(["--check"]) == 0
+    # Not of the pages as they are: how msgspec writes a schema depends on its version, and `make check` has the pinned one.
     (tmp_path / "reference").mkdir()
     for page in ("lint.md", "recipe.md"):  # only a part of these is generated
         shutil.copy(reference.FOLDER / page, tmp_path / "reference")

@@ -14,11 +14,11 @@ from typing import Any
 
 import conversation_shapes
 import pytest
+import transformers
 import twins
 from fitted_tokenizers import templates
 from supervision_stages import ALLOW_ALL, Stages, aliased, chat, user
 from tokenizers import AddedToken, Tokenizer
-from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
 
 from packer.render import ChatTemplate, RenderError, written_markers
@@ -107,7 +107,7 @@ class Fitted:
         eos = [backend.token_to_id(stop) for stop in stops]
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}), "utf-8")
         self.stages = Stages.load(folder, ALLOW_ALL, *overrides)
-        self.tokenizer = PreTrainedTokenizerFast(
+        self.tokenizer = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(folder / "tokenizer.json"), chat_template=source, **named
         )
         self.stops = stops
@@ -306,7 +306,7 @@ def test_the_mask_of_real_tokenizers_covers_the_marks(
     folder = real / "tokenizers" / tokenizer
     named = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
     named = {name: named[name] for name in ("bos_token", "eos_token") if isinstance(named.get(name), str)}
-    fast = PreTrainedTokenizerFast(
+    fast = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(folder / "tokenizer.json"), chat_template=with_marks[template], **named
     )
     compiled = ChatTemplate(with_marks[template], date="2026-01-01", variables=named, max_bytes=2**26)

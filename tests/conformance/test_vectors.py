@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from conformance.conversations import DAY, SHAPES
 from supervision_stages import aliased, assistant, user
-from transformers import AutoTokenizer, TokenizersBackend
 
 from packer.audit.lint.prompts import as_llama_class
 from packer.model import load_model
@@ -46,7 +46,7 @@ class Loaded:
 
     @functools.cached_property
     def theirs(self) -> Any:
-        return AutoTokenizer.from_pretrained(str(self.folder))
+        return transformers.AutoTokenizer.from_pretrained(str(self.folder))
 
     def encoded(self, texts: list[str]) -> list[list[int]]:
         ids, offsets = self.encoder.encode(texts)
@@ -99,7 +99,7 @@ def test_rendered_and_encoded_chats_are_those_of_transformers(loaded: Loaded, re
     without_own = real / "templates" / "axolotl__chatml.jinja"  # gpt-2 has no template
     model = load_model(folder, template=without_own if name == "gpt-2" else None)
     assert model.template is not None
-    theirs = TokenizersBackend.from_pretrained(str(folder)) if name in REBUILT else loaded.theirs
+    theirs = transformers.TokenizersBackend.from_pretrained(str(folder)) if name in REBUILT else loaded.theirs
     template = ChatTemplate(model.template, date=DAY, variables=model.named_tokens, max_bytes=2**26)
     compared = raised = 0
     for shape, arguments in (SHAPES | UNICODE).items():

@@ -21,7 +21,7 @@ from packer.audit import diff, rows_of_split, stats, verify, view_row
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export import export
-from packer.pipeline import build, documents, executor, partition, repack, run, selecting
+from packer.pipeline import build, executor, partition, repack, run, selecting
 from packer.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.store.cache import Cache
@@ -135,16 +135,18 @@ def alike(asked, tmp_path_factory):
 
 
 def test_workers_and_the_order_of_partitions_change_no_byte(alike, tmp_path, monkeypatch):
+    run_tasks = executor.run_tasks
+
     def shuffled(make, arguments, tasks, *, jobs):
         numbers = random.Random(3).sample(range(len(tasks)), len(tasks))
-        for place, result in executor.run_tasks(make, arguments, [tasks[number] for number in numbers], jobs=jobs):
+        for place, result in run_tasks(make, arguments, [tasks[number] for number in numbers], jobs=jobs):
             yield numbers[place], result
 
     build(make_recipe(alike), tmp_path / "one", jobs=1)
     codes = {json.loads(line)["code"] for line in (tmp_path / "one" / "rejected.jsonl").read_text().splitlines()}
     assert {"near_duplicate", "duplicate"} <= codes and len(read_manifest(tmp_path / "one").selection.traits) > 2
     build(make_recipe(alike), tmp_path / "three", jobs=3)
-    monkeypatch.setattr(documents, "run_tasks", shuffled)
+    monkeypatch.setattr(executor, "run_tasks", shuffled)
     build(make_recipe(alike), tmp_path / "shuffled", jobs=1)
     assert digests(tmp_path / "one") == digests(tmp_path / "three") == digests(tmp_path / "shuffled")
 

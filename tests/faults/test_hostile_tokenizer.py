@@ -84,6 +84,6 @@ def test_an_expression_that_only_a_long_text_makes_slow_ends_the_build_by_name(t
         env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
     )
     assert done.returncode == 3, done.stderr
-    assert done.stderr.startswith("error: the tokenizer came to no end within 1 s with 1 texts of 20000")
+    assert done.stderr.startswith("error: the tokenizer did not finish within 1 s: 1 texts of 20000")
     assert "hint: a regular expression in the pre_tokenizer or the normalizer" in done.stderr
     assert not (tmp_path / "cache" / "manifest.json").exists()

@@ -11,7 +11,7 @@ import pytest
 from audit.foreign.prepared import ANSWER, PROMPT, Row, write
 from click.testing import CliRunner
 from processes import HANG_S
-from small_hub import TOKEN, SmallHub, files_of
+from small_hub import TOKEN, files_of
 
 from packer.audit import lint, preview, verify, view_row
 from packer.audit.foreign import audit_foreign, view_foreign_row
@@ -39,28 +39,6 @@ class Notes:
 
     def note(self, message):
         self.told.append(message)
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A Hub with a tokenizer and a data set; the client knows no other and has an empty cache."""
-    from huggingface_hub import constants
-
-    hub = SmallHub()
-    hub.commit("model", "tiny/chat", {**files_of(FILES / "tokenizer"), "model.safetensors": b"weights", "x.txt": b""})
-    chats = (FILES / "data" / "chat.jsonl").read_bytes().splitlines(keepends=True)
-    files = {"data/a.jsonl": b"".join(chats[:4]), "data/b.jsonl": b"".join(chats[4:8]), "data/test/c.jsonl": chats[9]}
-    hub.commit("dataset", "tiny/talk", {**files, "README.md": b"About."})
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    monkeypatch.chdir(tmp_path)
-    with hub.serving() as address:
-        resolved = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, address)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", resolved)
-        monkeypatch.setattr(constants, "ENDPOINT", address)
-        yield hub
 
 
 def of_hub(path="data/*.jsonl", tokenizer="tiny/chat", **source):

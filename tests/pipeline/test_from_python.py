@@ -137,8 +137,9 @@ def test_other_libraries_rows_are_taken_as_what_they_give(kind, tokenizer, of_fi
 def test_a_null_in_a_struct_of_a_table_is_a_key_that_is_missing(tokenizer, tmp_path, of_files):
     """Arrow gives every struct every key: the tools of one row would get the parameters of the other's."""
     schemas = [{"a": {"type": "string"}}, {"b": {"type": "number"}}]
+    # Keys in alphabetical order: where a type is inferred, older versions of pyarrow sort a struct's fields.
     rows = [
-        {**row, "tools": [{"type": "function", "function": {"name": "f", "parameters": {"properties": schema}}}]}
+        {**row, "tools": [{"function": {"name": "f", "parameters": {"properties": schema}}, "type": "function"}]}
         for row, schema in zip(ROWS, schemas, strict=False)
     ]
     result = packer.build(pa.Table.from_pylist(rows), tmp_path / "cache", **options_of(tokenizer))

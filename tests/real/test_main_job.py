@@ -212,7 +212,7 @@ def test_one_and_two_processes_give_the_same_bytes_and_building_again_does_nothi
 
 KILLED = """
 import json, os, signal, sys, threading
-from packer.pipeline import partition, run
+from packer.pipeline import build, partition
 from packer.recipe import make_recipe
 made, original = [], partition.run_partition
 
@@ -223,7 +223,7 @@ def counted(*arguments, **options):
     return original(*arguments, **options)
 
 partition.run_partition = counted
-run.build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
+build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
 """
 
 

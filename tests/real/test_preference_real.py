@@ -13,7 +13,7 @@ datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: TRL's train
 from preference_rows import built  # noqa: E402
 from preference_runs import batches_of, same_batches, trainer_of  # noqa: E402
 
-from packer.load.trainers import PackedDPOTrainer, PreferenceData  # noqa: E402
+from packer.load import trainers  # noqa: E402
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -48,7 +48,7 @@ def tokenizer_of(real, folder, name, template):
 def both(rows, tokenizer, tmp_path):
     """The trainer over a cache, and TRL's own, of the same rows."""
     cache = built(tmp_path / "cache", rows, tokenizer)
-    ours = trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(cache), tokenizer)
+    ours = trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(cache), tokenizer)
     return ours, trainer_of(trl.DPOTrainer, tmp_path, datasets.Dataset.from_list(rows), tokenizer)
 
 

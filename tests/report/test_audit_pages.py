@@ -52,7 +52,19 @@ def test_a_diff_page_has_every_text_of_the_report(hostile_diff):
 FIELDS = {
     *("key", "old", "new", "split", "only_old", "only_new", "both", "rows_changed", "rows_only_old", "rows_only_new"),
     *("rows", "first", "input", "row", "documents", "code", "reason", "doc_id", "num_tokens", "num_trained", "before"),
-    *("num_differing", "text", "input_ids", "num_only_trained", "only_trained", "what", "at", "same_text", "ids"),
+    *(
+        "side",
+        "margin",
+        "num_differing",
+        "text",
+        "input_ids",
+        "num_only_trained",
+        "only_trained",
+        "what",
+        "at",
+        "same_text",
+        "ids",
+    ),
 }
 """Names of fields, and what the page says in other words."""
 

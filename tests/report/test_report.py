@@ -181,7 +181,7 @@ def test_plots_count_every_document_and_block(starter_cache):
 def test_a_bar_has_every_document_and_marks_every_trained_token(runs, padding):
     views = [SimpleNamespace(slots=[run]) for run in map(_run, runs)]
     total = sum(tokens for tokens, _ in runs)
-    bar = block_bar(SimpleNamespace(documents=views), total + padding)
+    bar = block_bar(views, total + padding)
     lengths = [int(each) for each in bar.documents.split()]
     assert len(lengths) == len(runs) and sum(lengths) == bar.filled == round(BAR_WIDTH * total / (total + padding))
     dashes = [int(each) for each in bar.trained.split()]

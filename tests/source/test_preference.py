@@ -256,6 +256,8 @@ def test_an_answer_keeps_its_own_weights_and_the_context_has_none(sample):
         ({"score_chosen": True, "score_rejected": "good"}, None),
         ({"chosen_rating": 5, "rejected_rating": 3}, 2.0),
         ({"rating_chosen": "4.5", "rating_rejected": "4"}, 0.5),
+        ({"chosen-rating": 5, "rejected-rating": 4.5}, 0.5),
+        ({"chosen_avg_rating": 4.25, "rejected_avg_rating": 4}, 0.25),
         ({"score_chosen": 3e38, "score_rejected": -3e38}, None),  # a float32 holds no such margin
     ],
 )

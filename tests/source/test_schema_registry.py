@@ -5,9 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from packer.row_schemas import ROW_SCHEMAS
-from packer.source.schema import SCHEMAS
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 USE = """
@@ -19,11 +16,12 @@ from packer.pipeline import build
 from packer.recipe import make_recipe
 from packer_cli.main import cli
 
-path, tokenizer, cache = sys.argv[1:]
-for schema in ("qa", "auto"):
-    recipe = make_recipe({"sources": [{"path": path, "schema": schema}], "tokenizer": tokenizer})
-    made = build(recipe, cache + schema, jobs=1).manifest
-    print(made.inputs[0].schema, made.totals.kept, made.totals.trained > 0)
+tokenizer, *paths = sys.argv[1:]
+for path in paths:
+    for schema in ("qa", "auto"):
+        recipe = make_recipe({"sources": [{"path": path, "schema": schema}], "tokenizer": tokenizer})
+        made = build(recipe, f"{path}-{schema}", jobs=1).manifest
+        print(made.inputs[0].schema, made.totals.kept, made.totals.trained > 0)
 print(", qa [auto]" in CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["build", "--help"]).output)
 """
 
@@ -35,16 +33,9 @@ def test_the_schema_of_contributing_is_known_everywhere_by_its_module_and_one_li
     (module,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "qa.py").write_text(module)
     rows = [{"question": f"What is {i}?", "answer": f"It is {i}.", "note": [1]} for i in range(9)]
-    for name, content in (("rows.jsonl", as_jsonl(rows)), ("rows.parquet", as_parquet(rows))):
-        (tmp_path / name).write_bytes(content)
-        command = [sys.executable, "-c", USE, tmp_path / name, starter / "tokenizer", tmp_path / f"{name}-"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.stdout.splitlines() == ["qa 9 True", "qa 9 True", "True"], done.stderr
-
-
-def test_every_schema_is_on_the_page_of_the_recipe_as_its_help_says():
-    page = (REPOSITORY / "docs" / "reference" / "recipe.md").read_text("utf-8")
-    assert list(SCHEMAS) == list(ROW_SCHEMAS)
-    assert f"schema: auto            # {' | '.join(ROW_SCHEMAS)}\n" in page
-    for name, schema in SCHEMAS.items():
-        assert f"| `{name}` | {schema.help} |" in page
+    paths = [tmp_path / "rows.jsonl", tmp_path / "rows.parquet"]
+    for path, content in zip(paths, (as_jsonl(rows), as_parquet(rows)), strict=True):
+        path.write_bytes(content)
+    command = [sys.executable, "-c", USE, starter / "tokenizer", *paths]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["qa 9 True"] * 4 + ["True"], done.stderr

@@ -1,5 +1,6 @@
 """A Hub of a few files on this machine, which speaks what the Hub's real client asks; started for a test."""
 
+import base64
 import hashlib
 import json
 import threading
@@ -25,7 +26,7 @@ class SmallHub:
         """Whether it breaks off every connection."""
 
     def commit(self, kind, name, files, *, branch="main", access="open"):
-        """Put files in a repository; returns the commit. Access: open, gated or private."""
+        """Put files in a repository, in place of what is there; returns the commit. Access: open, gated or private."""
         listed = sorted((path, hashlib.sha1(content).hexdigest()) for path, content in files.items())
         commit = hashlib.sha1(json.dumps([name, listed]).encode()).hexdigest()
         repository = self.repositories.setdefault((kind, name), {"commits": {}, "branches": {}})
@@ -34,10 +35,16 @@ class SmallHub:
         repository["access"] = access
         return commit
 
-    def answer(self, method, target, token):
+    def answer(self, method, target, token, sent=b""):
         """Status, headers and body."""
         path = unquote(urlsplit(target).path)
         self.asked.append(f"{method} {path}")
+        if path == "/api/validate-yaml":
+            return _json({})
+        if method == "POST" and token != TOKEN:
+            return 401, {"X-Error-Message": "Invalid username or password."}, b""
+        if path == "/api/repos/create":
+            return self._create(**json.loads(sent))
         api = path.startswith("/api/")
         parts = path.removeprefix("/api").strip("/").split("/")
         kind = "dataset" if parts[0] == "datasets" else "model"
@@ -47,6 +54,8 @@ class SmallHub:
         repository = self.repositories.get((kind, name))
         if repository is None or (repository["access"] == "private" and token != TOKEN):
             return 401, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}, b""
+        if method == "POST":
+            return self._change(name, repository, rest, sent)
         if api:
             return self._api(name, repository, rest)
         return self._file(repository, rest, token)
@@ -63,10 +72,39 @@ class SmallHub:
                 {"type": "file", "path": path, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
                 for path, content in sorted(files.items())
             ]
-            return 200, {"Content-Type": "application/json"}, json.dumps(listed).encode()
+            return _json(listed)
         siblings = [{"rfilename": path} for path in sorted(files)]
-        told = {"id": name, "modelId": name, "sha": commit, "siblings": siblings, "private": False, "tags": []}
-        return 200, {"Content-Type": "application/json"}, json.dumps(told).encode()
+        private = repository["access"] == "private"
+        return _json({"id": name, "modelId": name, "sha": commit, "siblings": siblings, "private": private, "tags": []})
+
+    def _create(self, *, name, organization, type, visibility):  # noqa: A002 - the Hub's name for it
+        whole = f"{organization}/{name}"
+        access = "private" if visibility == "private" else "open"
+        self.commit(type, whole, {".gitattributes": b"*.arrow filter=lfs"}, access=access)
+        return _json({"url": f"http://127.0.0.1/datasets/{whole}"})
+
+    def _change(self, name, repository, rest, sent):
+        """What `create_commit` asks; every file is small enough to be in the commit."""
+        what, branch = rest
+        if what == "preupload":
+            paths = [file["path"] for file in json.loads(sent)["files"]]
+            return _json({"files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in paths]})
+        assert what == "commit", rest
+        header, *operations = map(json.loads, sent.splitlines())
+        before = repository["branches"][branch]
+        if header["value"].get("parentCommit", before) != before:
+            return 412, {"X-Error-Message": "A commit has happened since. Please refresh and try again."}, b""
+        files = dict(repository["commits"][before])
+        for operation in operations:
+            value = operation["value"]
+            if operation["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            else:
+                assert operation["key"] == "deletedFile", operation
+                del files[value["path"]]
+        commit = self.commit("dataset", name, files, branch=branch, access=repository["access"])
+        address = f"http://127.0.0.1/datasets/{name}/commit/{commit}"
+        return _json({"commitOid": commit, "commitUrl": address})
 
     def _file(self, repository, rest, token):
         assert rest[0] == "resolve", rest
@@ -98,7 +136,8 @@ class SmallHub:
                     self.connection.close()
                     return
                 token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-                status, headers, body = hub.answer(self.command, self.path, token)
+                sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                status, headers, body = hub.answer(self.command, self.path, token, sent)
                 self.send_response(status)
                 for key, value in headers.items():
                     self.send_header(key, value)
@@ -107,7 +146,7 @@ class SmallHub:
                 if self.command != "HEAD":
                     self.wfile.write(body)
 
-            do_GET = do_HEAD = answer  # noqa: N815 - names that http.server looks for
+            do_GET = do_HEAD = do_POST = answer  # noqa: N815 - names that http.server looks for
 
             def log_message(self, *_):
                 pass
@@ -118,6 +157,10 @@ class SmallHub:
             yield f"http://127.0.0.1:{server.server_port}"
             server.shutdown()
             thread.join()
+
+
+def _json(value):
+    return 200, {"Content-Type": "application/json"}, json.dumps(value).encode()
 
 
 def files_of(folder):

@@ -1,4 +1,7 @@
-"""Runs of tiny models through a Trainer, and the same by a loop written out."""
+"""Runs of tiny models through a Trainer, and the same by a loop written out.
+
+Classes of trainers are looked up where they are used: importing them takes seconds, which collecting tests need not.
+"""
 
 from itertools import islice
 from pathlib import Path
@@ -8,9 +11,8 @@ import transformers
 from small_blocks import small_cache
 from tiny_models import tiny_model
 
-from packer.load import PackedLoader
+from packer.load import PackedLoader, trainers
 from packer.load.adapters import huggingface
-from packer.load.trainers import PackedTrainer
 
 CACHE = small_cache(35, 16)
 
@@ -20,18 +22,30 @@ def loader_of(cache=CACHE, **options):
     return PackedLoader(cache, **{**sizes, **options})
 
 
-def arguments(folder, kind=transformers.TrainingArguments, **options):
+def arguments(folder, kind=None, **options):
     quiet = {"report_to": "none", "use_cpu": True, "disable_tqdm": True, "logging_steps": 1, "save_strategy": "no"}
     plain = {"lr_scheduler_type": "constant", "max_grad_norm": 0.0, "num_train_epochs": 2}
+    kind = kind or transformers.TrainingArguments
     return kind(output_dir=str(folder), **{**quiet, **plain, **options})
+
+
+def at_step_ends(do):
+    """A callback that gives the trainer's state to a function after each optimizer step."""
+
+    class AtStepEnds(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **rest):
+            do(state)
+
+    return AtStepEnds()
 
 
 def adamw(model):
     return torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
 
 
-def trainer_of(folder, loader=None, *, model=None, kind=PackedTrainer, eval_dataset=None, more=None, **options):
+def trainer_of(folder, loader=None, *, model=None, kind=None, eval_dataset=None, more=None, **options):
     model = model or tiny_model()
+    kind = kind or trainers.PackedTrainer
     return kind(
         model=model,
         args=arguments(folder, **options),

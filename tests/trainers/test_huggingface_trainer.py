@@ -17,6 +17,7 @@ from trainer_runs import (  # noqa: E402
     CACHE,
     adamw,
     arguments,
+    at_step_ends,
     checkpoints,
     loader_of,
     losses_of,
@@ -26,10 +27,9 @@ from trainer_runs import (  # noqa: E402
 )
 
 from packer.errors import CheckError, InputError, UsageError  # noqa: E402
-from packer.load import PackedLoader, poison_test  # noqa: E402
+from packer.load import PackedLoader, poison_test, trainers  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.reading import StepReader  # noqa: E402
-from packer.load.trainers import PackedTrainer  # noqa: E402
 
 SCHEDULES = {
     "fixed": None,
@@ -38,18 +38,19 @@ SCHEDULES = {
 }
 
 
-class Seen(transformers.TrainerCallback):
+class Seen:
     """What the model was given for each optimizer step, as ids [B·L] of micro-batches."""
 
     def __init__(self, model):
         self.steps, self._now = [], []
+        self.callback = at_step_ends(self._end)
         model.register_forward_pre_hook(self._take, with_kwargs=True)
 
     def _take(self, model, args, kwargs):
         if model.training:
             self._now.append(kwargs)
 
-    def on_step_end(self, args, state, control, **rest):
+    def _end(self, state):
         self.steps.append(self._now)
         self._now = []
 
@@ -65,7 +66,7 @@ def test_training_is_the_plain_loop_over_the_loader(schedule, end, tmp_path):
     options = {"schedule": SCHEDULES[schedule], "end": end}
     model = tiny_model()
     seen = Seen(model)
-    trainer = trainer_of(tmp_path, loader_of(**options), model=model, more={"callbacks": [seen]})
+    trainer = trainer_of(tmp_path, loader_of(**options), model=model, more={"callbacks": [seen.callback]})
     trainer.train()
     with loader_of(**options) as loader:
         steps = list(_steps(loader, epochs=2))
@@ -124,7 +125,7 @@ def test_the_trainers_own_count_of_items_is_the_loaders(tmp_path):
 def test_the_model_keeps_documents_apart_as_the_trainer_calls_it(kind, attention, tmp_path):
     model = tiny_model(kind, attention=attention)
     seen = Seen(model)
-    trainer = trainer_of(tmp_path, model=model, max_steps=1, more={"callbacks": [seen]})
+    trainer = trainer_of(tmp_path, model=model, max_steps=1, more={"callbacks": [seen.callback]})
     trainer.train()
     given = seen.steps[0][0]
     called = {name: value for name, value in given.items() if name not in ("labels", "num_items_in_batch", "use_cache")}
@@ -204,23 +205,14 @@ def test_the_callbacks_of_an_epoch_come_where_an_epoch_of_blocks_ends(tmp_path):
     assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-4", "checkpoint-7", "checkpoint-10"]
 
 
-class Doubling(transformers.TrainerCallback):
-    """Changes the size while it runs, as what measures gradients does."""
-
-    trainer = None
-
-    def on_step_end(self, args, state, control, **rest):
-        if state.global_step == 2:
-            self.trainer.set_global_batch_size(self.to)
-
-
 @pytest.mark.parametrize("to", [4, 16])
 def test_a_size_set_while_training_holds_from_the_next_step_and_epochs_stay_whole(to, tmp_path):
-    doubling = Doubling()
-    doubling.to = to
+    def change(state):  # as what measures gradients does
+        if state.global_step == 2:
+            trainer.set_global_batch_size(to)
+
     loader = loader_of(end="drop")
-    trainer = trainer_of(tmp_path, loader, more={"callbacks": [doubling]})
-    doubling.trainer = trainer
+    trainer = trainer_of(tmp_path, loader, more={"callbacks": [at_step_ends(change)]})
     trainer.train()
     sizes = [entry["global_batch_size"] for entry in trainer.state.log_history if "loss" in entry]
     assert sizes == [8, 8, *[to] * (len(sizes) - 2)]
@@ -267,7 +259,7 @@ def test_a_training_resumes_with_another_micro_batch_and_reads_no_step_again(tmp
         model = tiny_model(seed=9)
         seen = Seen(model)
         loader = loader_of(micro_batch_size=size)
-        resumed = trainer_of(tmp_path / "resumed", loader, model=model, more={"callbacks": [seen]})
+        resumed = trainer_of(tmp_path / "resumed", loader, model=model, more={"callbacks": [seen.callback]})
         resumed.train(resume_from_checkpoint=str(checkpoints(tmp_path)[0]))
         assert [len(step) for step in seen.steps] == [8 // size] * 7
         assert losses_of(resumed) == pytest.approx(losses_of(whole), rel=1e-6)
@@ -425,7 +417,7 @@ def test_settings_under_which_a_step_would_be_another_are_refused(options, chang
     if change:
         change(args, loader)
     with pytest.raises(UsageError, match=message) as caught:
-        PackedTrainer(model=tiny_model(), args=args, train_dataset=loader)
+        trainers.PackedTrainer(model=tiny_model(), args=args, train_dataset=loader)
     assert caught.value.hint
 
 
@@ -454,7 +446,7 @@ def test_a_model_that_takes_no_number_of_items_is_refused_unless_the_loss_is_giv
     with pytest.raises(UsageError, match="no num_items_in_batch"):
         trainer_of(tmp_path, model=Closed())
     model = Closed()
-    trainer = PackedTrainer(
+    trainer = trainers.PackedTrainer(
         model=model,
         args=arguments(tmp_path, max_steps=4),
         train_dataset=loader_of(),

@@ -6,45 +6,48 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: trainers are not tested")
-lightning = pytest.importorskip("lightning", reason="LIGHTNING MISSING: its Trainer is not tested")
 
 import numpy as np  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
 from trainer_runs import adamw, loader_of, plain_loop, same_weights  # noqa: E402
 
+from packer.load import trainers  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
-from packer.load.trainers import PackedDataModule  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # it advises, and uses what torch deprecated
 
 
-class Module(lightning.LightningModule):
+def module_of(lightning):
     """What docs/how-to/trainers/lightning.md shows, of a model that is given."""
 
-    def __init__(self):
-        super().__init__()
-        self.automatic_optimization = False
-        self.model = tiny_model()
-        self.steps = []
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+            self.model = tiny_model()
+            self.steps = []
 
-    def configure_optimizers(self):
-        return adamw(self.model)
+        def configure_optimizers(self):
+            return adamw(self.model)
 
-    def training_step(self, step, index):
-        self.steps.append(step.index)
-        for micro_batch in step:
-            self.manual_backward(
-                self.model(**huggingface(micro_batch, num_items_in_batch=step.num_items_in_batch)).loss
-            )
-        self.optimizers().step()
-        self.optimizers().zero_grad()
+        def training_step(self, step, index):
+            self.steps.append(step.index)
+            for micro_batch in step:
+                self.manual_backward(
+                    self.model(**huggingface(micro_batch, num_items_in_batch=step.num_items_in_batch)).loss
+                )
+            self.optimizers().step()
+            self.optimizers().zero_grad()
 
-    def validation_step(self, arguments, index):
-        self.log("val_loss", self.model(**arguments).loss, batch_size=1)
+        def validation_step(self, arguments, index):
+            self.log("val_loss", self.model(**arguments).loss, batch_size=1)
+
+    return Module()
 
 
 def fit(folder, *, resume=None, validate=None, epochs=2):
+    lightning = pytest.importorskip("lightning", reason="LIGHTNING MISSING: its Trainer is not tested")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     every = lightning.pytorch.callbacks.ModelCheckpoint(
         dirpath=folder, filename="{step}", every_n_train_steps=1, save_top_k=-1
@@ -59,8 +62,8 @@ def fit(folder, *, resume=None, validate=None, epochs=2):
         callbacks=[every],
         num_sanity_val_steps=0,
     )
-    module = Module()
-    trainer.fit(module, PackedDataModule(loader_of, validate), ckpt_path=resume)
+    module = module_of(lightning)
+    trainer.fit(module, trainers.PackedDataModule(loader_of, validate), ckpt_path=resume)
     return module, trainer
 
 

@@ -14,11 +14,15 @@ transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING:
 
 from tiny_models import tiny_config  # noqa: E402
 
+from packer.load.trainers import TRAINERS  # noqa: E402
+
 FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "how-to" / "trainers"
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
-PAGES = {"lightning.md": 1, "pytorch.md": 2, "transformers.md": 4, "trl.md": 2}
-OTHERS = {"axolotl.md": 0, "grain.md": 1, "llamafactory.md": 0, "torchtitan.md": 1}
-"""Run where their libraries are, in tests/peers, or settings alone."""
+IN_PEERS = {"grain.md", "torchtitan.md"}
+"""Run in tests/peers, where their libraries are."""
+
+BLOCKS = {path.name: PYTHON.findall(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.md"))}
+RUN = [page for page, blocks in BLOCKS.items() if blocks and page not in IN_PEERS]
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # trainers use what their libraries deprecated
@@ -80,15 +84,14 @@ def as_somebody_who_has_rows(folder, starter, monkeypatch):
     (folder / "rows.jsonl").write_text("".join(rows[:40] * 12), "utf-8")
 
 
-@pytest.mark.parametrize("page", [*sorted(PAGES.keys() - {"trl.md"}), pytest.param("trl.md", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.slow] * (p == "trl.md")) for p in RUN])
 def test_what_a_page_shows_runs_block_after_block(page, place, starter, monkeypatch):
     if page == "trl.md":
         as_somebody_who_has_rows(place, starter, monkeypatch)
     if page == "pytorch.md":
         as_torchrun_starts_one(monkeypatch)
-    blocks = PYTHON.findall((FOLDER / page).read_text("utf-8"))
     names = {}
-    for block in blocks:
+    for block in BLOCKS[page]:
         exec(compile(block, page, "exec"), names)
     if page == "pytorch.md":
         assert names["loader"].epoch == 1
@@ -96,7 +99,7 @@ def test_what_a_page_shows_runs_block_after_block(page, place, starter, monkeypa
     elif page == "lightning.md":
         assert names["trainer"].global_step == 14
         assert names["trainer"].callback_metrics["val_loss"] < 8.3
-    else:
+    elif page in {"transformers.md", "trl.md"}:
         state = names["trainer"].state
         assert state.global_step == state.max_steps > 2
     if page == "transformers.md":
@@ -107,9 +110,8 @@ def test_what_a_page_shows_runs_block_after_block(page, place, starter, monkeypa
         assert list((place / "run").glob("checkpoint-*/trainer_state.json"))
 
 
-def test_every_page_is_run_and_linked():
+def test_every_page_is_linked_and_those_of_trainers_that_take_a_loader_show_code():
     entry = (FOLDER.parent / "train.md").read_text("utf-8")
-    assert {path.name for path in FOLDER.glob("*.md")} == {*PAGES, *OTHERS}
-    for page, num_blocks in {**PAGES, **OTHERS}.items():
-        assert f"trainers/{page}" in entry
-        assert len(PYTHON.findall((FOLDER / page).read_text("utf-8"))) == num_blocks
+    assert all(f"trainers/{page}" in entry for page in BLOCKS)
+    assert {page for page, blocks in BLOCKS.items() if not blocks} == {"axolotl.md", "llamafactory.md"}
+    assert {entry.page for entry in TRAINERS.values()} <= {*RUN, *IN_PEERS}

@@ -15,7 +15,6 @@ from click.testing import CliRunner  # noqa: E402
 from preference_rows import pair  # noqa: E402
 from task_pages import HOW_TO, losses_of, python_of, small_model, write_rows  # noqa: E402
 
-import packer.load.trainers.preference  # noqa: E402, F401 - before its library's names are replaced
 from packer_cli.main import cli  # noqa: E402
 
 PAGE = "preference.md"
@@ -25,6 +24,8 @@ COMMAND = re.compile(r"^packer (.*)$", re.MULTILINE)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 def test_the_page_leads_from_rows_to_a_loss_that_falls(starter, tmp_path, monkeypatch, capsys):
+    import packer.load.trainers.preference  # noqa: F401 - before its library's names are replaced
+
     monkeypatch.chdir(tmp_path)
     small_model(Path("YOUR_MODEL"), starter / "tokenizer", vocab_size=4096)
     write_rows("pairs.jsonl", [pair(number) for number in range(40)])

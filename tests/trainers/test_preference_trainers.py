@@ -28,8 +28,7 @@ from preference_runs import (  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.layout import partners  # noqa: E402
-from packer.load import fill_reference  # noqa: E402
-from packer.load.trainers import PackedDPOTrainer, PackedKTOTrainer, PreferenceData  # noqa: E402
+from packer.load import fill_reference, trainers  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 
@@ -54,7 +53,7 @@ def answers(llama_like, tmp_path_factory):
 
 
 def test_batches_losses_and_gradients_are_those_of_trls_own_preparation(pairs, llama_like, tmp_path):
-    ours = trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(pairs), llama_like)
+    ours = trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(pairs), llama_like)
     own = trainer_of(trl.DPOTrainer, tmp_path, datasets.Dataset.from_list(PAIRS), llama_like)
     found, expected = batches_of(ours), batches_of(own)
     same_batches(found, expected)
@@ -63,7 +62,7 @@ def test_batches_losses_and_gradients_are_those_of_trls_own_preparation(pairs, l
 
 def test_a_wrong_mask_moves_the_losses_that_see_it(pairs, llama_like, tmp_path):
     """A learned token of the prompt is invisible to the sigmoid loss alone, as both sides have it."""
-    trainer = trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(pairs), llama_like)
+    trainer = trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(pairs), llama_like)
     batch = batches_of(trainer)[0]
     mask = batch["completion_mask"]
     prompt_learned, end_unlearned = mask.clone(), mask.clone()
@@ -92,7 +91,7 @@ def test_an_answer_of_several_turns_learns_those_of_the_assistant_alone(llama_li
     """TRL learns all that stands behind the prompt, the user's turn too."""
     rows = [long_pair(number) for number in range(4)]
     cache = built(tmp_path / "cache", rows, llama_like)
-    (found,) = batches_of(trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(cache), llama_like))
+    (found,) = batches_of(trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(cache), llama_like))
     (own,) = batches_of(trainer_of(trl.DPOTrainer, tmp_path, datasets.Dataset.from_list(rows), llama_like))
     assert torch.equal(found["input_ids"], own["input_ids"])
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(llama_like)
@@ -108,7 +107,7 @@ def test_what_a_template_writes_behind_a_turn_is_learned_by_trl_and_not_here(sta
     """The newline behind <|im_end|>, which a server never sees: generation has stopped before it."""
     tokenizer = starter / "tokenizer"
     cache = built(tmp_path / "cache", PAIRS, tokenizer)
-    found = batches_of(trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(cache), tokenizer))
+    found = batches_of(trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(cache), tokenizer))
     own = batches_of(trainer_of(trl.DPOTrainer, tmp_path, datasets.Dataset.from_list(PAIRS), tokenizer))
     newline = transformers.PreTrainedTokenizerFast.from_pretrained(tokenizer).convert_tokens_to_ids("Ċ")
     for ours, theirs in zip(found, own, strict=True):
@@ -121,7 +120,7 @@ def test_what_a_template_writes_behind_a_turn_is_learned_by_trl_and_not_here(sta
 @pytest.mark.parametrize("loss_type", ["kto", "apo_zero_unpaired"])
 def test_kto_batches_losses_and_gradients_are_those_of_trls_own_preparation(answers, llama_like, tmp_path, loss_type):
     options = {"loss_type": loss_type}
-    ours = trainer_of(PackedKTOTrainer, tmp_path, PreferenceData(answers), llama_like, **options)
+    ours = trainer_of(trainers.PackedKTOTrainer, tmp_path, trainers.PreferenceData(answers), llama_like, **options)
     own = trainer_of(trl.KTOTrainer, tmp_path, datasets.Dataset.from_list(RATED), llama_like, **options)
     found, expected = batches_of(ours), batches_of(own)
     same_batches(found, expected)
@@ -134,7 +133,7 @@ def test_kto_batches_losses_and_gradients_are_those_of_trls_own_preparation(answ
 
 def test_kto_takes_the_answers_of_pairs_one_by_one(pairs, llama_like, tmp_path):
     """Both answers of a pair have one prompt; neither is put under it to estimate what answers to others are worth."""
-    trainer = trainer_of(PackedKTOTrainer, tmp_path, PreferenceData(pairs, seed=1), llama_like)
+    trainer = trainer_of(trainers.PackedKTOTrainer, tmp_path, trainers.PreferenceData(pairs, seed=1), llama_like)
     rows = trainer.train_dataset
     assert sorted(rows["answer"]) == list(range(16)) != list(rows["answer"])
     assert [answer % 2 == 0 for answer in rows["answer"]] == list(rows["label"])
@@ -157,11 +156,11 @@ def test_partners_have_another_prompt_and_are_the_nearest_before(prompts, batch_
 
 
 def test_a_filled_reference_takes_the_place_of_the_model(pairs, llama_like, tmp_path):
-    with_model = trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(pairs), llama_like)
+    with_model = trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(pairs), llama_like)
     _, model = policy_and_reference()
     reference = fill_reference(pairs, tmp_path / "reference", logps_of(model), model="tiny", batch_size=3)
-    data = PreferenceData(pairs, reference=reference, seed=5)
-    filled = trainer_of(PackedDPOTrainer, tmp_path, data, llama_like, reference=False)
+    data = trainers.PreferenceData(pairs, reference=reference, seed=5)
+    filled = trainer_of(trainers.PackedDPOTrainer, tmp_path, data, llama_like, reference=False)
     assert filled.ref_model is None
     order = filled.train_dataset["pair"]
     assert sorted(order) == list(range(8)) != list(order)
@@ -172,13 +171,19 @@ def test_a_filled_reference_takes_the_place_of_the_model(pairs, llama_like, tmp_
 
 def test_training_and_evaluation_run_with_what_trl_computes_beforehand(pairs, llama_like, tmp_path):
     """Rows of like length together, and a reference that TRL itself computes of the first model."""
-    data, held_out = PreferenceData(pairs), PreferenceData(pairs, seed=2)
+    data, held_out = trainers.PreferenceData(pairs), trainers.PreferenceData(pairs, seed=2)
     options = {"train_sampling_strategy": "group_by_length", "precompute_ref_log_probs": True, "num_train_epochs": 1}
     trainer = trainer_of(
-        PackedDPOTrainer, tmp_path, data, llama_like, eval_dataset={"named": held_out}, reference=False, **options
+        trainers.PackedDPOTrainer,
+        tmp_path,
+        data,
+        llama_like,
+        eval_dataset={"named": held_out},
+        reference=False,
+        **options,
     )
     before = trainer.evaluate()["eval_named_loss"]
-    assert before == pytest.approx(np.log(2), abs=1e-6) == trainer.evaluate(PreferenceData(pairs))["eval_loss"]
+    assert before == pytest.approx(np.log(2), abs=1e-6) == trainer.evaluate(trainers.PreferenceData(pairs))["eval_loss"]
     trainer.train()
     assert trainer.state.global_step == 2
     assert trainer.evaluate()["eval_named_loss"] < before
@@ -224,24 +229,24 @@ REFUSED = [
 @pytest.mark.parametrize(("options", "reason"), REFUSED)
 def test_settings_that_would_train_otherwise_are_refused(options, reason, pairs, llama_like, tmp_path):
     with pytest.raises(UsageError, match=reason):
-        trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(pairs), llama_like, **options)
+        trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(pairs), llama_like, **options)
 
 
 def test_data_of_another_kind_is_refused(pairs, answers, starter_cache, llama_like, tmp_path):
     with pytest.raises(UsageError, match="examples to imitate"):
-        PreferenceData(starter_cache)
+        trainers.PreferenceData(starter_cache)
     with pytest.raises(UsageError, match="rated answers, not pairs"):
-        trainer_of(PackedDPOTrainer, tmp_path, PreferenceData(answers), llama_like)
+        trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(answers), llama_like)
     _, model = policy_and_reference()
     reference = fill_reference(pairs, tmp_path / "reference", logps_of(model), model="tiny")
-    data = PreferenceData(pairs, reference=reference)
+    data = trainers.PreferenceData(pairs, reference=reference)
     with pytest.raises(UsageError, match="ref_model asks for others"):
-        trainer_of(PackedDPOTrainer, tmp_path, data, llama_like)
+        trainer_of(trainers.PackedDPOTrainer, tmp_path, data, llama_like)
     with pytest.raises(UsageError, match="ld_alpha asks for others"):
-        trainer_of(PackedDPOTrainer, tmp_path, data, llama_like, reference=False, ld_alpha=0.5)
+        trainer_of(trainers.PackedDPOTrainer, tmp_path, data, llama_like, reference=False, ld_alpha=0.5)
     with pytest.raises(CheckError, match="other documents"):
-        PreferenceData(answers, reference=reference)
+        trainers.PreferenceData(answers, reference=reference)
     with pytest.raises(UsageError, match="KTO also needs"):
-        trainer_of(PackedKTOTrainer, tmp_path, data, llama_like)
+        trainer_of(trainers.PackedKTOTrainer, tmp_path, data, llama_like)
     with pytest.raises(TypeError, match="PreferenceData"):
-        trainer_of(PackedDPOTrainer, tmp_path, datasets.Dataset.from_list(PAIRS), llama_like)
+        trainer_of(trainers.PackedDPOTrainer, tmp_path, datasets.Dataset.from_list(PAIRS), llama_like)

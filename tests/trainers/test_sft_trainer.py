@@ -21,9 +21,8 @@ from trainer_runs import (  # noqa: E402
 )
 
 from packer.errors import UsageError  # noqa: E402
-from packer.load import PackedDataset, collate, poison_test  # noqa: E402
+from packer.load import PackedDataset, collate, poison_test, trainers  # noqa: E402
 from packer.load.adapters import huggingface, weighted_loss  # noqa: E402
-from packer.load.trainers import PackedSFTTrainer  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 
@@ -50,7 +49,7 @@ def sft(folder, tokenizer, loader=None, *, more=None, **options):
     more = {"processing_class": tokenizer, **(more or {})}
     model = tiny_model()
     args = arguments(folder, trl.SFTConfig, max_length=4, gradient_checkpointing=False, bf16=False, **options)
-    return PackedSFTTrainer(
+    return trainers.PackedSFTTrainer(
         model=model, args=args, train_dataset=loader or loader_of(), optimizers=(adamw(model), None), **more
     )
 

@@ -1,6 +1,6 @@
 """Checking which rows a cache has: what to ask before training from it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +14,11 @@ from packer.audit.check.row_checks import Found
 from packer.audit.check.row_facts import (
     RowFacts,
     RowPart,
-    TextPart,
+    Rows,
     facts_of,
-    learned_splits,
-    read_facts,
     read_parts,
     read_rows_at,
+    splits_of,
     trained_on,
 )
 from packer.audit.input_parts import InputPart, cut_input
@@ -71,31 +70,34 @@ def check(
     """
     progress = progress or Silent()
     with Cache.open(folder) as cache:
-        manifest = cache.manifest
+        manifest, splits = cache.manifest, cache.splits("documents")
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
+        learned = trained_on({name: len(cache.documents(name)) for name in splits})
         parts, missing = _find_inputs(manifest.inputs, recipe.partition_bytes, progress)
-        questions = Questions([each.questions for each in against]) if against else None
-        checks = [_check_inputs(parts, missing, len(manifest.inputs))]
+        checks: list[Check | None] = [_check_inputs(parts, missing, len(manifest.inputs))]
         if parts:
-            limit = recipe.rows.max_bytes
-            facts = read_facts(cache, parts, limit, near=near, questions=questions, jobs=jobs, progress=progress)
-            found = [*_compare(facts, near=near), *_benchmarks(facts, against, questions)]
-            checks += _with_texts(found, facts, [TextPart(part=part) for part in parts], limit, against)
-        learned = learned_splits(cache)
-        checks += [split_checks.check_sizes(cache, recipe, learned)]
-        checks += [split_checks.check_lengths(cache, learned), split_checks.check_rejected(cache)]
-        asked = (
+            search = _Search(parts, recipe.rows.max_bytes, near=near, against=against)
+            rows = search.read(
+                jobs=jobs or jobs_for(sum(part.partition.num_bytes for part in parts)),
+                num_rows=sum(part.partition.num_rows for part in parts),
+                progress=progress,
+            )
+            files = [entry.path for entry in manifest.inputs]
+            checks += search.checks(facts_of(rows, splits_of(cache, rows), files=files, splits=splits, learned=learned))
+        checks += [
+            split_checks.check_sizes(cache, recipe, learned),
+            split_checks.check_lengths(cache, learned),
+            split_checks.check_rejected(cache),
             split_checks.check_groups(cache, recipe),
             split_checks.check_times(cache, recipe, learned),
             split_checks.check_sources(cache, recipe, learned),
             split_checks.check_rules(cache),
             check_code(manifest),
-        )
-        checks += [each for each in asked if each is not None]
+        ]
         return CheckReport(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
-            checks=tuple(checks),
+            checks=tuple(each for each in checks if each is not None),
             answers=answers(cache, recipe, [path for path, _ in missing]),
         )
 
@@ -122,26 +124,22 @@ def check_files(
         WorkerDiedError: a process was killed.
 
     """
-    recipe, files, progress = Recipe(), find_files(asked), progress or Silent()
-    parts = open_files(files, recipe)
-    questions = Questions([each.questions for each in against]) if against else None
+    recipe, files = Recipe(), find_files(asked)
+    search = _Search(open_files(files, recipe), recipe.rows.max_bytes, near=near, against=against)
     jobs = jobs or jobs_for(sum(path.stat().st_size for _, path in files))
-    progress.stage("rows", 0, "rows")
-    rows = read_parts(parts, recipe.rows.max_bytes, near=near, questions=questions, jobs=jobs, progress=progress)
+    rows = search.read(jobs=jobs, num_rows=0, progress=progress or Silent())
     splits = tuple(dict.fromkeys(split for split, _ in files))
     is_read = digests(rows.table, "content") != b""
     split = np.where(is_read, np.array([splits.index(name) for name, _ in files])[rows.source], -1)
     counts = {name: int((split == number).sum()) for number, name in enumerate(splits)}
-    names = [path.as_posix() for _, path in files]
-    facts = facts_of(rows, split, files=names, splits=splits, learned=trained_on(counts))
-    found = [*_compare(facts, near=near), *_benchmarks(facts, against, questions)]
+    learned, names = trained_on(counts), [path.as_posix() for _, path in files]
     of_file = np.bincount(rows.source, minlength=len(files)).tolist()
     return CheckReport(
         folder=asked[0][1],
         fingerprint=None,
         checks=(
-            *_with_texts(found, facts, parts, recipe.rows.max_bytes, against),
-            split_checks.check_counts(counts, facts.learned),
+            *search.checks(facts_of(rows, split, files=names, splits=splits, learned=learned)),
+            split_checks.check_counts(counts, learned),
             split_checks.check_read(len(split), int((~is_read).sum())),
         ),
         answers=(Answer(question="files", lines=_files(files, of_file)),),
@@ -185,70 +183,85 @@ def _check_inputs(parts: Sequence[InputPart], missing: Sequence[tuple[str, str]]
     )
 
 
-def _compare(facts: RowFacts, *, near: bool) -> list[Found]:
-    found = []
-    if near and facts.conversations is not None and not len(facts.conversations.shingles):
-        message, near = "rows that bring their ids have no words to compare", False
-        found.append(Found(check=Check(code="near_copies", level="skipped", message=message)))
-    if len(facts.splits) > 1:
-        found += [row_checks.copies_between(facts), row_checks.prompts_between(facts)]
-        found += [row_checks.near_between(facts)] if near else []
-    found.append(row_checks.copies_within(facts))
-    found += [row_checks.near_within(facts)] if near else []
-    names = row_checks.names_differ(facts)
-    return [*found, row_checks.contradictions(facts), *([] if names is None else [names])]
+class _Search:
+    """Rows read from parts of files, and compared with each other and with the questions of benchmarks."""
 
+    def __init__(
+        self, parts: Sequence[RowPart], max_row_bytes: int, *, near: bool, against: Sequence[Benchmark]
+    ) -> None:
+        self._parts, self._max_row_bytes, self._near, self._against = parts, max_row_bytes, near, against
+        self._questions = Questions([each.questions for each in against]) if against else None
 
-def _benchmarks(facts: RowFacts, against: Sequence[Benchmark], questions: Questions | None) -> list[Found]:
-    if questions is None:
-        return []
-    bounds = np.cumsum([0, *(len(each.questions) for each in against)]).tolist()
-    return [
-        row_checks.benchmark(facts, each, questions.counted[number], bounds[number])
-        for number, each in enumerate(against)
-    ]
-
-
-def _with_texts(
-    found: Sequence[Found],
-    facts: RowFacts,
-    parts: Sequence[RowPart],
-    max_row_bytes: int,
-    against: Sequence[Benchmark],
-) -> list[Check]:
-    """The checks, with the texts of the rows that show what they found."""
-    rows = {row for each in found for pair in each.pairs for row in (pair[:1] if each.is_benchmark else pair[:2])}
-    samples = read_rows_at(parts, {facts.place(row) for row in rows}, max_row_bytes)
-    questions = [
-        RowText(input=each.path, row=row, split=each.name, text=question)
-        for each in against
-        for row, question in enumerate(each.questions)
-    ]
-
-    def shown(row: int, *, by_prompt: bool) -> RowText:
-        texts = [text for sample in samples[facts.place(row)] for text in _texts(sample)]
-        prompt = [text for role, text in texts if role == "user"][:1] if by_prompt else []
-        return RowText(
-            input=facts.files[facts.place(row)[0]],
-            row=facts.place(row)[1],
-            split=facts.splits[int(facts.split[row])],
-            text="\n".join(prompt or [text for _, text in texts]),
+    def read(self, *, jobs: int, num_rows: int, progress: Progress) -> Rows:
+        """Read all rows, in processes; `num_rows` is 0 where that is not known."""
+        progress.stage("rows", num_rows, "rows")
+        return read_parts(
+            self._parts,
+            self._max_row_bytes,
+            near=self._near,
+            questions=self._questions,
+            jobs=jobs,
+            progress=progress,
         )
 
-    return [
-        replace(
-            each.check,
-            pairs=tuple(
-                RowPair(
-                    first=shown(first, by_prompt=each.by_prompt),
-                    second=questions[second] if each.is_benchmark else shown(second, by_prompt=each.by_prompt),
-                    similarity=similarity,
-                )
-                for first, second, similarity in each.pairs
-            ),
-        )
-        for each in found
-    ]
+    def checks(self, facts: RowFacts) -> list[Check]:
+        """Compare those rows that are in a split; with the texts of the rows that show what is found."""
+        found = [each for each in (*self._compare(facts), *self._benchmarks(facts)) if each is not None]
+        rows = {row for each in found for pair in each.pairs for row in (pair[:1] if each.is_benchmark else pair[:2])}
+        samples = read_rows_at(self._parts, {facts.place(row) for row in rows}, self._max_row_bytes)
+        questions = [
+            RowText(input=each.path, row=row, split=each.name, text=question)
+            for each in self._against
+            for row, question in enumerate(each.questions)
+        ]
+
+        def shown(row: int, *, by_prompt: bool) -> RowText:
+            source, number = place = facts.place(row)
+            texts = [text for sample in samples[place] for text in _texts(sample)]
+            prompt = [text for role, text in texts if role == "user"][:1] if by_prompt else []
+            return RowText(
+                input=facts.files[source],
+                row=number,
+                split=facts.splits[int(facts.split[row])],
+                text="\n".join(prompt or [text for _, text in texts]),
+            )
+
+        return [
+            replace(
+                each.check,
+                pairs=tuple(
+                    RowPair(
+                        first=shown(first, by_prompt=each.by_prompt),
+                        second=questions[second] if each.is_benchmark else shown(second, by_prompt=each.by_prompt),
+                        similarity=similarity,
+                    )
+                    for first, second, similarity in each.pairs
+                ),
+            )
+            for each in found
+        ]
+
+    def _compare(self, facts: RowFacts) -> Iterator[Found | None]:
+        near = self._near
+        if near and facts.conversations is not None and not len(facts.conversations.shingles):
+            message, near = "rows that bring their ids have no words to compare", False
+            yield Found(check=Check(code="near_copies", level="skipped", message=message))
+        if len(facts.splits) > 1:
+            yield row_checks.copies_between(facts)
+            yield row_checks.prompts_between(facts)
+            if near:
+                yield row_checks.near_between(facts)
+        yield row_checks.copies_within(facts)
+        if near:
+            yield row_checks.near_within(facts)
+        yield row_checks.contradictions(facts)
+        yield row_checks.names_differ(facts)
+
+    def _benchmarks(self, facts: RowFacts) -> Iterator[Found]:
+        first, counts = 0, () if self._questions is None else self._questions.counted
+        for asked, counted in zip(self._against, counts, strict=True):
+            yield row_checks.benchmark(facts, asked, counted, first)
+            first += len(asked.questions)
 
 
 def _texts(sample: Sample) -> list[tuple[str, str]]:

@@ -48,6 +48,13 @@ class Check:
 
     pairs: tuple[RowPair, ...] = ()
 
+    @classmethod
+    def of(
+        cls, code: str, message: str, bad: Level | None, *, hint: str | None = None, count: int | None = None
+    ) -> "Check":
+        """A check that is ok, or `bad` and then with its hint."""
+        return cls(code=code, level=bad or "ok", message=message, hint=hint if bad else None, count=count)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:

@@ -32,22 +32,14 @@ def answers(cache: Cache, recipe: Recipe, missing: Collection[str]) -> tuple[Ans
 
 def check_code(manifest: Manifest) -> Check:
     """Whether the cache was made by the code that runs now."""
-    theirs, ours = manifest.versions.get(CODE_VERSION), code_digest()
     if manifest.rules_version != RULES_VERSION:
-        return Check(
-            code="code",
-            level="warning",
-            message=f"rules {manifest.rules_version} made it; a build today follows rules {RULES_VERSION}",
-            hint="packer build makes it again",
-        )
-    if theirs == ours:
-        return Check(code="code", level="ok", message="made by the code that runs now")
-    made = (
-        "made by the same rules"
-        if theirs is None
-        else "made by another version of packer's source, with the same rules"
-    )
-    return Check(code="code", level="ok", message=f"{made} as a build follows today")
+        message = f"rules {manifest.rules_version} made it; a build today follows rules {RULES_VERSION}"
+        return Check.of("code", message, "warning", hint="packer build makes it again")
+    theirs = manifest.versions.get(CODE_VERSION)
+    if theirs == code_digest():
+        return Check.of("code", "made by the code that runs now", None)
+    rules = "by the same rules" if theirs is None else "by another version of packer's source, with the same rules"
+    return Check.of("code", f"made {rules} as a build follows today", None)
 
 
 def _files(manifest: Manifest, missing: Collection[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from packer.audit.check.split_checks import FEW_ROWS
 from packer.batches import Int64, UInt64
 from packer.curate.contamination import Counted
 from packer.curate.near import NearCopies, near_duplicates, nearest
+from packer.display import plural
 from packer.pipeline.benchmarks import Benchmark
 
 JACCARD = 0.8
@@ -184,18 +185,13 @@ def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -
     message = f"no row holds one of the {total:,} questions of {asked.name}"
     if len(own):
         held = "holds" if len(own) == 1 else "hold"
-        message = f"{_rows(len(own))} {held} a question of {asked.name}: {questions:,} of its {total:,}"
+        message = f"{plural(len(own), 'row')} {held} a question of {asked.name}: {questions:,} of its {total:,}"
     if counted.num_short:
         message += f"; {counted.num_short:,} are short, and were compared whole"
     if counted.num_untestable:
         message += f"; {counted.num_untestable:,} could not be looked for"
-    check = Check(
-        code="benchmark",
-        level="failure" if len(own) else "ok",
-        message=message,
-        count=len(own),
-        hint="decontaminate.against leaves such rows out" if len(own) else None,
-    )
+    bad: Level | None = "failure" if len(own) else None
+    check = Check.of("benchmark", message, bad, count=len(own), hint="decontaminate.against leaves such rows out")
     pairs = tuple((row, int(facts.question[row]), float(facts.cover[row])) for row in own[:SHOWN].tolist())
     return Found(check=check, pairs=pairs, is_benchmark=True)
 
@@ -239,7 +235,7 @@ def _between(
             levels.append(level(len(alike) / len(rows)))
             one = "s" if len(alike) == 1 else ""
             does = found.format(stand=f"stand{one}", ask=f"ask{one}", others=" or ".join(facts.learned))
-            parts.append(f"{len(alike):,} of {_rows(len(rows))} of {name} {does}")
+            parts.append(f"{len(alike):,} of {plural(len(rows), 'row')} of {name} {does}")
         number += len(alike)
         pairs += sorted(alike, key=lambda pair: (_is_plain(facts, pair), -pair[2], pair[0]))[:SHOWN]
     worst = max(levels, key=("ok", "warning", "failure").index)
@@ -266,13 +262,8 @@ def _within(
 ) -> Found:
     """A warning where many of the rows, by default a hundredth of them, are `found` to be something."""
     is_many = number > 0 and (number >= _MANY * num_rows if is_many is None else is_many)
-    check = Check(
-        code=code,
-        level="warning" if is_many else "ok",
-        message=f"{number:,} of {_rows(num_rows)} {found}" if number else none,
-        count=number,
-        hint=hint if is_many else None,
-    )
+    message = f"{number:,} of {plural(num_rows, 'row')} {found}" if number else none
+    check = Check.of(code, message, "warning" if is_many else None, count=number, hint=hint)
     return Found(check=check, pairs=tuple(pairs[:SHOWN]) if is_many else ())
 
 
@@ -304,7 +295,3 @@ def _pairs(rows: Int64, copies: NearCopies) -> Places:
     found = np.flatnonzero(copies.of >= 0)
     columns: Sequence[npt.NDArray[np.generic]] = (rows[found], copies.of[found], copies.jaccard[found])
     return tuple(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def _rows(number: int) -> str:
-    return f"{number:,} row{'s' * (number != 1)}"

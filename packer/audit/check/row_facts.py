@@ -5,10 +5,10 @@ a check is a second look, which does not believe what the build decided by, and 
 built without any rule about rows and rows that no build has seen.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -16,14 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from packer.audit.input_parts import InputPart, read_samples
+from packer.audit.check.token_part import TokenPart
+from packer.audit.input_parts import InputPart
+from packer.audit.text_runs import common_start
 from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64, array_of, numbers_of
 from packer.curate.contamination import Questions
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import TraitMaker
-from packer.pipeline.executor import jobs_for, run_tasks
+from packer.pipeline.executor import run_tasks
 from packer.progress import Progress
 from packer.store.cache import Cache
 
@@ -34,34 +36,8 @@ Place: TypeAlias = tuple[int, int]
 """Number of a file, and of a row in it."""
 
 
-class RowPart(Protocol):
-    """Rows of one file that are read at once."""
-
-    @property
-    def source(self) -> int:
-        """Number of the file."""
-        ...
-
-    def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:
-        """The rows, and of each its number in the file."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextPart:
-    """A partition whose rows packer understands."""
-
-    part: InputPart
-
-    @property
-    def source(self) -> int:
-        return self.part.source
-
-    def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:
-        first = 0
-        for rows in self.part.rows(max_row_bytes):
-            yield rows, np.arange(rows.num_rows) + first + self.part.partition.first_row
-            first += rows.num_rows
+RowPart: TypeAlias = InputPart | TokenPart
+"""Rows of one file that are read at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +115,17 @@ def read_parts(
     return Rows(source, numbers_of(table.column("row")), table)
 
 
+def splits_of(cache: Cache, rows: Rows) -> Int64:
+    """The split of each row that has documents, numbered as the cache's splits; -1 for the others.  # int64[R]"""
+    first = np.cumsum([0, *(entry.num_rows for entry in cache.manifest.inputs)])
+    split_of = np.full(int(first[-1]), -1)
+    for number, name in enumerate(cache.splits("documents")):
+        sources, numbers = cache.documents(name).origins()
+        split_of[first[sources] + numbers] = number
+    found: Int64 = split_of[first[rows.source] + rows.row]
+    return found
+
+
 def facts_of(
     rows: Rows, split: Int64, *, files: Sequence[str], splits: Sequence[str], learned: Sequence[str]
 ) -> RowFacts:
@@ -176,64 +163,13 @@ def facts_of(
     )
 
 
-def read_facts(
-    cache: Cache,
-    parts: Sequence[InputPart],
-    max_row_bytes: int,
-    *,
-    near: bool,
-    questions: Questions | None,
-    jobs: int | None,
-    progress: Progress,
-) -> RowFacts:
-    """Read the rows of a cache again.
-
-    Args:
-        cache: says which rows it has, and in which split.
-        parts: of its inputs, at least one.
-        max_row_bytes: of its recipe.
-        near: whether near copies are looked for.
-        questions: of benchmarks, looked for in the rows.
-        jobs: processes; by default as many as are worth it.
-        progress: listens; counts rows.
-
-    Raises:
-        InputError: an input changed while it was read.
-        CheckError: a document shard is damaged.
-        WorkerDiedError: a process was killed.
-
-    """
-    progress.stage("rows", sum(part.partition.num_rows for part in parts), "rows")
-    rows = read_parts(
-        [TextPart(part=part) for part in parts],
-        max_row_bytes,
-        near=near,
-        questions=questions,
-        jobs=jobs or jobs_for(sum(part.partition.num_bytes for part in parts)),
-        progress=progress,
-    )
-    splits, split = _splits_of(cache, rows)
-    files = [entry.path for entry in cache.manifest.inputs]
-    return facts_of(rows, split, files=files, splits=splits, learned=learned_splits(cache))
-
-
 def read_rows_at(parts: Sequence[RowPart], places: Collection[Place], max_row_bytes: int) -> dict[Place, list[Sample]]:
     """The samples of some rows, several of a row that was packed."""
-    texts = [part.part for part in parts if isinstance(part, TextPart)]
-    found = {place: [sample] for place, sample in read_samples(texts, places, max_row_bytes)}
+    found: dict[Place, list[Sample]] = {}
     for part in parts:
-        own = {row for source, row in places if source == part.source}
-        if own and not isinstance(part, TextPart):
-            for rows, numbers in part.batches(max_row_bytes):
-                for sample, number in zip(rows.samples, numbers.tolist(), strict=True):
-                    if number in own:
-                        found.setdefault((part.source, number), []).append(sample)
+        for row, sample in part.samples({row for source, row in places if source == part.source}, max_row_bytes):
+            found.setdefault((part.source, row), []).append(sample)
     return found
-
-
-def learned_splits(cache: Cache) -> tuple[str, ...]:
-    """Those of a cache that are trained on."""
-    return trained_on({name: len(cache.documents(name)) for name in cache.splits("documents")})
 
 
 def trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
@@ -308,25 +244,7 @@ def _long_prompts(prompts: pa.ChunkedArray) -> Bool:
     own = [values[offsets[i] : offsets[i + 1]] for i in np.flatnonzero(lengths).tolist()]
     head = tail = min(map(len, own), default=0)
     for ids in own:
-        head = _common(own[0][:head], ids[:head])
-    for ids in own:
-        tail = _common(own[0][::-1][:tail], ids[::-1][:tail])
+        head = common_start(own[0][:head], ids[:head])
+        tail = common_start(own[0][::-1][:tail], ids[::-1][:tail])
     long: Bool = (lengths > 0) & (lengths >= min(head + tail, int(lengths.max(initial=0))) + NGRAM)
     return long
-
-
-def _common(first: Int64, second: Int64) -> int:
-    """How far two arrays of one length are equal."""
-    differing = np.flatnonzero(first != second)
-    return int(differing[0]) if len(differing) else len(first)
-
-
-def _splits_of(cache: Cache, rows: Rows) -> tuple[tuple[str, ...], Int64]:
-    """The split of each row that has documents; -1 for the others."""
-    splits = cache.splits("documents")
-    first = np.cumsum([0, *(entry.num_rows for entry in cache.manifest.inputs)])
-    split_of = np.full(int(first[-1]), -1)
-    for number, name in enumerate(splits):
-        sources, numbers = cache.documents(name).origins()
-        split_of[first[sources] + numbers] = number
-    return splits, split_of[first[rows.source] + rows.row]

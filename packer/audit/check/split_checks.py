@@ -5,7 +5,7 @@ from math import sqrt
 
 import numpy as np
 
-from packer.audit.check.check_report import Check
+from packer.audit.check.check_report import Check, Level
 from packer.audit.stats import kept_rows
 from packer.batches import Int32, numbers_of
 from packer.curate.splits import NAMES
@@ -37,19 +37,14 @@ def check_counts(kept: Mapping[str, int], learned: Sequence[str], off: Sequence[
     small = [name for name, number in kept.items() if 0 < number < FEW_ROWS and name not in learned]
     sizes = ", ".join(f"{number:,} in {name}" for name, number in kept.items())
     if empty:
-        return Check(code="splits", level="failure", message=f"no row is left of {' and '.join(empty)}: {sizes}")
+        return Check.of("splits", f"no row is left of {' and '.join(empty)}: {sizes}", "failure")
     if off:
-        return Check(
-            code="splits",
-            level="warning",
-            message=f"{' and '.join(off)}: far from the share that was asked for: {sizes}",
-            hint="few groups, or one large one, make shares uneven: stats names the rows of each split",
-        )
+        message = f"{' and '.join(off)}: far from the share that was asked for: {sizes}"
+        hint = "few groups, or one large one, make shares uneven: stats names the rows of each split"
+        return Check.of("splits", message, "warning", hint=hint)
     if small:
-        named = " and ".join(small)
-        return Check(code="splits", level="warning", message=f"{named}: a loss over so few rows says little: {sizes}")
-    nothing = "; nothing is held out" if len(kept) == 1 else ""
-    return Check(code="splits", level="ok", message=f"rows: {sizes}{nothing}")
+        return Check.of("splits", f"{' and '.join(small)}: a loss over so few rows says little: {sizes}", "warning")
+    return Check.of("splits", f"rows: {sizes}{'; nothing is held out' if len(kept) == 1 else ''}", None)
 
 
 def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
@@ -63,16 +58,13 @@ def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
     values, counts = np.unique(own[:, 0], return_counts=True)
     number = int((counts > 1).sum())
     field = recipe.split.group
-    return Check(
-        code="groups",
-        level="failure" if number else "ok",
-        message=f"{number:,} of {len(values):,} values of {field} are in more than one split"
-        if number
-        else f"each of {len(values):,} values of {field} is in one split",
+    found = f"{number:,} of {len(values):,} values of {field} are in more than one split"
+    return Check.of(
+        "groups",
+        found if number else f"each of {len(values):,} values of {field} is in one split",
+        "failure" if number else None,
         count=number,
-        hint='sources with a split of their own hold rows of these groups, or the field holds 7 and "7"'
-        if number
-        else None,
+        hint='sources with a split of their own hold rows of these groups, or the field holds 7 and "7"',
     )
 
 
@@ -87,14 +79,13 @@ def check_times(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check |
     held = (split >= 0) & ~is_learned & (time != NO_TIME)
     latest = time[is_learned & (time != NO_TIME)].max(initial=NO_TIME)
     early = int((time[held] <= latest).sum())
-    return Check(
-        code="times",
-        level="failure" if early else "ok",
-        message=f"{early:,} of {int(held.sum()):,} held-out rows are no later than the last row that is learned"
-        if early
-        else "every held-out row is later than the rows that are learned",
+    found = f"{early:,} of {int(held.sum()):,} held-out rows are no later than the last row that is learned"
+    return Check.of(
+        "times",
+        found if early else "every held-out row is later than the rows that are learned",
+        "failure" if early else None,
         count=early,
-        hint="a source with a split of its own holds them: without it, split.cutoffs decides" if early else None,
+        hint="a source with a split of its own holds them: without it, split.cutoffs decides",
     )
 
 
@@ -125,11 +116,11 @@ def check_sources(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check
         if abs(share[worst] - usual[worst]) > max(chance[worst], _OTHER_SHARE):
             path = recipe.sources[shared[worst]].path
             off.append(f"{share[worst]:.0%} of {name} are from {path}, and {usual[worst]:.0%} of what is learned")
-    return Check(
-        code="sources",
-        level="warning" if off else "ok",
-        message="; ".join(off) or f"held-out rows are from {len(shared):,} sources in the shares of what is learned",
-        hint="a loss over another mix of sources moves for other reasons than the one of training" if off else None,
+    return Check.of(
+        "sources",
+        "; ".join(off) or f"held-out rows are from {len(shared):,} sources in the shares of what is learned",
+        "warning" if off else None,
+        hint="a loss over another mix of sources moves for other reasons than the one of training",
     )
 
 
@@ -138,10 +129,9 @@ def check_rules(cache: Cache) -> Check | None:
     report = row_report(cache.folder, cache.manifest)
     if report is None:
         return None
-    if report.warnings:
-        return Check(code="rules", level="warning", message="; ".join(report.warnings))
     left_out = ", ".join(f"{each.rows:,} {each.rule or each.code}" for each in report.left_out if each.rows)
-    return Check(code="rules", level="ok", message=f"rows left out: {left_out or 'none'}")
+    message = "; ".join(report.warnings) or f"rows left out: {left_out or 'none'}"
+    return Check.of("rules", message, "warning" if report.warnings else None)
 
 
 def check_lengths(cache: Cache, learned: Sequence[str]) -> Check:
@@ -153,41 +143,27 @@ def check_lengths(cache: Cache, learned: Sequence[str]) -> Check:
     medians = ", ".join(
         [f"{typical:,} tokens in {' and '.join(learned)}", *(f"{own:,} in {name}" for name, own in held.items())]
     )
-    return Check(
-        code="lengths",
-        level="warning" if others else "ok",
-        message=f"typical length: {medians}",
-        hint="a held-out split that is not like the rows to be learned measures something else" if others else None,
-    )
+    hint = "a held-out split that is not like the rows to be learned measures something else"
+    return Check.of("lengths", f"typical length: {medians}", "warning" if others else None, hint=hint)
 
 
 def check_rejected(cache: Cache) -> Check:
     """Whether much of the input is not in the cache."""
     totals = cache.manifest.totals
     number = sum(totals.rejected.values())
-    if not number:
-        return Check(code="rejected", level="ok", message="no row was rejected", count=0)
-    code = max(totals.rejected, key=lambda each: totals.rejected[each])
-    share = number / totals.rows
-    return Check(
-        code="rejected",
-        level="warning" if share > _MUCH else "ok",
-        message=f"{number:,} of {totals.rows:,} rows were rejected, most often {code} ({totals.rejected[code]:,})",
-        count=number,
-        hint=f"{cache.folder}/rejected.jsonl lists them" if share > _MUCH else None,
-    )
+    message = "no row was rejected"
+    if number:
+        code = max(totals.rejected, key=lambda each: totals.rejected[each])
+        message = f"{number:,} of {totals.rows:,} rows were rejected, most often {code} ({totals.rejected[code]:,})"
+    bad: Level | None = "warning" if number > _MUCH * totals.rows else None
+    return Check.of("rejected", message, bad, count=number, hint=f"{cache.folder}/rejected.jsonl lists them")
 
 
 def check_read(num_rows: int, num_refused: int) -> Check:
     """Whether much of some files cannot be read."""
-    is_much = num_refused > _MUCH * num_rows
-    return Check(
-        code="rejected",
-        level="warning" if is_much else "ok",
-        message=f"{num_refused:,} of {num_rows:,} rows cannot be read" if num_refused else "every row can be read",
-        count=num_refused,
-        hint="packer preview FILE shows why" if is_much else None,
-    )
+    message = f"{num_refused:,} of {num_rows:,} rows cannot be read" if num_refused else "every row can be read"
+    bad: Level | None = "warning" if num_refused > _MUCH * num_rows else None
+    return Check.of("rejected", message, bad, count=num_refused, hint="packer preview FILE shows why")
 
 
 def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packer.audit.diff.documents import DocumentComparison, DocumentsDiff
+from packer.audit.diff.documents import DocumentComparison, DocumentsDiff, MovedRows, moved_rows
 from packer.audit.diff.examples import RowExample, make_examples
-from packer.audit.diff.moved_rows import MovedRows, moved_rows
 from packer.audit.diff.settings import (
     Change,
     InputChange,

@@ -8,8 +8,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from packer.audit.diff.documents import ChangedRow, DocumentComparison, Place
-from packer.audit.text_runs import decode_runs, kept_tokenizer
-from packer.batches import Bool, Int32, Int64
+from packer.audit.text_runs import common_start, decode_runs, kept_tokenizer, spans_of
+from packer.batches import Int32, Int64, Side
 from packer.display import number, plural
 from packer.layout import MASKED
 from packer.store.cache import Cache
@@ -41,6 +41,10 @@ class RowSide:
 
     num_tokens: int = 0
     num_trained: int = 0
+    side: Side | None = None
+    margin: float | None = None
+    """Of preference data: which answer of the row the document is, and the margin of the row where it has one."""
+
     before: str = ""
     """Text of the tokens before the first difference."""
 
@@ -65,7 +69,8 @@ class RowSide:
             return f"rejected, {self.code}: {self.reason}"
         if self.doc_id is None:
             return f"{plural(self.documents, 'document')} that only {cache} has"
-        what = f"{plural(self.num_tokens, 'token')}, {number(self.num_trained)} trained, doc {self.doc_id}"
+        side = "" if self.side is None else f", {self.side}"
+        what = f"{plural(self.num_tokens, 'token')}, {number(self.num_trained)} trained{side}, doc {self.doc_id}"
         return what + (f", and {self.documents - 1:,} more that only {cache} has" if self.documents > 1 else "")
 
 
@@ -100,8 +105,11 @@ class RowExample:
             return ""
         if self.what == "labels":
             return "the same ids, other labels"
-        if self.what in {"side", "margin"}:
-            return f"the same ids and labels, another {self.what}"
+        if self.what == "side":
+            return f"the same ids and labels, another side: {self.old.side or 'none'} became {self.new.side or 'none'}"
+        if self.what == "margin":
+            margins = ("no margin" if each is None else f"{each:g}" for each in (self.old.margin, self.new.margin))
+            return f"the same ids and labels, another margin: {' became '.join(margins)}"
         if self.what == "weights":
             return f"the same ids and labels; other loss weights from token {number(self.at)} on"
         became = f"{plural(self.old.num_differing, 'token')} became {number(self.new.num_differing)}"
@@ -195,6 +203,8 @@ def compare_documents(
                 doc_id=document.doc_id,
                 num_tokens=document.length,
                 num_trained=document.num_trained,
+                side=document.side,
+                margin=document.margin,
                 before=before,
                 num_differing=differing,
                 text=text,
@@ -208,22 +218,6 @@ def compare_documents(
         )
     texts = [_text(tokenizer, each) for tokenizer, each in zip(tokenizers, ids, strict=True)]
     return RowExample(split=split, old=shown[0], new=shown[1], what=what, at=at, same_text=texts[0] == texts[1])
-
-
-def common_start(old: Int32, new: Int32) -> int:
-    """Tokens that both begin with."""
-    length = min(len(old), len(new))
-    differing = np.flatnonzero(old[:length] != new[:length])
-    return int(differing[0]) if len(differing) else length
-
-
-def spans_of(mask: Bool) -> list[tuple[int, int]]:
-    """Start and end of each run of True.
-
-    Worked example: F T T F T gives (1, 3) and (4, 5).
-    """
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _weights(document: Document) -> Int32:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from packer.audit.text_runs import kept_model_files
 from packer.display import number, plural
 from packer.errors import CheckError
 from packer.model import CONFIG_FILE, GENERATION_FILE, TEMPLATE_FILE, TOKENIZER_FILE, TOOL_TEMPLATE_FILE
 from packer.pipeline.changes import PLACES, flat_keys
 from packer.pipeline.identity import model_digests
+from packer.pipeline.kept_tokenizer import kept_files
 from packer.recipe import Recipe, to_json
 from packer.store.cache import Cache
 from packer.store.manifest import Input, ModelRecord
@@ -164,7 +164,7 @@ def compare_models(old: Cache, new: Cache) -> tuple[list[Change], list[TemplateC
     files = changes(model_digests(before), model_digests(after))
     if not files:
         return ids, []
-    kept = [kept_model_files(cache.folder, cache.manifest) for cache in (old, new)]
+    kept = [kept_files(cache.folder, cache.manifest) for cache in (old, new)]
     return [*files, *changes(*map(_settings, kept)), *ids], _compare_templates(*kept)
 
 

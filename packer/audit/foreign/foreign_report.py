@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from packer.audit.findings import LEVELS, CodedFinding, Example, Findings
-from packer.audit.foreign.row_checks import CODES, OF_NO_TOKENIZER, ORDER, Hit, check
+from packer.audit.findings import CodedFinding, Example, Findings, in_order
+from packer.audit.foreign.row_checks import CODES, OF_NO_TOKENIZER, Hit, check
 from packer.audit.foreign.row_parts import MASKS, TokenRow, find_parts
 from packer.audit.foreign.row_view import excerpt
 from packer.audit.foreign.tables import open_foreign
@@ -178,7 +178,7 @@ class _Tally:
 
     def findings(self) -> Iterator[ForeignFinding]:
         reported = OF_NO_TOKENIZER & self.examples.keys() if self.is_anothers else self.examples.keys()
-        for code in sorted(reported, key=lambda code: (LEVELS.index(CODES[code].level), ORDER[code])):
+        for code in sorted(reported, key=lambda code: in_order(CODES, code, CODES[code].level)):
             kind = CODES[code]
             yield ForeignFinding(
                 code=code,

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packer.audit.findings import LEVELS, CodedFinding, Findings
-from packer.audit.lint.codes import ORDER
+from packer.audit.findings import LEVELS, CodedFinding, Findings, in_order
+from packer.audit.lint.codes import CODES
 from packer.audit.lint.first_rows import FirstRows, find_in_rows, read_first_rows, verdict_on, wholly_rejected
 from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
 from packer.audit.lint.probes import CHAT, PLAIN, SHAPES
@@ -80,7 +80,8 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     if schemas == {"tokens"}:  # no template makes anything of rows that bring their tokens
         findings = [each for each in findings if each.code == "rows_rejected"]
     first = {"rows_rejected"} if wholly_rejected(files) else set()
-    findings.sort(key=lambda each: (LEVELS.index(each.level), each.code not in first, ORDER[each.code]))
+    findings.sort(key=lambda each: in_order(CODES, each.code, each.level))
+    findings.sort(key=lambda each: (LEVELS.index(each.level), each.code not in first))
     errors = {each.code for each in findings if each.level == "error"}
     assert recipe.tokenizer is not None
     return LintReport(

@@ -1,16 +1,6 @@
 """The codes of the template report with their levels, and findings of a code."""
 
-from typing import NamedTuple
-
-from packer.audit.findings import CodedFinding, Example, Level
-
-
-class Code(NamedTuple):
-    """A kind of finding."""
-
-    level: Level
-    meaning: str
-
+from packer.audit.findings import Code, CodedFinding, Example, Level
 
 CODES: dict[str, Code] = {
     # nothing, or no plain chat, can be built
@@ -62,8 +52,6 @@ CODES: dict[str, Code] = {
     "reads_clock": Code("note", "the template writes today's date; builds see the recipe's"),
 }  # fmt: skip
 """Code → level and meaning, in the order of a report."""
-
-ORDER = {code: number for number, code in enumerate(CODES)}
 
 
 def finding(

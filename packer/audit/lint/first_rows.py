@@ -116,10 +116,10 @@ def verdict_on(files: Sequence[FirstRows], recipe: Recipe, *, ok: bool, begins: 
         return "plain chats can be built" if ok else "no plain chat can be built as the recipe is"
     num_kept, num_rows = sum(each.num_kept for each in files), sum(each.num_rows for each in files)
     if not num_kept:
-        return f"a build would keep nothing of the {_rows(num_rows)} examined"
+        return f"a build would keep nothing of the {plural(num_rows, 'row')} examined"
     if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > LIMIT:
         return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
-    return f"a build keeps {num_kept:,} of the {_rows(num_rows)} examined"
+    return f"a build keeps {num_kept:,} of the {plural(num_rows, 'row')} examined"
 
 
 def _count(found: FirstRows, stages: Stages, batch: RowBatch) -> None:
@@ -145,11 +145,11 @@ def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe) -> Co
     entry, found = max(read, key=lambda pair: (pair[1] in whole, sum(pair[1].rejected.values())))
     code = max(found.rejected, key=lambda each: found.rejected[each])
     lost = [each.removeprefix("dropped_") for each in rejected if each.startswith("dropped_")]
-    message = f"{rejected.total():,} of {_rows(num_rows)} examined are rejected"
+    message = f"{rejected.total():,} of {plural(num_rows, 'row')} examined are rejected"
     if len(whole) == len(files):
-        message = f"all {_rows(num_rows)} examined are rejected"
+        message = f"all {plural(num_rows, 'row')} examined are rejected"
     elif whole:
-        message += f", among them all {_rows(found.num_rows)} of {found.path}"
+        message += f", among them all {plural(found.num_rows, 'row')} of {found.path}"
     return finding(
         "rows_rejected",
         message + (f": {code}" if whole else ""),
@@ -167,7 +167,3 @@ def _rewrite_cost(files: Sequence[FirstRows]) -> float:
     """Tokens of all documents over those of each row's last."""
     last = sum(each.num_last_tokens for each in files)
     return sum(each.num_tokens for each in files) / last if last else 1.0
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'s' * (count != 1)}"

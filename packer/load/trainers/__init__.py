@@ -20,6 +20,9 @@ class Trainer(NamedTuple):
     page: str
     """In docs/how-to/trainers."""
 
+    members: tuple[str, ...] = ()
+    """Methods that the reference shows, where not all of them are."""
+
 
 TRAINERS = {
     "BlockSource": Trainer("grain", (), "grain.md"),
@@ -27,7 +30,9 @@ TRAINERS = {
     "PackedDataModule": Trainer("lightning", ("lightning",), "lightning.md"),
     "PackedKTOTrainer": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedSFTTrainer": Trainer("sft", ("trl", "transformers", "datasets"), "trl.md"),
-    "PackedTrainer": Trainer("huggingface", ("transformers", "accelerate"), "transformers.md"),
+    "PackedTrainer": Trainer(
+        "huggingface", ("transformers", "accelerate"), "transformers.md", ("train", "set_global_batch_size")
+    ),
     "PreferenceData": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
     "StepBatches": Trainer("torchtitan", (), "torchtitan.md"),
 }
@@ -42,11 +47,11 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in TRAINERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, libraries, _ = TRAINERS[name]
+    entry = TRAINERS[name]
     try:
-        return getattr(import_module(f"{__name__}.{module}"), name)
+        return getattr(import_module(f"{__name__}.{entry.module}"), name)
     except ModuleNotFoundError as error:
         missing = (error.name or "").split(".")[0]
-        if missing not in {"torch", *libraries}:
+        if missing not in {"torch", *entry.libraries}:
             raise
-        raise ImportError(f"{name} needs {missing}: pip install {' '.join(['torch', *libraries])}") from error
+        raise ImportError(f"{name} needs {missing}: pip install {' '.join(['torch', *entry.libraries])}") from error

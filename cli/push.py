@@ -1,0 +1,57 @@
+"""`packer push`: a cache to the Hugging Face Hub."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from packer.display import plural, size
+from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
+from packer_cli.output import fields_of, stdout
+from packer_cli.progress import listener
+from packer_cli.reply import Reply
+
+if TYPE_CHECKING:
+    from packer.report import Pushed
+
+
+@click.command("push", context_settings=HELP_OPTIONS)
+@cache_argument
+@click.argument("name", metavar="ORG/NAME")
+@click.option("--public", is_flag=True, help="Make a new data set for everybody to see, instead of its owner alone.")
+@click.option("--replace", "replaces", is_flag=True, help="Take the place of another cache that is there.")
+@output_options
+def command(
+    *,
+    cache: Path,
+    name: str,
+    public: bool,
+    replaces: bool,
+    reply: Reply,
+) -> None:
+    """Verify CACHE and put it on the Hugging Face Hub as a data set, with a card, in one commit.
+
+    ORG/NAME may be hf://datasets/ORG/NAME[@BRANCH][/FOLDER]. A data set that is not there is made, and is private.
+    Commands and readers then take hf://datasets/ORG/NAME as a cache. Log in with `hf auth login`, or set HF_TOKEN.
+    """
+    from packer.report import push  # noqa: PLC0415 - not for --help
+
+    with listener(quiet=reply.quiet) as progress:
+        found = push(cache, name, public=public, replaces=replaces, progress=progress)
+    reply.summary(fields_of(found), lambda: _print(found, cache))
+
+
+def _print(found: "Pushed", cache: Path) -> None:
+    out = stdout()
+    if found.num_files:
+        seen_by = "private" if found.is_private else "public"
+        out.line(f"pushed {cache}: {plural(found.num_files, 'file')}, {size(found.num_bytes)}, {seen_by}")
+    else:
+        out.line(f"{cache} is there already; nothing was uploaded")
+    if found.keeps_card:
+        out.line("  its README.md was there before, and is as it was")
+    out.line()
+    out.line(f"fingerprint  {found.fingerprint}")
+    out.line(f"page         {found.address}")
+    out.line()
+    out.line(f"next: packer verify {found.name}")

@@ -1,0 +1,382 @@
+"""Tasks on a Ray cluster whose nodes see the inputs and the cache under the same paths.
+
+A Ray task is a bundle of tasks: names go in, one small result a task comes out, and what is made lies in the cache by
+then. Each worker process makes its function once and keeps it. There are no actors: a task that is lost with its
+process or its node is simply done again.
+
+Ray would repeat a lost bundle whole, and a row that kills its process would kill one after the other. So bundles are
+repeated here: without what is finished, and with the task that was under way alone. One that killed
+:data:`MOST_DEATHS` processes is named once all others are done.
+"""
+
+import logging
+import os
+import platform
+import secrets
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from packer import __version__
+from packer.display import plural
+from packer.errors import PackerError, ResourceError, UsageError
+from packer.limits import storage_errors
+from packer.pipeline.executor import WorkerDiedError
+from packer.pipeline.identity import code_digest
+from packer.store.folder import PRIVATE, TEMPORARY_PREFIX
+from packer.watchdog import end_if_stuck
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+MOST_DEATHS = 3
+"""Processes that a task may kill."""
+
+_BUNDLE_TASKS = 32
+_BUNDLE_BYTES = 64 * 2**20
+"""Of a bundle at most: rows that take a process some 15 seconds. A Ray task costs the driver 1 or 2 ms."""
+
+_BUNDLES_A_WORKER = 4
+"""At least, where there is less to do: so that workers come to their end together."""
+
+_SHAPING = ("fastokens", "jinja2", "numpy", "pyarrow", "tokenizers")
+"""Libraries that shape the bytes."""
+
+_LOOK_S = 1.0
+"""How often finished tasks are taken note of."""
+
+_COUNT_S = 10.0
+"""How often processors are counted: nodes come and go."""
+
+
+@contextmanager
+def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> Iterator["RayWorkers"]:
+    """Tasks on a cluster, which is connected to when there is a task for it.
+
+    Args:
+        address: ``ray`` for the cluster of this machine or of ``RAY_ADDRESS``, or a new one on this machine where there
+            is none; ``ray://HOST:PORT`` for one elsewhere.
+        jobs: most tasks at a time; None takes all processors.
+        note: takes what a person may want to know.
+
+    Raises:
+        UsageError: Ray is not installed, or the address is none.
+
+    """
+    if address != "ray" and not address.startswith("ray://"):
+        raise UsageError(f"--on {address}: nothing packer builds on", hint="--on ray, or --on ray://HOST:PORT")
+    try:
+        ray: Any = import_module("ray")
+    except ImportError as error:
+        raise UsageError(
+            f"--on {address}: Ray is not installed",
+            hint='pip install "token-packer[ray]", or ray in the version of the cluster',
+        ) from error
+    ours = not ray.is_initialized()
+    try:
+        yield RayWorkers(ray, None if address == "ray" else address, jobs, note)
+    finally:
+        if ours and ray.is_initialized():
+            ray.shutdown()
+
+
+class RayWorkers:
+    """Tasks run wherever the cluster has a processor for them."""
+
+    def __init__(self, ray: Any, address: str | None, jobs: int | None, note: Callable[[str], None]) -> None:
+        self._ray = ray
+        self._address = address
+        self._jobs = jobs
+        self._note = note
+        self._num_processors = 0
+        self._counted_at = 0.0
+
+    def number(self, sizes: Sequence[int]) -> int:
+        """How many tasks run at a time.
+
+        Raises:
+            ResourceError: no cluster can be reached.
+
+        """
+        self._connect()
+        return min(self._jobs or self._processors(), len(sizes))
+
+    def run(
+        self,
+        make: Callable[..., Callable[[Task], Result]],
+        arguments: Sequence[Any],
+        tasks: Sequence[Task],
+        *,
+        sizes: Sequence[int],
+        folder: Path | None = None,
+        finished: Callable[[Task], Result | None] | None = None,
+    ) -> Iterator[tuple[int, Result]]:
+        """Run one function over tasks; see :class:`~packer.pipeline.executor.Workers`.
+
+        Raises:
+            UsageError: a node has other software than this machine, or does not see the cache.
+            WorkerDiedError: tasks killed their processes; all others are done.
+            Exception: what a task raised; those that run are ended then.
+
+        """
+        if not tasks:
+            return
+        self._connect()
+        with _probe(folder) if folder is not None else nullcontext() as probe:
+            here = _Expected(versions=_versions(), folder=Path.cwd(), probe=probe)
+            self._refuse_other_nodes(here)
+            job = _Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
+            bundles = _Bundles(sizes, self.number(sizes))
+            yield from self._run(job, tasks, bundles, finished or (lambda _: None))
+        if bundles.given_up:
+            raise _given_up({str(tasks[number]): error for number, error in sorted(bundles.given_up.items())})
+
+    def _run(
+        self, job: "_Job", tasks: Sequence[Any], bundles: "_Bundles", finished: Callable[[Any], Any]
+    ) -> Iterator[tuple[int, Any]]:
+        ray, errors = self._ray, self._ray.exceptions
+        lost_with = (
+            errors.WorkerCrashedError,
+            errors.OutOfMemoryError,
+            errors.NodeDiedError,
+            errors.LocalRayletDiedError,
+            errors.ObjectLostError,
+        )
+        remote = ray.remote(num_cpus=1, max_retries=0)(_do)
+        kept = [ray.put(job)]  # in a list: Ray would unpack it for every bundle
+        running: dict[Any, list[int]] = {}
+        try:
+            while bundles.waiting or running:
+                # A second bundle for each processor waits, so that none is idle and a cluster that grows sees why.
+                most = self._jobs or 2 * self._processors()
+                while bundles.waiting and len(running) < most:
+                    numbers = bundles.waiting.popleft()
+                    running[remote.remote(job.name, kept, [tasks[number] for number in numbers])] = numbers
+                done, _ = ray.wait(list(running), num_returns=len(running), timeout=_LOOK_S)
+                for reference in done:
+                    numbers = running.pop(reference)
+                    try:
+                        results, error = ray.get(reference)
+                    except lost_with as lost:
+                        found = {number: finished(tasks[number]) for number in numbers}
+                        yield from ((number, result) for number, result in found.items() if result is not None)
+                        bundles.lost([number for number, result in found.items() if result is None], lost)
+                        continue
+                    yield from zip(numbers, results, strict=False)
+                    if error is not None:
+                        raise error
+        finally:
+            for reference in running:
+                with suppress(errors.RayError):
+                    ray.cancel(reference, force=True)
+
+    def _connect(self) -> None:
+        ray = self._ray
+        if not ray.is_initialized():
+            try:
+                ray.init(
+                    address=self._address,
+                    logging_level=logging.ERROR,
+                    log_to_driver=False,
+                    **({} if self._address else {"include_dashboard": False}),
+                )
+            except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as error:
+                raise ResourceError(
+                    f"no Ray cluster can be reached: {str(error).splitlines()[0]}",
+                    hint="ray status says whether it runs; --on ray://HOST:10001 needs ray[client], and the cluster's "
+                    "own versions of Ray and Python",
+                ) from error
+        if not self._num_processors:
+            nodes = [node for node in ray.nodes() if node["Alive"]]
+            self._note(f"on Ray: {plural(len(nodes), 'node')}, {plural(self._processors(), 'processor')}")
+
+    def _processors(self) -> int:
+        now = time.monotonic()
+        if not self._num_processors or now - self._counted_at > _COUNT_S:
+            self._num_processors = max(1, int(self._ray.cluster_resources().get("CPU", 0)))
+            self._counted_at = now
+        return self._num_processors
+
+    def _refuse_other_nodes(self, here: "_Expected") -> None:
+        """Compare every node with this machine, before the first task; those that come later do so themselves.
+
+        Raises:
+            UsageError: names the node, and what is different.
+
+        """
+        ray = self._ray
+        affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+        look = ray.remote(num_cpus=0, max_retries=0)(_look)
+        nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        asked = [
+            look.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity(node["NodeID"], soft=True)).remote(
+                here
+            )
+            for node in nodes
+        ]
+        for node, reference in zip(nodes, asked, strict=True):
+            try:
+                error = ray.get(reference)
+            except ray.exceptions.RayError as failed:
+                raise UsageError(
+                    f"node {node['NodeManagerHostname']} cannot run packer: {str(failed).splitlines()[-1]}",
+                    hint=f"install packer {__version__} in the Python that Ray runs in on every node",
+                ) from failed
+            if error is not None:
+                raise error
+
+
+def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
+    last = str(list(tasks.values())[-1]).splitlines()[0]
+    return WorkerDiedError(
+        f"{'; '.join(tasks)}: {MOST_DEATHS} processes died of it, one after the other ({last})",
+        hint="everything else is finished and kept. Is a row there too large for the memory of a process? "
+        "--set rows.max_bytes=N rejects larger ones; ray logs has what the processes printed",
+    )
+
+
+class _Bundles:
+    """The bundles that are still to be done, as numbers of tasks, and the tasks that are given up."""
+
+    def __init__(self, sizes: Sequence[int], num_workers: int) -> None:
+        self.waiting: deque[list[int]] = deque()
+        self.given_up: dict[int, Exception] = {}
+        self._deaths: Counter[int] = Counter()
+        most = min(_BUNDLE_BYTES, sum(sizes) // (_BUNDLES_A_WORKER * num_workers))
+        num_bytes = 0
+        for number, size in enumerate(sizes):
+            if number and len(self.waiting[-1]) < _BUNDLE_TASKS and num_bytes + size <= most:
+                self.waiting[-1].append(number)
+                num_bytes += size
+            else:
+                self.waiting.append([number])
+                num_bytes = size
+
+    def lost(self, left: list[int], error: Exception) -> None:
+        """Put back what is left of a bundle whose process or node died: tasks are done in order, the first was it."""
+        if not left:
+            return
+        first, *others = left
+        self._deaths[first] += 1
+        if self._deaths[first] == MOST_DEATHS:
+            self.given_up[first] = error
+        else:
+            self.waiting.append([first])
+        if others:
+            self.waiting.appendleft(others)
+
+
+@contextmanager
+def _probe(folder: Path) -> Iterator[Path]:
+    """A file in the cache that nodes must see, or it is not the cache that they would write to."""
+    path = folder / PRIVATE / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+    with storage_errors("write", path):
+        path.touch()
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _versions() -> dict[str, str]:
+    """What decides the bytes, by name."""
+    found = {"packer": f"{__version__} ({code_digest()[:12]})", "Python": platform.python_version()}
+    for name in _SHAPING:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+# From here on, what runs on the nodes.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Expected:
+    """What a node must have."""
+
+    versions: Mapping[str, str]
+    folder: Path
+    """To which relative paths belong; where a node has none, absolute ones must do."""
+
+    probe: Path | None
+    """A file that it must see."""
+
+    def refusal(self) -> UsageError | None:
+        """Why this node cannot take part, if so; otherwise its process is in the folder then."""
+        found, node = _versions(), socket.gethostname()
+        differ = [
+            f"{name} {found.get(name, 'is missing')}, here {self.versions.get(name, 'there is none')}"
+            for name in sorted(found.keys() | self.versions)
+            if found.get(name) != self.versions.get(name)
+        ]
+        if differ:
+            return UsageError(
+                f"node {node} has other software: {'; '.join(differ)}",
+                hint="the bytes of a cache depend on it: install the same versions on every node and here",
+            )
+        with suppress(OSError):
+            os.chdir(self.folder)
+        if self.probe is not None and not self.probe.exists():
+            return UsageError(
+                f"node {node} does not see {self.probe.parent.parent}",
+                hint="the cache must lie on a file system that all nodes have under the same absolute path",
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """One function, to be run over many tasks."""
+
+    name: str
+    here: _Expected
+    make: Callable[..., Callable[[Any], Any]]
+    arguments: tuple[Any, ...]
+
+
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {}
+"""The function of the job that this process works for."""
+
+
+def _look(here: _Expected) -> UsageError | None:
+    return here.refusal()
+
+
+def _do(name: str, job: list[Any], tasks: Sequence[Any]) -> tuple[list[Any], Exception | None]:
+    """Do a bundle; returns the results of its first tasks, and what the next one raised."""
+    results: list[Any] = []
+    try:
+        if name not in _FUNCTIONS:
+            _FUNCTIONS.clear()
+            _FUNCTIONS[name] = _function(import_module("ray").get(job[0]))
+        for task in tasks:
+            results.append(_FUNCTIONS[name](task))  # noqa: PERF401 - those before an error count
+    except PackerError as error:
+        return results, _at_node(error)
+    except Exception as error:  # noqa: BLE001 - raised again by the driver
+        return results, error
+    return results, None
+
+
+def _function(job: _Job) -> Callable[[Any], Any]:
+    if (refusal := job.here.refusal()) is not None:
+        raise refusal
+    end_if_stuck()
+    # One process a processor: threads inside the encoder would only be in each other's way.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    return job.make(*job.arguments)
+
+
+def _at_node(error: PackerError) -> PackerError:
+    """The error; where the disk or an input is to blame, with the node that met it."""
+    if error.code in {"input", "storage", "resource"}:
+        error.message += f" (on node {socket.gethostname()})"
+        error.args = (error.message,)
+    return error

@@ -1,0 +1,47 @@
+"""What a shell completes: asked as the scripts of bash, zsh and fish ask, and by bash itself."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from packer.named_templates import NAMED_TEMPLATES
+from packer.rejections import CODES
+from packer.starter import FAMILIES
+from packer_cli.main import COMMANDS, cli
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "completion.md"
+
+
+def completed(*words: str) -> list[tuple[str, str]]:
+    *before, begun = words
+    found = ShellComplete(cli, {}, "packer", "_PACKER_COMPLETE").get_completions(before, begun)
+    return [(item.type, item.value) for item in found]
+
+
+def test_commands_options_codes_and_names_are_completed() -> None:
+    assert [value for _, value in completed("")] == [*COMMANDS]
+    assert completed("bu") == [("plain", "build")]
+    assert ("plain", "--block-len") in completed("build", "--b")
+    assert [value for _, value in completed("init", "--for", "")] == [*FAMILIES]
+    assert completed("explain", "unknown_r") == [("plain", "unknown_role")]
+    assert {*CODES} <= {value for _, value in completed("explain", "")}
+    assert ("plain", "megatron") in completed("export", "c", "--to", "m")
+    assert completed("build", "--template", "ch")[1:] == [("plain", n) for n in NAMED_TEMPLATES if n.startswith("ch")]
+    for words in (["build", "x"], ["build", "--tokenizer", "x"], ["build", "--template", "x"], ["verify", "x"]):
+        assert completed(*words) == [("file", "x")], words
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="BASH MISSING: its completion is not tried")
+def test_bash_completes_with_the_line_of_the_page() -> None:
+    (line,) = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("eval") and "bash" in line]
+    script = f"{line}\nCOMP_WORDS=(packer explain unknown_r); COMP_CWORD=2; _packer_completion packer\necho ${{COMPREPLY[@]}}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    found = subprocess.run(
+        ["bash", "-c", script], check=False, env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    assert (found.stdout, found.stderr) == ("unknown_role\n", "")

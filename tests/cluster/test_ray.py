@@ -1,0 +1,275 @@
+"""Builds on a real Ray cluster, a head and two nodes on one machine: the bytes are a local build's, whatever dies.
+
+Run by `make cluster`.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import wait_until
+from written_formats import as_jsonl, as_parquet, packed
+
+from packer.errors import CheckError, InputError, UsageError
+from packer.pipeline import build
+from packer.pipeline.executor import WorkerDiedError
+from packer.pipeline.ray_workers import MOST_DEATHS, ray_workers
+from packer.recipe import Recipe, make_recipe, to_json
+from packer.store.manifest import read_manifest
+
+ray = pytest.importorskip("ray", reason="make cluster installs Ray")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+
+pytestmark = pytest.mark.slow
+
+# Workers cannot import this module: its functions are sent whole.
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+RULES = {"split": {"shares": {"validation": 0.2}}, "deduplicate": {"exact": "bytes"}}
+WORDS = ["the", "cache", "holds", "tokens", "of", "rows", "every", "block", "proved", "written", "disk", "two"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    there = cluster_utils.Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    for _ in range(2):
+        there.add_node(**NODE)
+    yield there
+    there.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _address(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+
+
+def some_rows(number: int) -> list[dict[str, str]]:
+    chance = random.Random(number)
+    return [
+        {
+            "prompt": f"{i}: " + " ".join(chance.choices(WORDS, k=20)),
+            "completion": " ".join(chance.choices(WORDS, k=90)),
+        }
+        for i in range(number)
+    ]
+
+
+def recipe_of(starter: Path, *paths: Path, **others: object) -> Recipe:
+    return make_recipe(
+        {
+            "sources": [{"path": str(path)} for path in paths],
+            "tokenizer": str(starter / "tokenizer"),
+            "pack": {"block_len": 512},
+            "partition_bytes": 2**16,
+            **others,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def recipe(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """Some hundred partitions, enough for something to die midway."""
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    path.write_bytes(as_jsonl(some_rows(16_000)))
+    return recipe_of(starter, path, partition_bytes=2**15)
+
+
+@pytest.fixture(scope="module")
+def expected(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("local") / "cache"
+    build(recipe, folder)
+    return files_of(folder)
+
+
+def files_of(cache: Path) -> dict[str, bytes]:
+    """Every file of a cache but the lock, which names a process."""
+    return {
+        path.relative_to(cache).as_posix(): path.read_bytes()
+        for path in sorted(cache.rglob("*"))
+        if path.is_file() and path.name != "lock"
+    }
+
+
+def journal(cache: Path) -> list[Path]:
+    return list((cache / ".packer" / "partitions").glob("*.json"))
+
+
+def command(recipe: Recipe, cache: Path) -> "subprocess.Popen[str]":
+    """`packer build --on ray`, as a process of its own."""
+    path = cache.with_suffix(".yaml")
+    path.write_text(json.dumps(to_json(recipe)))
+    packer = [str(Path(sys.executable).with_name("packer")), "build", "-c", str(path), "-o", str(cache), "--on", "ray"]
+    return subprocess.Popen(packer, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("rules", [{}, RULES], ids=["all rows", "rules about rows"])
+def test_a_build_on_the_cluster_is_the_build_of_one_machine(
+    rules: dict[str, object], starter: Path, tmp_path: Path
+) -> None:
+    rows = some_rows(3000)
+    rows[17] = {"prompt": "one that is rejected", "completion": ""}
+    paths = [tmp_path / name for name in ("a.jsonl", "b.parquet", "c.jsonl.zst")]
+    paths[0].write_bytes(as_jsonl(rows[:1500]))
+    paths[1].write_bytes(as_parquet(rows[1500:2500], row_group_size=200))
+    paths[2].write_bytes(packed(as_jsonl(rows[2500:]), "zstd"))
+    recipe = recipe_of(starter, *paths, **rules)
+    build(recipe, tmp_path / "local", jobs=1)
+    done = build(recipe, tmp_path / "cluster", on="ray")
+    assert done.built and done.num_partitions_built > 8 and done.profile.processes == 3
+    assert not ray.is_initialized()
+    assert files_of(tmp_path / "cluster") == files_of(tmp_path / "local")
+    assert json.loads((tmp_path / "cluster" / "rejected.jsonl").read_text().splitlines()[0])["line"] == 18
+    assert not build(recipe, tmp_path / "cluster", on="ray").built
+
+
+def counting(folder: str) -> Callable[[int], int]:
+    """Notes every task it begins and ends; 7 kills its process once, 99 whenever it is begun."""
+
+    def work(task: int) -> int:
+        with (Path(folder) / f"begun-{task}").open("a") as file:
+            file.write("x")
+        first = (Path(folder) / f"begun-{task}").stat().st_size == 1
+        if (task == 7 and first) or task == 99:
+            os.kill(os.getpid(), signal.SIGKILL)
+        (Path(folder) / f"done-{task}").write_text(str(task * task))
+        return task * task
+
+    return work
+
+
+def test_a_task_that_kills_its_processes_is_named_and_all_others_are_done_once(tmp_path: Path) -> None:
+    tasks = list(range(120))
+
+    def finished(task: int) -> int | None:
+        path = tmp_path / f"done-{task}"
+        return int(path.read_text()) if path.exists() else None
+
+    found: list[tuple[int, int]] = []
+    with ray_workers("ray", None, lambda _: None) as workers, pytest.raises(WorkerDiedError) as caught:
+        found += workers.run(counting, (str(tmp_path),), tasks, sizes=[1] * 120, finished=finished)
+    assert len(found) == 119
+    assert dict(found) == {task: task * task for task in tasks if task != 99}
+    assert caught.value.message.startswith(f"99: {MOST_DEATHS} processes died of it")
+    begun = Counter({task: (tmp_path / f"begun-{task}").stat().st_size for task in tasks})
+    assert {task: times for task, times in begun.items() if times > 1} == {7: 2, 99: MOST_DEATHS}
+
+
+def failing(folder: str) -> Callable[[int], int]:
+    def work(task: int) -> int:
+        if task == 5:
+            raise CheckError("five", hint="not five") if folder else ValueError("five")
+        return task
+
+    return work
+
+
+def test_what_a_task_raises_is_raised_here() -> None:
+    with ray_workers("ray", 2, lambda _: None) as workers:
+        with pytest.raises(CheckError, match="five") as caught:
+            list(workers.run(failing, ("x",), list(range(9)), sizes=[1] * 9))
+        assert caught.value.hint == "not five"
+        with pytest.raises(ValueError, match="five"):
+            list(workers.run(failing, ("",), list(range(9)), sizes=[1] * 9))
+        assert list(workers.run(failing, ("",), [], sizes=[])) == []
+
+
+def workers_of(cluster: Any) -> list[int]:
+    """Processes that work for the cluster."""
+    raylets = {node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()}
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent in raylets and b"_do" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return found
+
+
+def when_some_are_done(cache: Path, act: Callable[[], None], happened: list[int]) -> threading.Thread:
+    """Act once a few partitions are done, while others are not."""
+
+    def wait() -> None:
+        wait_until(lambda: len(journal(cache)) > 5)
+        happened.append(len(journal(cache)))
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def test_killed_workers_and_a_node_that_goes_cost_time_alone(
+    cluster: Any, recipe: Recipe, expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    cache, node, happened = tmp_path / "cache", cluster.add_node(**NODE), []
+
+    def strike() -> None:
+        for process in workers_of(cluster)[:2]:
+            happened.append(0)
+            os.kill(process, signal.SIGKILL)
+        cluster.remove_node(node, allow_graceful=False)
+
+    thread = when_some_are_done(cache, strike, happened)
+    done = build(recipe, cache, on="ray")
+    thread.join()
+    assert len(happened) == 3 and happened[0] < done.num_partitions_built
+    assert files_of(cache) == expected
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
+def test_a_build_whose_driver_ends_goes_on_to_the_same_bytes(
+    end: int, cluster: Any, recipe: Recipe, expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    driver = command(recipe, cache)
+    wait_until(lambda: len(journal(cache)) > 5)
+    os.kill(driver.pid, end)
+    _, said = driver.communicate(timeout=60)
+    assert driver.returncode != 0, said
+    left = len(journal(cache))
+    done = build(recipe, cache, on="ray")
+    assert 0 < left <= done.num_partitions_reused < len(read_manifest(cache).shards)
+    assert files_of(cache) == expected
+    wait_until(lambda: not workers_of(cluster))
+
+
+def test_a_node_with_another_version_is_refused_by_name_before_the_first_task(
+    cluster: Any, recipe: Recipe, tmp_path: Path
+) -> None:
+    other = tmp_path / "packages" / "numpy-0.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0\n")
+    node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": str(other.parent)})
+    try:
+        with pytest.raises(UsageError, match=r"node .* has other software: numpy 0, here "):
+            build(recipe, tmp_path / "cache", on="ray")
+    finally:
+        cluster.remove_node(node)
+    assert journal(tmp_path / "cache") == []
+
+
+def test_an_input_that_a_node_does_not_see_is_named_with_the_node(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from packer.pipeline import documents
+
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(as_jsonl(some_rows(400)))
+    make = documents.RowDocuments._missing
+    monkeypatch.setattr(
+        documents.RowDocuments, "_missing", lambda *given: (make(*given), path.unlink(missing_ok=True))[0]
+    )
+    with pytest.raises(InputError, match=r"rows.jsonl: cannot be read: .* \(on node "):
+        build(recipe_of(starter, path), tmp_path / "cache", on="ray")

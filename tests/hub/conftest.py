@@ -1,0 +1,30 @@
+"""A Hub on this machine, for the tests of what is fetched from one and pushed to it."""
+
+from pathlib import Path
+
+import pytest
+from small_hub import SmallHub, files_of
+
+FILES = Path(__file__).resolve().parents[2] / "packer" / "starter" / "files"
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A Hub with a tokenizer and a data set; the client knows no other and has an empty cache."""
+    from huggingface_hub import constants
+
+    hub = SmallHub()
+    hub.commit("model", "tiny/chat", {**files_of(FILES / "tokenizer"), "model.safetensors": b"weights", "x.txt": b""})
+    chats = (FILES / "data" / "chat.jsonl").read_bytes().splitlines(keepends=True)
+    files = {"data/a.jsonl": b"".join(chats[:4]), "data/b.jsonl": b"".join(chats[4:8]), "data/test/c.jsonl": chats[9]}
+    hub.commit("dataset", "tiny/talk", {**files, "README.md": b"About."})
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    monkeypatch.chdir(tmp_path)
+    with hub.serving() as address:
+        resolved = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, address)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", resolved)
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        yield hub
