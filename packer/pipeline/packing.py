@@ -79,7 +79,7 @@ def pack_documents(
     shards: dict[int, Shard] = {}
     # A token, some 8 bytes, is copied in about the time that a byte of rows takes to become tokens.
     sizes = [task.plan.num_blocks * form.block_len for task in tasks]
-    for number, shard in workers.run(block_worker, (folder, documents, form), tasks, sizes=sizes, folder=folder):
+    for number, shard in workers.run(block_worker, (folder, form), tasks, sizes=sizes, folder=folder):
         shards[number] = shard
         progress.advance(shard.num_rows, shard.num_tokens)
     return Packed(shards=tuple(shards[number] for number in range(len(tasks))), splits=packed)
