@@ -45,7 +45,7 @@ peers: $(DEV) ## Other trainers over what packer gives them: installs OLMo-core,
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement tests/requirements-peers.txt
 	.venv/bin/python -m pytest -q -rs tests/peers
 
-cluster: $(DEV) ## Builds on a real Ray cluster of one machine, with workers, nodes and drivers that die
+cluster: $(DEV) ## Builds on a real Ray cluster and into a real object store of one machine, with all that dies and races
 	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --requirement tests/requirements-cluster.txt
 	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q tests/cluster
 

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 @click.command("build", context_settings=HELP_OPTIONS)
 @click.option(
-    "-o", "--output", metavar="CACHE", type=click.Path(path_type=Path), required=True, help="Folder of the cache."
+    "-o",
+    "--output",
+    metavar="CACHE",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder of the cache, or its URL in a bucket: s3://, gs://, az://.",
 )
 @recipe_options
 @click.option("--block-len", metavar="N", type=int, help="Tokens of a block [4096].")
@@ -72,9 +77,9 @@ def command(
     """Build a cache from SOURCEs, or bring it up to date.
 
     A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, packed by gzip, zstd or bzip2 or not; a quoted
-    pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; a folder that
-    save_to_disk of datasets wrote; or - for standard input. With a recipe, SOURCEs take the place of its sources. With
-    neither, CACHE is built again from its own recipe.
+    pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
+    bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder that save_to_disk of datasets wrote; or - for standard input. With a
+    recipe, SOURCEs take the place of its sources. With neither, CACHE is built again from its own recipe.
 
     The bytes depend on the recipe and the inputs alone, never on -j or --on, or on how often a build was interrupted.
     """
@@ -129,9 +134,11 @@ def _make_share(
 def _recipe(options: RecipeOptions, cache: Path, block_len: int | None) -> "Recipe":
     """The recipe of the options; without one, that of a cache that is there already."""
     from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not for --help
+    from packer.store.place import build_place  # noqa: PLC0415 - as above
 
     own = None
-    if options.recipe is None and not options.sources and (cache / MANIFEST_NAME).is_file():
-        own = read_manifest(cache).recipe
+    if options.recipe is None and not options.sources:
+        folder = build_place(cache, is_dry=True)
+        own = read_manifest(folder).recipe if (folder / MANIFEST_NAME).is_file() else None
     hint = f"packer build FILE... --tokenizer DIR -o {cache}, or -c RECIPE -o {cache}"
     return options.resolve(base=own, block_len=block_len, no_sources=hint)

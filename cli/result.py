@@ -82,10 +82,11 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
     from dataclasses import asdict  # noqa: PLC0415 - beside its only use
 
     from packer.recipe import to_json  # noqa: PLC0415 - not for --help
+    from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     manifest = result.manifest
     return {
-        "folder": str(result.folder),
+        "folder": shown(result.folder),
         "built": result.built,
         "seconds": round(seconds, 3),
         "partitions_built": result.num_partitions_built,

@@ -1,5 +1,7 @@
 """Which files hold rows, by the ends of their names: what is offered where a folder or a repository was named."""
 
+import fnmatch
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 _DATA = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
@@ -23,3 +25,18 @@ def data_ending(name: str) -> str | None:
     if not kind or kind[0].lower() not in _DATA or path.name == _ABOUT_DATA:
         return None
     return "".join(suffixes[-packed - 1 :])
+
+
+def fits(path: str, pattern: str) -> bool:
+    """Whether a path fits a glob, as in a shell: `*` stays within a folder, `**` is any number of them."""
+    return _fit(path.split("/"), pattern.split("/"))
+
+
+def _fit(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_fit(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1))
+    if not parts or (parts[0].startswith(".") and not pattern[0].startswith(".")):
+        return False
+    return fnmatch.fnmatchcase(parts[0], pattern[0]) and _fit(parts[1:], pattern[1:])

@@ -47,12 +47,20 @@ def is_file_path(path: str) -> bool:
     return re.search(_FILE_PATH, path) is not None
 
 
+BUCKETS = ("s3", "gs", "az", "abfs", "abfss")
+"""Schemes of object storage, by the names that its own tools use."""
+
 _ADDRESS = re.compile(r"(?P<scheme>hf|s3|gs|gcs|az|abfss?|wasbs?|r2|oci|https?|ftp|file):/{1,2}(?!/)")
 """Addresses of other machines; a `Path` has one of the two slashes left."""
 
 
+def is_address(path: str) -> bool:
+    """Whether a text is an address of another machine: of the Hub, of a bucket, or of what packer does not read."""
+    return _ADDRESS.match(path) is not None
+
+
 def refuse_address(path: str, *, is_input: bool) -> None:
-    """Say of an address that only files of this machine are read or written, and those of the Hub read.
+    """Say of an address that only files of this machine and of buckets are read or written, and those of the Hub read.
 
     Raises:
         InputError: it is to be read.
@@ -60,19 +68,19 @@ def refuse_address(path: str, *, is_input: bool) -> None:
 
     """
     found = _ADDRESS.match(path)
-    if found is None or (is_input and found["scheme"] == "hf"):
+    if found is None or (is_input and found["scheme"] in {"hf", *BUCKETS}):
         return
     scheme = found["scheme"]
     path = f"{scheme}://{path[found.end() :]}"
     if is_input:
-        pipe = {"s3": "aws s3 cp ADDRESS -", "https": "curl -sL ADDRESS", "http": "curl -sL ADDRESS"}.get(scheme, "…")
+        pipe = "curl -sL ADDRESS" if scheme in {"http", "https"} else "…"
         raise InputError(
-            f"{path}: packer does not read {scheme}:// yet, only files of this machine and of the Hub (hf://)",
+            f"{path}: packer does not read {scheme}://, only files, buckets (s3://, gs://, az://) and the Hub (hf://)",
             hint=f"copy it to this machine, or pipe it in: {pipe} | packer build - …",
         )
     then = "packer push CACHE ORG/NAME" if scheme == "hf" else "copy that: a cache may lie anywhere"
     raise UsageError(
-        f"{path}: packer does not write to {scheme}:// yet", hint=f"build into a folder of this machine, and {then}"
+        f"{path}: packer does not write to {scheme}://", hint=f"build into a folder of this machine, and {then}"
     )
 
 

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
-from packer.names import SplitName
+from packer.names import SplitName, is_address
 from packer.read_rules import Read, check_read
 from packer.recipe_errors import explain
 from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take, check_rules
@@ -244,7 +244,7 @@ def _relocate(values: dict[str, Any], folder: Path) -> None:
     """Join the relative paths of a recipe, not typed yet, with its folder."""
 
     def relative(path: Any) -> Any:
-        if not isinstance(path, str) or path == "-" or path.startswith("hf://") or Path(path).is_absolute():
+        if not isinstance(path, str) or path == "-" or is_address(path) or Path(path).is_absolute():
             return path
         return (folder / path).as_posix()
 

@@ -3,7 +3,6 @@
 The client's failures become errors of packer.
 """
 
-import fnmatch
 import glob
 import logging
 import sys
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packer.data_files import data_ending
+from packer.data_files import data_ending, fits
 from packer.errors import BusyError, InputError, PackerError, RecipeError, StorageError
 from packer.hub.names import HubName
 
@@ -295,7 +294,7 @@ def choose(name: HubName, listed: Sequence[str]) -> list[str]:
     if name.path in listed:
         return [name.path]
     if glob.has_magic(name.path):
-        chosen = sorted(path for path in listed if _matches(path.split("/"), name.path.split("/")))
+        chosen = sorted(path for path in listed if fits(path, name.path))
         if not chosen:
             raise InputError(f"{name}: no file matches", hint=f"the repository has {_shown(listed)}")
         return chosen
@@ -314,14 +313,3 @@ def _shown(listed: Sequence[str]) -> str:
     files = sorted(path for path in listed if data_ending(path) is not None) or sorted(listed)
     more = f", and {len(files) - _SHOWN_FILES:,} more" if len(files) > _SHOWN_FILES else ""
     return ", ".join(files[:_SHOWN_FILES]) + more if files else "no files"
-
-
-def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a path fits a glob, as in a shell: `*` stays within a folder, `**` is any number of them."""
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return any(_matches(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1))
-    if not parts or (parts[0].startswith(".") and not pattern[0].startswith(".")):
-        return False
-    return fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])

@@ -4,7 +4,6 @@ Every rank must know of every row, its own or not, how many tokens it has and ho
 counts are read without the tokens, for all rows at once: 8 bytes a row.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -15,11 +14,11 @@ import numpy.typing as npt
 from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import CheckError, InputError, UsageError
 from packer.layout import offsets_of
-from packer.limits import storage_errors
 from packer.load.content import content_of_all
-from packer.load.steps import PADDING_ROW
+from packer.load.plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
-from packer.store.mapping import check_size, repair_hint
+from packer.store.files import CacheFiles
+from packer.store.mapping import check_sizes, repair_hint
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Float64: TypeAlias = npt.NDArray[np.float64]
@@ -227,21 +226,21 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
 
 
 def _column(shards: BlockShards | DocumentShards, name: str) -> Int32:
-    """A column of one int32 a row, read where the manifest says it lies: no shard has to be mapped for it.
+    """A column of one int32 a row, read where the manifest says it lies: no shard is mapped for it, or fetched.
 
     Its values are not compared with a digest here. Each row's digest covers them, and the rank that reads the row
     compares it, so a damaged count does not pass unseen where ranks read the same files.
     """
+    check_sizes(shards.folder, shards.shards)
+    wanted = (
+        (shard.path, [(place.columns[name], 4 * place.num_rows) for place in shard.places]) for shard in shards.shards
+    )
     parts = [np.zeros(0, np.int32)]
-    for shard in shards.shards:
-        check_size(shards.folder, shard)
-        path = shards.folder / shard.path
-        with storage_errors("read", path), path.open("rb", buffering=0) as file:
-            read = [os.pread(file.fileno(), 4 * place.num_rows, place.columns[name]) for place in shard.places]
-        values = np.frombuffer(b"".join(read), "<i4")
+    for shard, content in zip(shards.shards, CacheFiles(shards.folder).read_ranges(wanted), strict=True):
+        values = np.frombuffer(content, "<i4")
         if len(values) != shard.num_rows or (values < 0).any():
             problem = f"expected {shard.num_rows} values of {name} from 0 on"
-            raise CheckError(f"{path} is damaged: {problem}", hint=repair_hint(shards.folder))
+            raise CheckError(f"{shards.folder / shard.path} is damaged: {problem}", hint=repair_hint(shards.folder))
         parts.append(values)
     found: Int32 = np.concatenate(parts)
     return shards.own(found)

@@ -14,6 +14,7 @@ from packer.pipeline.rejected_inputs import RejectedInput
 from packer.pipeline.timing import NO_TIME, Profile
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
+from packer.store.mirror import shown
 
 if TYPE_CHECKING:
     from packer.pipeline.row_report import RowReport
@@ -24,6 +25,8 @@ class BuildResult:
     """What a build did."""
 
     folder: Path
+    """The cache; of one in a bucket, the folder that stands for it."""
+
     manifest: Manifest | None
     """None after a dry run of a build that has something to do."""
 
@@ -62,19 +65,19 @@ class BuildResult:
             verbose: with the fingerprints of content and recipe.
 
         """
-        manifest, reused = self.manifest, self.num_partitions_reused
+        manifest, reused, name = self.manifest, self.num_partitions_reused, shown(self.folder)
         if manifest is None:
             todo = plural(self.num_partitions_built, "partition")
             yield f"would build {todo}, reuse {number(reused)}; nothing was written"
-            yield from (f"{self.folder}: {each}" for each in (self.replaced.sentences() if self.replaced else ()))
+            yield from (f"{name}: {each}" for each in (self.replaced.sentences() if self.replaced else ()))
             return
         if not self.built:
-            yield f"{self.folder} is up to date"
+            yield f"{name} is up to date"
         else:
             speed = f"{rate(manifest.totals.tokens, seconds)} tokens/s" if not reused else None
             engine = f", engine {manifest.engine}" if self.num_partitions_built else ""
             how = speed or f"{plural(reused, 'partition')} reused"
-            yield f"{done} {self.folder} in {duration(seconds)}, {how}{engine}"
+            yield f"{done} {name} in {duration(seconds)}, {how}{engine}"
         yield ""
         for entry in self.rejected_inputs:
             yield from summary.of_rejected_input(entry)
@@ -82,9 +85,12 @@ class BuildResult:
             yield from summary.of_row_warnings(self.rows)
         if self.left_out is not None:
             yield from summary.of_left_out(self.left_out, manifest.totals.tokens)
+        if self.rejected_inputs or self.left_out is not None:
+            yield "with such an option, --force builds into the same folder again"
+            yield ""
         yield from summary.of_totals(manifest, self.folder, self.rows, warned=self.left_out is not None)
         if self.rows is not None:
-            listed = f"listed in {self.folder / 'rejected.jsonl'}"
+            listed = f"listed in {name}/rejected.jsonl"
             yield from summary.of_splits(self.rows)
             yield from summary.of_rules(self.rows, manifest.totals.rows, listed=listed)
         yield ""
@@ -94,7 +100,7 @@ class BuildResult:
             yield f"recipe       {manifest.recipe_fingerprint}"
         if self.built and manifest.totals.blocks:
             yield ""
-            yield f"next: packer inspect {shlex.quote(str(self.folder))}"
+            yield f"next: packer inspect {shlex.quote(name)}"
 
     def __repr__(self) -> str:
         """The lines as one text, for notebooks."""

@@ -76,7 +76,7 @@ class RowDocuments:
     def documents(self, found: Manifest | None) -> Documents:
         """The result of every partition, in order: reused where it is there, made where it is not."""
         plan = self._plan
-        there, tables = reusable(self._folder, found, repair=self._options.repair)
+        there, tables = reusable(self._folder, found, plan.tasks, repair=self._options.repair)
         results: dict[int, PartitionResult] = {}
         traits: dict[int, StoredTable] = {}
         for number, task in enumerate(plan.tasks):
@@ -107,7 +107,8 @@ class RowDocuments:
     def make_share(self, found: Manifest | None, share: Share) -> tuple[int, int]:
         """Make the partitions of a share that are not there; return how many were made, and how many were there."""
         own = range(share.index, len(self._plan.tasks), share.count)
-        missing = self._missing(own, *reusable(self._folder, found, repair=False))
+        tasks = [self._plan.tasks[number] for number in own]
+        missing = self._missing(own, *reusable(self._folder, found, tasks, repair=False))
         for number, made in self._make(missing):
             shard = None if made.result is None else made.result.shard
             num_rows = self._plan.tasks[number].partition.num_rows

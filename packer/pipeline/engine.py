@@ -10,7 +10,6 @@ each partition is still proved.
 """
 
 import hashlib
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -19,6 +18,7 @@ from typing import Literal, TypeAlias
 
 from packer.errors import InputError, RecipeError, StorageError
 from packer.store.folder import write_atomically
+from packer.store.place import cache_dir
 from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences, fast_version
 from packer.tokenizer_folder import read_regular
 
@@ -122,7 +122,4 @@ def _trial(tokenizer_json: bytes) -> str:
 
 def _place(tokenizer_json: bytes) -> Path:
     """Where the outcome for a tokenizer is kept; RuntimeError where there is no home."""
-    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not home.is_absolute():  # the specification says to ignore it then
-        home = Path.home() / ".cache"
-    return home / "packer" / "engines" / f"{_trial(tokenizer_json)[:24]}.txt"
+    return cache_dir() / "engines" / f"{_trial(tokenizer_json)[:24]}.txt"

@@ -25,6 +25,7 @@ from packer.pipeline.run import build_recipe
 from packer.progress import Lines, Progress, Silent
 from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
+from packer.store.place import build_place
 
 PathName: TypeAlias = str | os.PathLike[str]
 
@@ -123,11 +124,13 @@ def build(
     listener = Lines() if progress is True else progress or Silent()
     with _hints_for_python():
         recipe, rows = _asked(data, dict(options))
+        # Rows are kept on this machine, also for a cache in a bucket.
+        beside = build_place(folder, is_dry=True) if rows else folder
         if rows:
             if recipe.tokenizer is None:
                 raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
-            refuse_foreign(folder)
-        with _kept(recipe, rows, rows_folder(folder), listener, dry_run=dry_run) as of_files:
+            refuse_foreign(beside)
+        with _kept(recipe, rows, rows_folder(beside), listener, dry_run=dry_run) as of_files:
             with workers_of(on, jobs, listener.note) as workers:
                 how = BuildOptions(
                     workers=workers,
@@ -139,7 +142,7 @@ def build(
                 )
                 result = build_recipe(of_files, folder, how, listener)
             if rows and result.manifest is not None and not dry_run:
-                remove_rows(rows_folder(folder), but=[entry.path for entry in result.manifest.inputs])
+                remove_rows(rows_folder(beside), but=[entry.path for entry in result.manifest.inputs])
             return result
 
 

@@ -1,4 +1,4 @@
-"""Where the places lie that a recipe names: on this machine, or on the Hub and then in its cache.
+"""Where the places lie that a recipe names: on this machine, or in a bucket or on the Hub and then in a copy.
 
 A build begins by putting commits in place of the Hub's branches and tags (:func:`pin_recipe`). What goes into a
 manifest are names with commits; only these lead to the Hub afterwards, so that a relative path of two parts that is
@@ -14,8 +14,10 @@ import msgspec
 from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
 from packer.model import FOLDER_FILES
 from packer.names import refuse_address
+from packer.pipeline.bucket_inputs import fetch_inputs
 from packer.recipe import Recipe, Source
 from packer.source import STANDARD_INPUT, data_set_files, expand, is_data_set, place_of
+from packer.store.bucket import bucket_url
 
 
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
@@ -95,6 +97,8 @@ def source_files(source: Source) -> list[SourceFile]:
     found: Iterable[tuple[str | None, str, Path]]
     if hub is not None:
         found = ((None, str(file.name), file.path) for file in fetch_data(hub))
+    elif bucket_url(source.path) is not None:
+        found = ((None, url, path) for url, path in fetch_inputs(source.path))
     elif source.path == STANDARD_INPUT:
         found = [(None, source.path, place_of(source.path))]
     elif is_data_set(Path(source.path)):
@@ -108,6 +112,8 @@ def source_files(source: Source) -> list[SourceFile]:
 
 
 def input_place(path: str) -> Path:
-    """Where an input lies that a manifest names; one on the Hub is fetched, if it is not in the cache."""
+    """Where an input lies that a manifest names; one on the Hub or in a bucket is fetched, if it was not."""
     name = data_name(path)
+    if bucket_url(path) is not None:
+        return fetch_inputs(path)[0][1]
     return place_of(path) if name is None else fetch_data(name)[0].path

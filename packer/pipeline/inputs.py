@@ -7,6 +7,7 @@ from pathlib import Path
 
 from packer.errors import InputError, StorageError
 from packer.model import Model
+from packer.pipeline.bucket_inputs import refuse_changed_object
 from packer.pipeline.input_resolution import SourceFile
 from packer.recipe import Recipe
 from packer.source import (
@@ -26,6 +27,7 @@ from packer.source import (
 )
 from packer.source.file_bytes import changed
 from packer.source.partition import FileStatus
+from packer.store.bucket import bucket_url
 from packer.store.digest import digest_file
 from packer.store.manifest import Input
 
@@ -192,6 +194,8 @@ def refuse_changed(files: Sequence[tuple[Path, FileStatus]], inputs: Sequence[In
 
     """
     for (path, status), entry in zip(files, inputs, strict=True):
+        if bucket_url(entry.path) is not None:
+            refuse_changed_object(entry.path, path)
         if FileStatus.of(path) == status:
             continue
         try:

@@ -9,6 +9,7 @@ from packer.model import Model, model_of
 from packer.recipe import Recipe
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, ModelFile, ModelRecord
+from packer.store.mapping import repair_hint
 
 
 def model_record(model: Model) -> ModelRecord:
@@ -56,7 +57,7 @@ def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
     """
     files, cache = {}, CacheFiles(folder)
     for file in manifest.model.files:
-        name, hint = f"model/{file.path}", f"packer build -o {folder} --repair makes it again"
+        name, hint = f"model/{file.path}", repair_hint(folder)
         if cache.size(name) is None:
             raise CheckError(f"{folder}/{name} is missing", hint=hint)
         content = cache.read(name)

@@ -6,7 +6,7 @@ build that is killed finds what it finished.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
-from packer.errors import StorageError
 from packer.model import Model
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.pipeline.timing import Clock
@@ -181,7 +180,7 @@ class PartitionWork:
         if task.traits is not None:
             with self._clock.of("write"):
                 stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
-                write_journal(self._folder, task.traits.key, stored)
+                publish_finished(self._folder, task.traits.key, stored)
         return Made(result=result, traits=stored, seconds=self._clock.take())
 
     def _with_traits(
@@ -238,7 +237,7 @@ def run_partition(
         unused_keys=dict(unused.most_common(_MOST_KEYS)),
     )
     result = PartitionResult(shard=shard, rejected=tuple(rejected))
-    write_journal(folder, task.key, result)
+    publish_finished(folder, task.key, result)
     return result
 
 
@@ -247,20 +246,24 @@ def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTabl
     CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished))
 
 
-def read_journal(folder: Path, kind: type[Finished], keys: Iterable[str] | None = None) -> dict[str, Finished]:
-    """What a build that did not end had finished, by key; entries that cannot be read are as good as missing.
+def publish_finished(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
+    """As :func:`write_journal`; of a cache in a bucket, the file and then the note are put there for other machines."""
+    write_journal(folder, key, finished)
+    path = finished.shard.path if isinstance(finished, PartitionResult) else finished.path
+    CacheFiles(folder).publish(path, f"{JOURNALS[type(finished)]}/{key}.json")
+
+
+def read_journal(folder: Path, kind: type[Finished], keys: Collection[str]) -> dict[str, Finished]:
+    """What builds that did not end had finished, by key; entries that cannot be read are as good as missing.
 
     Args:
         folder: the cache.
         kind: shards of partitions, or traits.
-        keys: of the entries; None reads all.
+        keys: of what is looked for.
 
     """
     entries: dict[str, Finished] = {}
-    files = CacheFiles(folder)
-    if keys is None:
-        keys = (PurePosixPath(name).stem for name in files.names(JOURNALS[kind], ".json"))
-    for key in keys:
-        with suppress(StorageError, msgspec.MsgspecError):
-            entries[key] = msgspec.json.decode(files.read(f"{JOURNALS[kind]}/{key}.json"), type=kind)
+    for name, content in CacheFiles(folder).contents(JOURNALS[kind], [f"{key}.json" for key in keys]):
+        with suppress(msgspec.MsgspecError):
+            entries[PurePosixPath(name).stem] = msgspec.json.decode(content, type=kind)
     return entries

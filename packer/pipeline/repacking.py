@@ -31,7 +31,7 @@ from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
 from packer.store.mapping import repair_hint
-from packer.store.place import cache_place
+from packer.store.place import build_place, cache_place
 from packer.store.row_tables import read_table
 from packer.store.shard_file import relink
 
@@ -71,7 +71,7 @@ def repack(
         StorageError: the disk refuses; a cache that was there is as it was.
 
     """
-    cache, folder, progress = cache_place(cache), Path(folder), progress or Silent()
+    cache, folder, progress = cache_place(cache), build_place(folder), progress or Silent()
     with path_errors():
         with Cache.open(cache) as opened:
             source = _CacheDocuments(cache, folder, opened, _provenance(cache, opened.manifest, pack, overrides))

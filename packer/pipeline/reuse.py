@@ -1,7 +1,7 @@
 """What is there already: whether a cache is up to date, and which partitions need no work."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from packer.source.file_bytes import unreadable
 from packer.store.digest import digest_file
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, StoredTable, read_manifest
+from packer.store.mirror import mirror_of
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.shard_file import relink
 
@@ -32,7 +33,7 @@ def refuse_foreign(folder: Path) -> None:
     refuse_address(folder.as_posix(), is_input=False)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", hint="-o takes a folder")
-    known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists()
+    known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists() or mirror_of(folder) is not None
     if folder.is_dir() and not known and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files and is no cache", hint="give a new or empty folder with -o")
 
@@ -61,23 +62,27 @@ def is_as_committed(folder: Path, manifest: Manifest) -> bool:
     sizes = [(file.path, file.num_bytes) for file in manifest.stored]
     sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
     files, rejected = CacheFiles(folder), rejected_path(folder, manifest)
+    there = files.sizes(path for path, _ in sizes)
     if files.size(rejected) is None or files.sha256(rejected) != manifest.rejected_sha256:
         return False  # it has one name in every build, so that another one's may be there
-    return all(files.size(path) == size for path, size in sizes)
+    return all(there[path] == size for path, size in sizes)
 
 
 def reusable(
-    folder: Path, manifest: Manifest | None, *, repair: bool
+    folder: Path, manifest: Manifest | None, tasks: Iterable[PartitionTask], *, repair: bool
 ) -> tuple[dict[str, PartitionResult], dict[str, StoredTable]]:
-    """Results and traits that are there, by key: of a build that did not end, and of the cache that is there."""
-    results, traits = read_journal(folder, PartitionResult), read_journal(folder, StoredTable)
+    """Results and traits of some tasks that are there, by key: of builds that did not end, and of a finished cache."""
+    tasks = list(tasks)
+    results = read_journal(folder, PartitionResult, [task.key for task in tasks])
+    traits = read_journal(folder, StoredTable, [task.traits.key for task in tasks if task.traits is not None])
     if manifest is not None:
         results |= {key: result for result in committed(folder, manifest) if (key := result.shard.key) is not None}
     if manifest is not None and manifest.selection is not None:
         traits |= {each.key: each for each in manifest.selection.traits if each.key is not None}
+    whole = _whole(folder, [*(result.shard for result in results.values()), *traits.values()], every_byte=repair)
     return (
-        {key: result for key, result in results.items() if _is_whole(folder, result.shard, every_byte=repair)},
-        {key: each for key, each in traits.items() if _is_whole(folder, each, every_byte=repair)},
+        {key: result for key, result in results.items() if result.shard.path in whole},
+        {key: each for key, each in traits.items() if each.path in whole},
     )
 
 
@@ -106,9 +111,12 @@ def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
     return results
 
 
-def _is_whole(folder: Path, shard: Shard | StoredTable, *, every_byte: bool) -> bool:
+def _whole(folder: Path, stored: Sequence[Shard | StoredTable], *, every_byte: bool) -> set[str]:
+    """Paths of those files that are there, in their length, or with their bytes."""
     files = CacheFiles(folder)
-    return files.size(shard.path) == shard.num_bytes and (not every_byte or files.xxh3(shard.path) == shard.xxh3)
+    sizes = files.sizes(each.path for each in stored)
+    there = [each for each in stored if sizes[each.path] == each.num_bytes]
+    return {each.path for each in there if not every_byte or files.xxh3(each.path) == each.xxh3}
 
 
 def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:
@@ -135,7 +143,7 @@ def finished(folder: Path, task: PartitionTask, *, repair: bool) -> Made | None:
     if len(results) < (not task.has_documents) or len(traits) < (task.traits is not None):
         return None
     every: list[Shard | StoredTable] = [*(result.shard for result in results.values()), *traits.values()]
-    if not all(_is_whole(folder, each, every_byte=repair) for each in every):
+    if len(_whole(folder, every, every_byte=repair)) < len(every):
         return None
     return Made(
         result=next((reuse(folder, result, task) for result in results.values()), None),

@@ -40,8 +40,11 @@ from packer.pipeline.timing import Clock, Profile
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.source import smallest_partition
+from packer.store.files import CacheFiles
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
+from packer.store.mirror import shown
+from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError
 
 if TYPE_CHECKING:
@@ -57,11 +60,14 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
         PackerError: see :mod:`packer.errors`; nothing of an existing cache is lost.
 
     """
+    folder = build_place(folder, is_dry=options.dry_run)
     with path_errors():
         refuse_foreign(folder)
         if not options.dry_run:
             refuse_busy(folder)
         found = existing(folder, progress)
+        if options.repair and found is not None and not options.dry_run:
+            CacheFiles(folder).remove_damaged(found.digests)
         clock = Clock()
         with clock.of("plan"):
             recipe = _pinned(recipe, progress)
@@ -108,7 +114,7 @@ def build_share(
         PackerError: as for a build; BusyError while a build has the cache.
 
     """
-    folder, progress = Path(folder), progress or Silent()
+    folder, progress = build_place(folder), progress or Silent()
     options = BuildOptions(workers=Processes(jobs))
     with path_errors():
         refuse_foreign(folder)
@@ -170,7 +176,7 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
             return _nothing_to_do(folder, found, options)
         replaced = None if found is None else _replaced(folder, found, wanted, options)
         if replaced is not None and replaced.leaving:
-            progress.note(f"{folder}: {replaced.sentences()[0]}")
+            progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
         with clock.of("documents"):
             made = source.documents(found)
         results, shards = made.results, [result.shard for result in made.results]
@@ -234,7 +240,7 @@ def _nothing_to_do(folder: Path, found: Manifest, options: BuildOptions) -> Buil
 def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: BuildOptions) -> BuildResult:
     if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
         return _nothing_to_do(folder, found, options)
-    there, _ = reusable(folder, found, repair=options.repair)
+    there, _ = reusable(folder, found, plan.tasks, repair=options.repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(
         folder=folder,

@@ -14,6 +14,7 @@ from packer.pipeline.losses import LeftOut
 from packer.pipeline.rejected_inputs import RejectedInput
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.manifest import Manifest
+from packer.store.mirror import shown
 from packer.store.rejected import read_rejected
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def of_totals(manifest: Manifest, folder: Path, rows: "RowReport | None", *, war
         warned: whether a warning has said how more tokens get into blocks.
 
     """
-    totals, pack, listed = manifest.totals, manifest.recipe["pack"], folder / "rejected.jsonl"
+    totals, pack, listed = manifest.totals, manifest.recipe["pack"], f"{shown(folder)}/rejected.jsonl"
     ruled_out = [cut for code, cut in totals.cut.items() if code in ROW_REASONS]
     tokens = totals.tokens - sum(cut.tokens for cut in ruled_out)
     trained = (totals.trained - sum(cut.trained for cut in ruled_out)) / max(tokens, 1)

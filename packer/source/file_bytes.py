@@ -165,7 +165,7 @@ def unreadable(path: Path, error: OSError) -> PackerError:
     return InputError(f"{path}: cannot be read: {error.strerror or error}", hint=hint)
 
 
-def changed(path: Path, detail: str) -> InputError:
+def changed(path: Path | str, detail: str) -> InputError:
     return InputError(f"{path}: changed while being read: {detail}", hint="build again when nothing writes to the file")
 
 

@@ -12,7 +12,7 @@ from packer.errors import CheckError, UsageError
 from packer.store.block_shards import BlockShards, FoundBlocks
 from packer.store.document_shards import Document, DocumentShards, FoundDocuments
 from packer.store.manifest import Manifest, Shard, decode_manifest, fingerprint_of, manifest_bytes
-from packer.store.mapping import check_size
+from packer.store.mapping import check_sizes
 from packer.store.place import cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of, split_documents
@@ -51,25 +51,37 @@ class Cache:
         self._documents: Mapping[str, DocumentShards] | None = None
 
     @classmethod
-    def open(cls, folder: Path | str, *, mmap: bool = True) -> Self:
+    def open(
+        cls,
+        folder: Path | str,
+        *,
+        mmap: bool = True,
+        cache_dir: Path | str | None = None,
+        cache_bytes: int | str | None = None,
+    ) -> Self:
         """Read the manifest and compare every shard's size with it.
 
         Args:
-            folder: the cache; one on the Hub is ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``.
+            folder: the cache; one on the Hub is ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, one in a bucket
+                ``s3://BUCKET/FOLDER``, ``gs://…`` or ``az://…``.
+            cache_dir: folder for the shards of a cache in a bucket, fetched when they are first read; for all processes
+                of a machine. None is what `PACKER_CACHE_DIR` names, or packer's folder in the user's cache.
+            cache_bytes: most bytes of such shards that are kept, as 200000000000 or "200GB". None is what
+                `PACKER_CACHE_BYTES` says, or any number.
             mmap: reach rows through maps of the files, fastest on a local disk. False reads them with ``pread``: for
                 network file systems, where a page that cannot be fetched would kill the process.
 
         Raises:
+            UsageError: it is in a bucket and obstore is not installed.
             InputError: not a cache, or its build did not finish.
             CheckError: the manifest is not what a build writes, or a shard is missing, truncated or too long.
             StorageError: something cannot be read.
 
         """
-        folder = cache_place(folder)
+        folder = cache_place(folder, keep_in=cache_dir, keep_bytes=cache_bytes)
         content = manifest_bytes(folder)
         manifest = decode_manifest(folder, content)
-        for file in manifest.stored:
-            check_size(folder, file)
+        check_sizes(folder, manifest.stored)
         return cls(folder, manifest, fingerprint_of(content), mmap=mmap)
 
     def __reduce__(self) -> tuple[Any, ...]:

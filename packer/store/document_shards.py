@@ -1,6 +1,6 @@
 """Reading documents: flat columns for packing, single documents for people; digests are checked on first touch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -129,7 +129,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     def margins(self) -> Float32:
         """Margin of each document's row, NaN where it has none; digests are not checked here.  # float32[N]"""
-        return self.own(np.concatenate([np.zeros(0, np.float32), *self._present("margin")]))
+        return self.own(self._joined(self._present("margin"), np.float32))
 
     def prompts(self) -> Int64:
         """A digest of the prompt of each document: of its ids before the first trained one.  # int64[N]
@@ -176,8 +176,8 @@ class DocumentShards(NumberedRows[DocumentRows]):
             if (sizes < 0).any() or first < 0 or last > min(len(rows.span_start), len(rows.span_end)):
                 raise self.damaged(chunk, "spans lie outside their column")
             counts.append(sizes.astype(np.int64))
-            starts.append(rows.span_start[first:last])
-            ends.append(rows.span_end[first:last])
+            starts.append(rows.span_start[first:last].copy())  # not to hold the map
+            ends.append(rows.span_end[first:last].copy())
         offsets, start, end = offsets_of(np.concatenate(counts)), np.concatenate(starts), np.concatenate(ends)
         if self._chosen is None:
             return offsets, start, end
@@ -203,11 +203,12 @@ class DocumentShards(NumberedRows[DocumentRows]):
             ids[positions] = column.values[column.offsets[rows] + tokens[positions]]
         return ids
 
-    def columns(self) -> DocumentColumns:
+    def columns(self, *, weighted: bool = False) -> DocumentColumns:
         """All tokens, one flat array a record batch, over the files' own pages.
 
         No digest is checked: call :meth:`verify` with the documents that are about to be used. Where only some shards
-        have loss weights, those of the others are made in memory (1 where trained), four bytes a token.
+        have loss weights, or these are documents of a split of which others do (`weighted`), those that are missing are
+        made in memory (1 where trained), four bytes a token.
 
         Raises:
             CheckError: a shard's size or structure is not what the manifest says.
@@ -215,7 +216,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """
         opened = [rows for rows, _ in self.chunks()]
         starts = [rows.input_ids.offsets[:-1].astype(np.int64) for rows in opened]
-        weighted = any(rows.loss_weights is not None for rows in opened)
+        weighted = weighted or any(rows.loss_weights is not None for rows in opened)
         return DocumentColumns(
             input_ids=tuple(rows.input_ids.values for rows in opened),
             labels=tuple(rows.labels.values for rows in opened),
@@ -289,18 +290,19 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     @cached_property
     def _sides(self) -> Int8:
-        sides = self.own(np.concatenate([np.zeros(0, np.int8), *self._present("side")]))
+        sides = self.own(self._joined(self._present("side"), np.int8))
         if misplaced_sides(self.column("row", np.int32), sides).any():
             raise CheckError(f"{self.folder}: the two answers of a pair stand apart", hint=repair_hint(self.folder))
         sides.flags.writeable = False
         return sides
 
-    def _present(self, name: str) -> list[npt.NDArray[Any]]:
+    def _present(self, name: str) -> Iterator[npt.NDArray[Any]]:
         """A column of preference data, of each record batch; a shard of other rows beside them has no document."""
-        values = [getattr(rows, name) for rows, _ in self.chunks()]
-        if any(value is None for value in values):
-            raise CheckError(f"{self.folder}: not all documents are preference data", hint=repair_hint(self.folder))
-        return values
+        for rows, _ in self.chunks():
+            values = getattr(rows, name)
+            if values is None:
+                raise CheckError(f"{self.folder}: not all documents are preference data", hint=repair_hint(self.folder))
+            yield values
 
     @cached_property
     def _doc_ids(self) -> Int64:

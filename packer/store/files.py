@@ -1,19 +1,25 @@
-"""The files of a cache by their names in it: all that is read, written, renamed or taken over goes through here."""
+"""The files of a cache by their names in it: all that is read, written, renamed or taken over goes through here.
+
+Where the folder is a mirror of a bucket (:mod:`packer.store.mirror`), a file that is not here is fetched first.
+"""
 
 import os
 import shutil
 import stat
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Self
 
 import pyarrow as pa
 
-from packer.errors import CheckError
+from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
+from packer.store.bucket import CONNECTIONS
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.folder import (
     PRIVATE,
@@ -24,6 +30,7 @@ from packer.store.folder import (
     sync_folder,
     write_atomically,
 )
+from packer.store.mirror import mirror_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +50,32 @@ class CacheFiles:
             try:
                 status = (self.folder / name).stat()
             except (FileNotFoundError, NotADirectoryError):
-                return None
+                mirror = mirror_of(self.folder)
+                return None if mirror is None else mirror.bucket.size(name)
         return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Bytes of some files by their names, as :meth:`size`; of a bucket as it is, whatever was fetched."""
+        mirror = mirror_of(self.folder)
+        return {name: self.size(name) for name in names} if mirror is None else mirror.sizes(names)
+
+    def fetch(self, name: str) -> Path:
+        """Where a file lies; one that is in a bucket is fetched, if it was not.
+
+        Raises:
+            CheckError: its bytes are not those its name was made from.
+
+        """
+        path = self.folder / name
+        if not path.exists() and (mirror := mirror_of(self.folder)) is not None:
+            mirror.fetch(name)
+        return path
 
     def open(self, name: str) -> BufferedReader:
         """A file from its beginning on."""
-        with storage_errors("read", self.folder / name):
-            return (self.folder / name).open("rb")
+        path = self.fetch(name)
+        with storage_errors("read", path):
+            return path.open("rb")
 
     def read(self, name: str) -> bytes:
         """A whole file."""
@@ -58,11 +84,35 @@ class CacheFiles:
 
     def ranges(self, name: str) -> "FileRanges":
         """Any ranges of a file."""
-        return FileRanges(self.folder / name)
+        return FileRanges(self.fetch(name))
+
+    def read_ranges(self, wanted: Iterable[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
+        """Of each file its ranges, joined; from a bucket many at a time, and nothing else of a file is fetched.
+
+        Args:
+            wanted: name of each file, and offset and bytes of each range.
+
+        Raises:
+            CheckError: a file ends before them.
+
+        """
+        mirror = mirror_of(self.folder)
+
+        def read(name: str, ranges: list[tuple[int, int]]) -> bytes:
+            if mirror is not None and not (self.folder / name).exists():
+                return b"".join(mirror.bucket.read_ranges(name, ranges))
+            file = self.ranges(name)
+            return b"".join(file.read(offset, size) for offset, size in ranges)
+
+        if mirror is None:
+            yield from (read(*each) for each in wanted)
+            return
+        with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-bucket") as pool:
+            yield from pool.map(lambda each: read(*each), wanted)
 
     def map(self, name: str) -> pa.Buffer:
         """A file's bytes, mapped read-only. No descriptor stays open, so a cache may have any number of shards."""
-        with pa.memory_map(str(self.folder / name)) as mapped:
+        with pa.memory_map(str(self.fetch(name))) as mapped:
             return mapped.read_buffer()
 
     def names(self, folder: str, suffix: str) -> list[str]:
@@ -71,15 +121,53 @@ class CacheFiles:
 
     def sha256(self, name: str) -> str:
         """sha256 of a file."""
-        return digest_file(self.folder / name).sha256
+        return digest_file(self.fetch(name)).sha256
 
     def xxh3(self, name: str) -> str:
         """xxh3-128 of a file, several times faster than sha256."""
-        return digest_file_xxh3(self.folder / name)
+        return digest_file_xxh3(self.fetch(name))
+
+    def contents(self, folder: str, names: Collection[str]) -> Iterator[tuple[str, bytes]]:
+        """Those of some small files right in a folder that are there and can be read; of a bucket many at a time."""
+        here = {path.name for path in (self.folder / folder).glob("*")} & {*names}
+        for name in sorted(here):
+            with suppress(StorageError):
+                yield name, self.read(f"{folder}/{name}")
+        if len(here) < len(names) and (mirror := mirror_of(self.folder)) is not None:
+            there = mirror.bucket.sizes(folder)
+            wanted = [path for name in names if name not in here and (path := f"{folder}/{name}") in there]
+            yield from ((PurePosixPath(path).name, content) for path, content in mirror.bucket.read_all(wanted))
 
     def write(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
         """Write a whole file, or none of it; returns the digests of its bytes."""
         return write_atomically(self._target(name), content)
+
+    def publish(self, *names: str) -> None:
+        """Put finished files into the bucket that the folder stands for, in this order; else do nothing."""
+        if (mirror := mirror_of(self.folder)) is not None:
+            mirror.publish(names)
+
+    def remove_damaged(self, digests: Mapping[str, str]) -> None:
+        """Remove from the bucket that the folder stands for what has another sha256 than is known of it."""
+        if (mirror := mirror_of(self.folder)) is not None:
+            mirror.remove_damaged(digests)
+
+    def commit(self, name: str, content: bytes, *, named: Iterable[str]) -> FileDigest:
+        """Replace the file whose presence is the commit, once everything that it names is there.
+
+        Args:
+            name: of the file.
+            content: of the file.
+            named: the files that it names, all of them finished.
+
+        Raises:
+            BusyError: another build replaced it in the bucket meanwhile.
+
+        """
+        if (mirror := mirror_of(self.folder)) is not None:
+            mirror.publish_missing(named)
+            mirror.commit(name, content)
+        return self.write(name, content)
 
     def rename(self, old: str, new: str) -> None:
         """Give a finished file another name, replacing what is there."""
@@ -104,6 +192,7 @@ class CacheFiles:
             return
         if source.size(old) is None:
             raise CheckError(f"{path} is missing", hint=hint)
+        path = source.fetch(old)
         if not _hard_linked(path, target):
             with AtomicFile(target.parent) as file:
                 with source.open(old) as content:

@@ -19,6 +19,7 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE, is_inside
+from packer.store.mirror import shown
 from packer.store.totals import Count, Totals
 
 FORMAT_VERSION = 1
@@ -271,9 +272,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> str:
     Raises:
         UsageError: it is larger than readers take.
         StorageError: the disk refuses; the manifest of before is still there.
+        BusyError: another build committed in the same bucket meanwhile; that one's manifest is there.
 
     """
-    return CacheFiles(folder).write(MANIFEST_NAME, encode_manifest(manifest)).sha256
+    content = encode_manifest(manifest)
+    return CacheFiles(folder).commit(MANIFEST_NAME, content, named=manifest.named_files).sha256
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -333,7 +336,7 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
 
     """
     path = folder / MANIFEST_NAME
-    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} mends it"
+    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {shown(folder)} mends it"
     try:
         manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
         root = folder.resolve()

@@ -5,7 +5,7 @@ that is not there), the schema, and that every record batch lies where the manif
 row digests.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from packer.errors import CheckError, StorageError
 from packer.limits import out_of, storage_errors
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
+from packer.store.mirror import shown
 from packer.store.schema import blocks_schema, documents_schema
 from packer.store.shard_file import place_of
 from packer.store.views import MAPPED, Reach, reading
@@ -78,7 +79,7 @@ class MappedShard:
 
 def repair_hint(folder: Path) -> str:
     """What to do about a damaged file of a cache."""
-    return f"packer build -o {folder} --repair makes damaged shards again"
+    return f"packer build -o {shown(folder)} --repair makes damaged shards again"
 
 
 def check_size(folder: Path, shard: Shard | StoredTable) -> None:
@@ -88,8 +89,18 @@ def check_size(folder: Path, shard: Shard | StoredTable) -> None:
         CheckError: the file is missing, truncated or longer than it was.
 
     """
+    _compare_size(folder, shard, CacheFiles(folder).size(shard.path))
+
+
+def check_sizes(folder: Path, files: Sequence[Shard | StoredTable]) -> None:
+    """Compare the sizes of many files; as :func:`check_size`."""
+    sizes = CacheFiles(folder).sizes(file.path for file in files)
+    for file in files:
+        _compare_size(folder, file, sizes[file.path])
+
+
+def _compare_size(folder: Path, shard: Shard | StoredTable, size: int | None) -> None:
     path = folder / shard.path
-    size = CacheFiles(folder).size(shard.path)
     if size is None:
         raise CheckError(f"{path} is missing: expected {shard.num_bytes} bytes", hint=repair_hint(folder))
     if size != shard.num_bytes:
@@ -105,9 +116,10 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
         StorageError: the file cannot be opened.
 
     """
-    check_size(folder, shard)
     with _as_damage(folder, shard):
         with _as_missing(folder, shard):
+            CacheFiles(folder).fetch(shard.path)
+            check_size(folder, shard)
             mapped = CacheFiles(folder).map(shard.path)
         return MappedShard(folder, shard, mapped, mmap=mmap)
 

@@ -1,14 +1,16 @@
 """The rows of many shards of one kind under one numbering, each shard mapped when its first row is asked for.
 
-A chunk is one record batch of one shard. Rows are numbered through all shards in their order, or through those of them
-that were chosen.
+At most `MOST_MAPS` shards are mapped at a time: a process has 65,530 maps, and rows of a shard that was unmapped map it
+again. A chunk is one record batch of one shard. Rows are numbered through all shards in their order, or through those
+of them that were chosen.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,9 @@ from packer.store.views import flat_view
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
+
+MOST_MAPS = 1_000
+"""Shards that are mapped at a time; those mapped first go first."""
 
 _FEW = 4
 """Rows a record batch, on average, below which rows are verified one at a time."""
@@ -103,7 +108,9 @@ class NumberedRows(Generic[Rows]):
         self._bounds = offsets_of([place.num_rows for shard in self.shards for place in shard.places])
         self._shard_of = [i for i, shard in enumerate(self.shards) for _ in shard.places]
         self._place_of = [i for shard in self.shards for i in range(len(shard.places))]
+        self._first_chunk = offsets_of([len(shard.places) for shard in self.shards])
         self._mapped: list[MappedShard | None] = [None] * len(self.shards)
+        self._in_order: deque[int] = deque()  # shards that are mapped, the first one first
         self._opened: list[tuple[Rows, UInt64] | None] = [None] * len(self._shard_of)
         self._checked: Bool = np.zeros(int(self._bounds[-1]), np.bool_)
         self._vouched: set[int] = set()  # shards whose row digests are those the manifest knows
@@ -125,16 +132,29 @@ class NumberedRows(Generic[Rows]):
 
     def column(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
         """A column with one value a row; digests are not checked here.  # [N]"""
-        return self.own(np.concatenate([np.zeros(0, dtype), *(getattr(rows, name) for rows, _ in self.chunks())]))
+        return self.own(self._joined((getattr(rows, name) for rows, _ in self.chunks()), dtype))
 
     def digests(self) -> UInt64:
         """The stored row digests, in row order.  # uint64[N]"""
-        return self.own(np.concatenate([np.zeros(0, np.uint64), *(stored for _, stored in self.chunks())]))
+        return self.own(self._joined((stored for _, stored in self.chunks()), np.uint64))
 
     def place(self, index: int) -> tuple[str, int]:
         """Relative path of a row's shard, and its row in there."""
         chunks, rows = self._locate(self._in_shards(np.array([index])))
         return self.path_of(int(chunks[0])), self.row_in_shard(int(chunks[0]), int(rows[0]))
+
+    def shard_of(self, row: int) -> int:
+        """Number of the shard that a row lies in."""
+        return self._shard_of[int(self._locate(self._in_shards(np.array([row])))[0][0])]
+
+    def of_shards(self, first: int, last: int) -> tuple[Self, int]:
+        """The rows of the shards from `first` to `last` alone, and the number of the first of them among all."""
+        begin, end = offsets_of([shard.num_rows for shard in self.shards])[[first, last + 1]].tolist()
+        chosen, before = None, begin
+        if self._chosen is not None:
+            before, after = np.searchsorted(self._chosen, [begin, end]).tolist()
+            chosen = self._chosen[before:after] - begin
+        return type(self)(self.folder, self.shards[first : last + 1], mmap=self.mmap, chosen=chosen), before
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Compare the digests of some rows, of all where none are named, whether compared before or not.
@@ -171,11 +191,29 @@ class NumberedRows(Generic[Rows]):
         return (self.chunk(number) for number in range(len(self._opened)))
 
     def mapped(self, shard: int) -> MappedShard:
-        """A shard, mapped once. Two threads may map it twice; a lock instead could be held across a fork forever."""
+        """A shard, mapped until others take its place. What was handed out of it stays valid.
+
+        Two threads may map it twice; a lock instead could be held across a fork forever.
+        """
         mapped = self._mapped[shard]
         if mapped is None:
             mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard], mmap=self.mmap)
+            self._in_order.append(shard)
+            if len(self._in_order) > MOST_MAPS:
+                self._unmap(self._in_order.popleft())
         return mapped
+
+    def _unmap(self, shard: int) -> None:
+        self._mapped[shard] = None
+        first, end = self._first_chunk[shard : shard + 2].tolist()
+        self._opened[first:end] = [None] * (end - first)
+
+    def _joined(self, values: Iterable[npt.NDArray[Any]], dtype: type[T]) -> npt.NDArray[T]:
+        """Values of all chunks in one array; none of them is held meanwhile, nor is its map.  # [rows of the shards]"""
+        joined = np.empty(int(self._bounds[-1]), dtype)
+        for first, end, own in zip(self._bounds[:-1], self._bounds[1:], values, strict=True):
+            joined[first:end] = own
+        return joined
 
     def path_of(self, chunk: int) -> str:
         return self.shards[self._shard_of[chunk]].path

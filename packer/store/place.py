@@ -1,31 +1,158 @@
-"""Where the cache lies that a command or a reader names: in a folder, or on the Hub and then in its client's cache."""
+"""Where the cache lies that a command, a reader or a build names: in a folder, in a bucket, or on the Hub."""
 
 import os
 import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote
 
-from packer.errors import CheckError, InputError
+from packer.errors import CheckError, InputError, UsageError
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
+from packer.limits import storage_errors
+from packer.store.bucket import bucket_url
 from packer.store.files import CacheFiles
-from packer.store.manifest import MANIFEST_NAME, read_manifest
+from packer.store.folder import PRIVATE
+from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
+from packer.store.mirror import Mirror, make_mirror, mirror_of
+from packer.strict_yaml import parse_size
+
+CACHE_DIR = "PACKER_CACHE_DIR"
+"""Names the folder for what is fetched from buckets, and made to be put there."""
+
+CACHE_BYTES = "PACKER_CACHE_BYTES"
+"""The most bytes of fetched shards of a cache that are kept, such as 200GB."""
 
 
-def cache_place(name: Path | str) -> Path:
+def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_bytes: int | str | None = None) -> Path:
     """The folder of a cache.
 
-    Of one on the Hub, ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, what its manifest names is fetched as far as it
-    is not in the client's cache, and compared with the manifest once it is there.
+    Of one in a bucket, ``s3://BUCKET/FOLDER``, a folder that stands for it: it has the manifest as it is now, and
+    shards are fetched when they are first read. Of one on the Hub, ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, what
+    its manifest names is fetched as far as it is not in the client's cache, and compared with the manifest.
+
+    Args:
+        name: the cache.
+        keep_in: for what is fetched from buckets; None: `PACKER_CACHE_DIR`, or packer's folder in the user's cache.
+        keep_bytes: of fetched shards that are kept at a time; None: as `PACKER_CACHE_BYTES` says, or any number.
 
     Raises:
-        RecipeError: it begins as a name on the Hub and is none.
-        InputError: the Hub does not have it, or cannot be asked.
+        RecipeError: it begins as a name on the Hub and is none; or `keep_bytes` is no size.
+        UsageError: it is in a bucket, and obstore is not installed; or limits are given for what is in none.
+        InputError: there is no cache; or the Hub does not have it, or cannot be asked.
         CheckError: a fetched file is not what the manifest says.
-        StorageError: the disk refuses.
+        StorageError: the disk or the store refuses.
 
     """
+    url = bucket_url(name)
+    if url is not None:
+        mirror = make_mirror(folder_of(url, "caches", keep_in), url, most_bytes=_most_bytes(keep_bytes))
+        _refresh(mirror)
+        return mirror.folder
+    if (keep_in, keep_bytes) != (None, None):
+        raise UsageError(f"{name} is no cache in a bucket: cache_dir and cache_bytes say where such a one is kept")
     text = re.sub(r"\Ahf:/(?!/)", SCHEME, os.fspath(name))  # a Path has one of the two slashes left
     hub = data_name(text)
     return Path(name) if hub is None else _fetched(pin(hub).name)
+
+
+@contextmanager
+def checked_place(name: Path | str) -> Iterator[Path]:
+    """The folder of a cache whose every byte is to be looked at: of one in a bucket nothing that was fetched before.
+
+    Raises:
+        PackerError: as :func:`cache_place`.
+
+    """
+    url = bucket_url(name)
+    if url is None:
+        yield cache_place(name)
+        return
+    root = cache_dir()
+    with storage_errors("write into", root):
+        root.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="verify-", dir=root))
+    try:
+        _refresh(make_mirror(folder, url))
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
+    """The folder to build in: of a cache in a bucket one that stands for it, and has its manifest as it is now.
+
+    Args:
+        name: the cache.
+        is_dry: nothing will be written.
+
+    Raises:
+        UsageError: obstore is not installed, or other objects lie there and no cache.
+        StorageError: the disk or the store refuses, or the store ignores conditions on writes.
+
+    """
+    mirror = mirror_of(Path(name))  # of a reader, as errors name it
+    url = bucket_url(name) if mirror is None else mirror.bucket.url
+    if url is None:
+        return Path(name)
+    mirror = make_mirror(folder_of(url, "builds"), url)
+    if mirror.refresh(MANIFEST_NAME) is None:
+        first = next((name for name, _, _ in mirror.bucket.listed()), None)
+        if first is not None and not any(mirror.bucket.listed(PRIVATE)):
+            raise UsageError(
+                f"{url} holds other objects and is no cache: {first}", hint="give a new or empty one with -o"
+            )
+    if not is_dry:
+        mirror.bucket.refuse_unconditional()
+    return mirror.folder
+
+
+def _refresh(mirror: Mirror) -> None:
+    """Take the manifest as it is now, and remove the fetched shards that it does not name."""
+    path = mirror.folder / MANIFEST_NAME
+    before = path.read_bytes() if path.exists() else None
+    content = mirror.refresh(MANIFEST_NAME)
+    if content is None:
+        raise InputError(
+            f"{mirror.bucket.url} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
+            hint=f"packer build SOURCE... -o {mirror.bucket.url} makes one",
+        )
+    if before not in (None, content):
+        named = decode_manifest(mirror.folder, content).named_files
+        for folder in ("documents", "blocks", "rows"):
+            for found in (mirror.folder / folder).glob("*.arrow"):
+                if f"{folder}/{found.name}" not in named:
+                    found.unlink(missing_ok=True)
+
+
+def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
+    """A folder for a URL, with its parts for names: `caches/s3/bucket/runs/cache`."""
+    scheme, _, rest = url.partition("://")
+    parts = [quote(part, safe=" +@") for part in rest.split("/")]
+    if any(part in ("", ".", "..") for part in parts):
+        raise UsageError(f"{url}: expected names between its slashes", hint="such as s3://BUCKET/FOLDER")
+    return cache_dir(keep_in).joinpath(kind, scheme, *parts)
+
+
+def _most_bytes(asked: int | str | None) -> int | None:
+    values: dict[str, Any] = {CACHE_BYTES: asked if asked is not None else os.environ.get(CACHE_BYTES) or None}
+    parse_size(values, (CACHE_BYTES,))
+    most: int | None = values[CACHE_BYTES]
+    return most
+
+
+def cache_dir(asked: Path | str | None = None) -> Path:
+    """The folder for what packer keeps of its own; RuntimeError where there is no home."""
+    if asked is not None:
+        return Path(asked)
+    if os.environ.get(CACHE_DIR):
+        return Path(os.environ[CACHE_DIR])
+    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The specification says to ignore a path that is not absolute.
+    return (home if home.is_absolute() else Path.home() / ".cache") / "packer"
 
 
 def _fetched(name: HubName) -> Path:

@@ -22,6 +22,7 @@ from packer.limits import storage_errors
 from packer.store.files import CacheFiles
 from packer.store.folder import is_inside
 from packer.store.manifest import REJECTED_NAME, Manifest
+from packer.store.mirror import mirror_of, shown
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -65,8 +66,8 @@ def stage_rejected(folder: Path, lines: Iterable[Rejected], manifest: Manifest) 
 
 
 def is_pending(folder: Path, manifest: Manifest) -> bool:
-    """Whether the build that wrote this manifest did not finish its commit."""
-    return CacheFiles(folder).size(manifest.pending_rejected) is not None
+    """Whether the build that wrote this manifest did not finish its commit on this machine."""
+    return (folder / manifest.pending_rejected).is_file()
 
 
 def publish_rejected(folder: Path, manifest: Manifest) -> None:
@@ -78,6 +79,9 @@ def publish_rejected(folder: Path, manifest: Manifest) -> None:
     """
     if is_pending(folder, manifest):
         CacheFiles(folder).rename(manifest.pending_rejected, REJECTED_NAME)
+        if (mirror := mirror_of(folder)) is not None:
+            # For people who look for the name. Readers take the staged one: two builds that end together cannot mix it.
+            mirror.bucket.replace(REJECTED_NAME, folder / REJECTED_NAME)
 
 
 def rejected_digest(lines: Iterable[Rejected]) -> str:
@@ -90,7 +94,8 @@ def rejected_digest(lines: Iterable[Rejected]) -> str:
 
 def rejected_path(folder: Path, manifest: Manifest) -> str:
     """Where the file of a manifest lies, relative to the cache."""
-    return manifest.pending_rejected if is_pending(folder, manifest) else REJECTED_NAME
+    is_staged = CacheFiles(folder).size(manifest.pending_rejected) is not None
+    return manifest.pending_rejected if is_staged else REJECTED_NAME
 
 
 def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
@@ -102,7 +107,7 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
 
     """
     decoder = msgspec.json.Decoder(Rejected)
-    path, hint = folder / rejected_path(folder, manifest), f"packer build -o {folder} --repair makes it again"
+    path, hint = folder / rejected_path(folder, manifest), f"packer build -o {shown(folder)} --repair makes it again"
     with storage_errors("read", path), _open(folder, manifest) as file:
         # Opened once: what is hashed is what is read, though a build may rename or replace it meanwhile.
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -128,7 +133,7 @@ def _open(folder: Path, manifest: Manifest) -> BufferedReader:
         except StorageError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-    raise CheckError(f"{path} is missing", hint=f"packer build -o {folder} --repair makes it again")
+    raise CheckError(f"{path} is missing", hint=f"packer build -o {shown(folder)} --repair makes it again")
 
 
 def _encoded(lines: Iterable[Rejected]) -> Iterator[bytes]:

@@ -317,11 +317,11 @@ def test_commands_that_are_mistyped_or_none_at_all(tmp_path: Path) -> None:
 def test_addresses_of_other_machines_are_told_apart_from_files(desk: Path) -> None:
     said = ["--tokenizer", "model", "-o"]
     assert_refused(
-        "s3://bucket/x.jsonl: packer does not read s3://", "build", "s3://bucket/x.jsonl", *said, "c", exit_code=3
+        "ftp://host/x.jsonl: packer does not read ftp://", "build", "ftp://host/x.jsonl", *said, "c", exit_code=3
     )
     assert_refused("https://x.org/y.jsonl", "preview", "https://x.org/y.jsonl", *said[:2], exit_code=3)
-    assert_refused("gs://b/c: packer does not write", "build", chats("x.jsonl"), *said, "gs://b/c", exit_code=2)
-    assert not Path("gs:").exists()
+    assert_refused("oci://b/c: packer does not write", "build", chats("x.jsonl"), *said, "oci://b/c", exit_code=2)
+    assert not Path("oci:").exists()
 
 
 def test_the_schema_of_recipes_knows_every_key_and_value(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 import os
 import pickle
 import re
+import sys
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from small_documents import small_document_cache
 
 from packer.batches import BlockBatch
 from packer.errors import CheckError
+from packer.store import numbered_rows
 from packer.store.cache import Cache
 
 
@@ -85,3 +88,18 @@ def test_a_file_system_that_gives_less_than_was_asked_for_is_asked_again(tmp_pat
     found = Cache.open(tmp_path, mmap=False).blocks("train").read(np.arange(9))
     assert np.array_equal(expected.input_ids, found.input_ids) and np.array_equal(expected.doc_ids, found.doc_ids)
     assert max(asked) > 100
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the maps of a process")
+def test_more_shards_than_are_mapped_at_a_time_read_the_same(tmp_path, monkeypatch):
+    write_cache(tmp_path, [random_blocks(3, 16, seed=number) for number in range(8)])
+    asked = np.random.default_rng(0).permutation(24)
+    with Cache.open(tmp_path) as cache:
+        expected, digests = cache.blocks("train").read(asked), cache.blocks("train").digests()
+    monkeypatch.setattr(numbered_rows, "MOST_MAPS", 2)
+    blocks = Cache.open(tmp_path).blocks("train")
+    found = blocks.read(asked)
+    assert np.array_equal(blocks.digests(), digests)
+    with Path("/proc/self/maps").open("r") as maps:
+        assert len({line.split()[-1] for line in maps if str(tmp_path) in line}) == 2
+    assert np.array_equal(found.input_ids, expected.input_ids) and np.array_equal(found.labels, expected.labels)

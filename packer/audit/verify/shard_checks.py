@@ -17,6 +17,7 @@ from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.block_shards import BlockShards
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
 from packer.store.document_shards import DocumentShards
+from packer.store.files import CacheFiles
 from packer.store.manifest import ModelRecord, Place, Shard
 
 MAX_ROWS = 20
@@ -75,11 +76,12 @@ def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows |
 def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:
     """xxh3-128 finds accidents; sha256, in a full audit, also finds what was made to look right."""
     try:
+        path = CacheFiles(folder).fetch(shard.path)
         if full:
-            digest = digest_file(folder / shard.path)
+            digest = digest_file(path)
             xxh3, sha256 = digest.xxh3, digest.sha256
         else:
-            xxh3, sha256 = digest_file_xxh3(folder / shard.path), shard.sha256
+            xxh3, sha256 = digest_file_xxh3(path), shard.sha256
     except PackerError as error:
         return [unreadable(shard.path, error)]
     findings = differing(shard.path, ("xxh3-128", shard.xxh3, xxh3), ("sha256", shard.sha256, sha256))

@@ -52,7 +52,8 @@ from packer.store.manifest import (
     fingerprint_of,
     manifest_bytes,
 )
-from packer.store.place import cache_place
+from packer.store.mirror import mirror_of, shown
+from packer.store.place import checked_place
 from packer.store.rejected import rejected_path
 from packer.store.selected import documents_of
 
@@ -91,41 +92,42 @@ def verify(
     """
     if sample is not None and (not reencode or sample < 1):
         raise ValueError(f"sample is {sample}; expected at least 1, with reencode")
-    folder, progress = cache_place(folder), progress or Silent()
-    content = b""
-    try:
-        content = manifest_bytes(folder)
-        manifest = decode_manifest(folder, content)
-    except CheckError as error:
-        return _unreadable(folder, level, content, error, expect)
-    _need_standard_input(folder, manifest, is_compared=sources or reencode)
-    audit = _Audit(folder, manifest, level, threads or default_jobs(), progress)
-    audit.manifest(content, expect)
-    audit.shards()
-    audit.rows()
-    audit.rejected()
-    audit.model()
-    if sources or reencode:
-        audit.inputs(cut=reencode)
-    if sources:
-        audit.tokenizer()
-    if level != "quick":
-        audit.identity()
-    if level == "full":
-        audit.blocks()
-    reencoded = audit.reencoded(sample) if reencode else None
-    return VerifyReport(
-        folder=folder,
-        level=level,
-        checked=tuple(audit.checked),
-        findings=tuple(audit.findings),
-        strays=find_strays(folder, manifest),
-        fingerprint=fingerprint_of(content),
-        content_fingerprint=manifest.content_fingerprint,
-        recipe_fingerprint=manifest.recipe_fingerprint,
-        notes=() if reencoded is None else reencoded.notes,
-        num_reencoded=None if reencoded is None else reencoded.num_rows,
-    )
+    progress, content = progress or Silent(), b""
+    with checked_place(folder) as place:
+        named = place if mirror_of(place) is None else shown(place)
+        try:
+            content = manifest_bytes(place)
+            manifest = decode_manifest(place, content)
+        except CheckError as error:
+            return _unreadable(named, level, content, error, expect)
+        _need_standard_input(place, manifest, is_compared=sources or reencode)
+        audit = _Audit(place, manifest, level, threads or default_jobs(), progress)
+        audit.manifest(content, expect)
+        audit.shards()
+        audit.rows()
+        audit.rejected()
+        audit.model()
+        if sources or reencode:
+            audit.inputs(cut=reencode)
+        if sources:
+            audit.tokenizer()
+        if level != "quick":
+            audit.identity()
+        if level == "full":
+            audit.blocks()
+        reencoded = audit.reencoded(sample) if reencode else None
+        return VerifyReport(
+            folder=named,
+            level=level,
+            checked=tuple(audit.checked),
+            findings=tuple(audit.findings),
+            strays=find_strays(place, manifest),
+            fingerprint=fingerprint_of(content),
+            content_fingerprint=manifest.content_fingerprint,
+            recipe_fingerprint=manifest.recipe_fingerprint,
+            notes=() if reencoded is None else reencoded.notes,
+            num_reencoded=None if reencoded is None else reencoded.num_rows,
+        )
 
 
 def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool) -> None:
@@ -312,7 +314,7 @@ def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int
     return [file.num_bytes for file in files]
 
 
-def _unreadable(folder: Path, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:
+def _unreadable(named: Path | str, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:
     """Without a manifest there is nothing to compare with."""
     findings = [
         *check_fingerprint(content, expect),
@@ -320,7 +322,7 @@ def _unreadable(folder: Path, level: Level, content: bytes, error: CheckError, e
     ]
     checked = Checked(kind="manifest", num_files=1, num_rows=0, num_bytes=len(content), num_damaged=1)
     return VerifyReport(
-        folder=folder,
+        folder=named,
         level=level,
         checked=(checked,),
         findings=tuple(findings),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from packer.hub import SCHEME
+from packer.names import is_address
 from packer.source import STANDARD_INPUT
 
 _MENDED = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
@@ -61,7 +61,7 @@ def _is_mended(finding: Finding) -> bool:
 
 def is_elsewhere(path: str) -> bool:
     """Whether an input has a relative name that leads nowhere from the current folder; standard input is everywhere."""
-    if path == STANDARD_INPUT or path.startswith(SCHEME):
+    if path == STANDARD_INPUT or is_address(path):
         return False
     return not Path(path).is_absolute() and not Path(path).exists()
 
@@ -87,7 +87,9 @@ class Checked:
 class VerifyReport:
     """The result of :func:`packer.audit.verify`."""
 
-    folder: Path
+    folder: Path | str
+    """The cache; of one in a bucket its URL."""
+
     level: Level
     checked: tuple[Checked, ...]
     findings: tuple[Finding, ...]

@@ -1,0 +1,84 @@
+"""Inputs in a bucket: listed, and fetched whole to this machine, each under its URL and its version there."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from glob import has_magic
+from hashlib import sha256
+from pathlib import Path
+
+from packer.data_files import fits
+from packer.errors import InputError
+from packer.source.file_bytes import changed
+from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
+from packer.store.folder import AtomicFile
+from packer.store.place import folder_of
+
+
+def fetch_inputs(source: str) -> list[tuple[str, Path]]:
+    """URL and local copy of the objects that a URL or a pattern such as ``s3://BUCKET/FOLDER/*.jsonl`` names.
+
+    Sorted by URL. What was fetched before and is the same object still is not fetched again.
+
+    Raises:
+        InputError: there is none, or one changed while it was fetched.
+        UsageError: obstore is not installed.
+        StorageError: the store or the disk refuses.
+
+    """
+    found = sorted(_named(source))
+    if not found:
+        raise InputError(f"{source}: no object in the bucket has this name", hint="names are told apart by case")
+    with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-inputs") as pool:
+        return list(zip((url for url, _ in found), pool.map(lambda each: _fetched(*each), found), strict=True))
+
+
+def refuse_changed_object(url: str, copy: Path) -> None:
+    """Compare an object with the copy that was read of it.
+
+    Raises:
+        InputError: the object is another one now, or gone.
+
+    """
+    bucket, name = _parent(url)
+    etag = bucket.etag(name)
+    if etag is None or _place(url, etag) != copy:
+        raise changed(url, "the object in the bucket is another one now" if etag else "it was removed from the bucket")
+
+
+def _named(source: str) -> Iterator[tuple[str, str]]:
+    """URL and version of each object that a source names."""
+    url = bucket_url(source)
+    assert url is not None, "asked for a URL"
+    if not has_magic(url):
+        bucket, name = _parent(url)
+        etag = bucket.etag(name)
+        yield from [] if etag is None else [(url, etag)]
+        return
+    parts = url.split("/")
+    first = next(number for number, part in enumerate(parts) if has_magic(part))
+    root, pattern = "/".join(parts[:first]), "/".join(parts[first:])
+    for name, _, etag in Bucket(root).listed():
+        if fits(name, pattern):
+            yield f"{root}/{name}", etag
+
+
+def _fetched(url: str, etag: str) -> Path:
+    place = _place(url, etag)
+    if not place.exists():
+        bucket, name = _parent(url)
+        with AtomicFile(place.parent) as file:
+            if not bucket.download(name, file.write, etag=etag):
+                raise changed(url, "the object in the bucket is another one now")
+            file.commit(place.name)
+    return place
+
+
+def _place(url: str, etag: str) -> Path:
+    """Where the copy of an object lies; its name is kept, as its ending says what it holds."""
+    folder = folder_of(url, "inputs")
+    return folder / sha256(etag.encode()).hexdigest()[:16] / folder.name
+
+
+def _parent(url: str) -> tuple[Bucket, str]:
+    root, _, name = url.rpartition("/")
+    return Bucket(root), name

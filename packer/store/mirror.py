@@ -1,0 +1,247 @@
+"""A folder of this machine that stands for a cache in a bucket: the rest of packer sees a folder.
+
+`.mirror/origin` in it names the URL. A file that is not in the folder is fetched when it is first asked for, whole; a
+shard's name holds the beginning of its sha256, which is compared on the way. So processes share what one of them
+fetched, a second run fetches nothing, and rows are reached through maps of files as ever.
+
+A reader's mirror holds at most so many bytes of shards if it was told to: the one that was fetched first leaves first.
+Removing a file that is mapped takes nothing from who maps it. A builder's mirror is where it works: each finished shard
+is put into the bucket under its own name, if none is there yet, and then its journal entry, so that another machine
+finds both; the manifest takes the place of the one that the build began from, or of none. Nothing is removed from a
+bucket: whether somebody else is about to name an object cannot be known.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+
+from packer.errors import BusyError, CheckError, PackerError, StorageError
+from packer.limits import storage_errors
+from packer.store.bucket import CONNECTIONS, Bucket, is_usable_here
+from packer.store.folder import PRIVATE, AtomicFile, inside, make_folder, write_atomically
+
+_OWN = ".mirror"
+"""Folder within a mirror for what is not part of the cache."""
+
+_ORIGIN = f"{_OWN}/origin"
+_LOCKS = 64
+"""Files that are locked while one is fetched: as many are fetched at a time by all processes."""
+
+_EVICTED = ("documents", "blocks", "rows")
+_LISTED = (*_EVICTED, "model")
+_DIGEST = re.compile(r"-([0-9a-f]{12})\.arrow\Z")
+
+
+class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    url: str
+    most_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A folder that stands for a bucket.
+
+    Raises:
+        StorageError: from any method, where the store or the disk refuses.
+
+    """
+
+    folder: Path
+    bucket: Bucket
+    most_bytes: int | None
+    """Of fetched shards; None: any number."""
+
+    def fetch(self, name: str) -> None:
+        """Fetch a file that is not here, if the bucket has it.
+
+        Raises:
+            CheckError: its bytes are not those its name was made from.
+
+        """
+        target = inside(self.folder, name) if not name.startswith(f"{PRIVATE}/") else self.folder / name
+        if not is_usable_here():
+            _fetch_in_another_process(self.folder, name)
+            return
+        with self._alone(name):
+            if target.exists():
+                return
+            with AtomicFile(target.parent) as file:
+                if not self.bucket.download(name, file.write):
+                    return
+                sha256 = _DIGEST.search(name)
+                if sha256 is not None and not file.digest.sha256.startswith(sha256[1]):
+                    raise CheckError(
+                        f"{self.bucket.url}/{name} is damaged: its sha256 is {file.digest.sha256}",
+                        hint=f"packer build -o {self.bucket.url} --repair makes it again",
+                    )
+                file.commit(target.name)
+        if self.most_bytes is not None:
+            self._make_room(self.most_bytes, target)
+
+    def publish(self, names: Iterable[str]) -> None:
+        """Put finished files of this folder into the bucket, in their order; what is there stays."""
+        for name in names:
+            self.bucket.create(name, self.folder / name)
+
+    def publish_missing(self, names: Iterable[str]) -> None:
+        """Put those finished files of this folder into the bucket that it does not have."""
+        names = list(names)
+        there = self.sizes(names)
+        missing = [name for name in names if there[name] is None and (self.folder / name).exists()]
+        with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-bucket") as pool:
+            list(pool.map(lambda name: self.publish([name]), missing))
+
+    def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Bytes of objects in the bucket, whatever is here: of each folder one listing, a thousand a request."""
+        names = list(names)
+        there: dict[str, int] = {}
+        for folder in {name.partition("/")[0] for name in names} & {*_LISTED}:
+            there |= self.bucket.sizes(folder)
+        return {
+            name: there.get(name) if name.partition("/")[0] in _LISTED else self.bucket.size(name) for name in names
+        }
+
+    def remove_damaged(self, digests: Mapping[str, str]) -> None:
+        """Remove objects from the bucket whose sha256 is not the one that is known of them.
+
+        Args:
+            digests: sha256 of each file by its name.
+
+        """
+
+        def check(name: str) -> None:
+            found = hashlib.sha256()
+            if self.bucket.download(name, found.update) and found.hexdigest() != digests[name]:
+                self.bucket.remove([name])
+
+        with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-bucket") as pool:
+            list(pool.map(check, digests))
+
+    def commit(self, name: str, content: bytes) -> None:
+        """Put the manifest in the place of the one that this folder holds; the folder's own is written after it.
+
+        Raises:
+            BusyError: another build put one there meanwhile.
+
+        """
+        path = self.folder / name
+        before = path.read_bytes() if path.exists() else None
+        self._noted(name).unlink(missing_ok=True)
+        if not self.bucket.swap(name, before, content):
+            raise BusyError(
+                f"{self.bucket.url}: another build committed a cache there meanwhile; this one did not",
+                hint="what was finished is kept: the same command finds it, and sees the other cache",
+            )
+
+    def refresh(self, name: str) -> bytes | None:
+        """Make a small file as it is in the bucket now, and return its bytes; None where there is none."""
+        path, noted = self.folder / name, self._noted(name)
+        with self._alone(name):
+            etag = self.bucket.etag(name)
+            if etag is None:
+                path.unlink(missing_ok=True)
+                noted.unlink(missing_ok=True)
+                return None
+            if path.exists() and noted.exists() and noted.read_text("utf-8") == etag:
+                return path.read_bytes()
+            found = self.bucket.read(name)
+            if found is None:
+                return None
+            noted.unlink(missing_ok=True)
+            write_atomically(path, found.content)
+            write_atomically(noted, found.etag.encode())
+            return found.content
+
+    def _noted(self, name: str) -> Path:
+        """Where the version is noted that a file has in the bucket."""
+        return self.folder / _OWN / f"{name}.etag"
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """Keep other processes and threads from fetching the same file."""
+        path = self.folder / _OWN / f"fetching-{crc32(name.encode()) % _LOCKS}"
+        with storage_errors("lock", path):
+            make_folder(path.parent)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with storage_errors("lock", path):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _make_room(self, most_bytes: int, newest: Path) -> None:
+        """Remove the shards that were fetched first until the rest is small enough."""
+        found = []
+        for path in (path for kind in _EVICTED for path in (self.folder / kind).glob("*.arrow")):
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                found.append((status.st_mtime_ns, status.st_size, path))
+        too_many = sum(size for _, size, _ in found) - most_bytes
+        for _, size, path in sorted(found):
+            if too_many <= 0:
+                return
+            if path != newest:
+                path.unlink(missing_ok=True)
+                too_many -= size
+
+
+def mirror_of(folder: Path) -> Mirror | None:
+    """The mirror that a folder is; None of a folder that stands for nothing else."""
+    try:
+        origin = msgspec.json.decode((folder / _ORIGIN).read_bytes(), type=_Origin)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return Mirror(folder, Bucket(origin.url), origin.most_bytes)
+
+
+def make_mirror(folder: Path, url: str, *, most_bytes: int | None = None) -> Mirror:
+    """Let a folder stand for a URL.
+
+    Raises:
+        StorageError: the disk refuses.
+
+    """
+    content = msgspec.json.encode(_Origin(url, most_bytes))
+    if not (folder / _ORIGIN).exists() or (folder / _ORIGIN).read_bytes() != content:
+        write_atomically(folder / _ORIGIN, content)
+    return Mirror(folder, Bucket(url), most_bytes)
+
+
+def shown(folder: Path) -> str:
+    """The name of a cache for people: the URL that a folder stands for, or the folder."""
+    mirror = mirror_of(folder)
+    return str(folder) if mirror is None else mirror.bucket.url
+
+
+def _fetch_in_another_process(folder: Path, name: str) -> None:
+    """Fetch from a process that was forked from one that reads buckets, as the workers of torch's DataLoader are."""
+    done = subprocess.run(  # noqa: S603 - this module, with two arguments
+        [sys.executable, "-m", "packer.store.mirror", os.fspath(folder), name],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    if done.returncode:
+        raise StorageError(f"cannot fetch {folder / name}: {done.stderr.decode('utf-8', 'replace').strip()[-2000:]}")
+
+
+if __name__ == "__main__":
+    here = mirror_of(Path(sys.argv[1]))
+    try:
+        if here is not None:
+            here.fetch(sys.argv[2])
+    except PackerError as error:
+        sys.exit(error.message)

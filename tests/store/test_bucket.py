@@ -1,0 +1,93 @@
+"""Buckets without a server: obstore's stores in memory and in a folder. tests/cluster asks a real server."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import assert_refused, fields, run
+
+from packer.errors import BusyError, StorageError, UsageError
+from packer.store import bucket as buckets
+from packer.store.bucket import Bucket, bucket_url
+from packer.store.cache import Cache
+from packer.store.mirror import make_mirror
+
+obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
+URL = "s3://bucket/cache"
+
+
+@pytest.fixture
+def in_memory(monkeypatch, tmp_path):
+    """Every URL leads to one store in memory; what packer keeps of it is kept in the folder of the test."""
+    from obstore.store import MemoryStore
+
+    store = MemoryStore()
+    monkeypatch.setattr(buckets, "_opened", lambda _: (obstore, store))
+    monkeypatch.setenv("PACKER_CACHE_DIR", str(tmp_path / "kept"))
+    return Bucket(URL)
+
+
+def test_urls_are_told_from_paths() -> None:
+    assert bucket_url("s3://b/c/") == bucket_url(Path("s3://b/c")) == "s3://b/c"
+    assert [bucket_url(text) for text in ("gs://b", "az://b/c", "abfss://b/c")] == ["gs://b", "az://b/c", "abfss://b/c"]
+    assert not any(map(bucket_url, ("s3", "s3:", "s3://", "a/s3://b", "hf://datasets/a/b", "https://a/b", "C:/x")))
+
+
+def test_an_object_is_made_once_and_replaced_by_who_has_seen_it(in_memory: Bucket) -> None:
+    assert in_memory.read("x") is None and in_memory.size("x") is None
+    assert in_memory.create("x", b"1") and not in_memory.create("x", b"2")
+    assert not in_memory.swap("x", None, b"3") and not in_memory.swap("x", b"2", b"3")
+    assert in_memory.swap("x", b"1", b"3") and in_memory.swap("x", b"1", b"3"), "it is there: an answer may be lost"
+    assert in_memory.read("x").content == b"3"
+    assert in_memory.sizes() == {"x": 1}
+    in_memory.refuse_unconditional()
+    assert in_memory.sizes() == {"x": 1}, "the probe leaves nothing"
+
+
+def test_a_store_without_conditional_updates_is_refused(tmp_path: Path) -> None:
+    """Obstore's own store of a folder creates conditionally and does not replace so."""
+    with pytest.raises(StorageError) as caught:
+        Bucket(f"file://{tmp_path}").refuse_unconditional()
+    assert caught.value.hint
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: Path, tmp_path: Path) -> None:
+    rows, model = starter / "data" / "chat.jsonl", starter / "tokenizer"
+    run("build", rows, "--tokenizer", model, "--block-len", 128, "-o", tmp_path / "local")
+    assert fields("build", rows, "--tokenizer", model, "--block-len", 128, "-o", URL)["folder"] == URL
+    names = {str(path.relative_to(tmp_path / "local")) for path in (tmp_path / "local").rglob("*") if path.is_file()}
+    names -= {".packer/lock"}
+    assert dict(in_memory.read_all(names)) == {name: (tmp_path / "local" / name).read_bytes() for name in names}
+    with Cache.open(tmp_path / "local") as local, Cache.open(URL, cache_dir=tmp_path / "reader") as cache:
+        order = np.arange(len(local.blocks("train")))[::-1]
+        assert np.array_equal(cache.blocks("train").read(order).labels, local.blocks("train").read(order).labels)
+        assert cache.fingerprint == local.fingerprint
+    assert (tmp_path / "reader").is_dir()
+    run("verify", URL)
+
+
+def test_a_build_that_another_one_overtook_commits_nothing(in_memory: Bucket, tmp_path: Path) -> None:
+    first, second = (make_mirror(tmp_path / name, URL) for name in ("first", "second"))
+    first.commit("manifest.json", b"of the first")
+    with pytest.raises(BusyError, match="another build committed") as caught:
+        second.commit("manifest.json", b"of the second")
+    assert caught.value.hint
+    assert second.refresh("manifest.json") == in_memory.read("manifest.json").content == b"of the first"
+    second.commit("manifest.json", b"of the second")
+    assert in_memory.read("manifest.json").content == b"of the second"
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    buckets._opened.cache_clear()
+    assert_refused("s3://b/c: caches and inputs in buckets need obstore", "stats", "s3://b/c", exit_code=2)
+    with pytest.raises(UsageError) as caught:
+        Cache.open("gs://b/c", cache_dir=tmp_path)
+    assert caught.value.hint == 'pip install "token-packer[cloud]"'
+
+
+def test_bounds_are_for_buckets(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no cache in a bucket"):
+        Cache.open(tmp_path, cache_bytes="1GiB")
