@@ -57,9 +57,8 @@ def straddling(groups: UInt64, split: Int32) -> tuple[npt.NDArray[np.intp], npt.
         split: of each row; a larger number is later.  # int32[M]
 
     """
-    order = np.lexsort((split, groups))
-    is_first = np.ones(len(order), np.bool_)
-    is_first[1:] = groups[order][1:] != groups[order][:-1]
-    first = order[is_first][np.cumsum(is_first) - 1]
+    order = np.argsort(split, kind="stable")
+    _, first, group = np.unique(groups[order], return_index=True, return_inverse=True)
+    first = order[first[group.reshape(-1)]]
     late = split[order] > split[first]
     return order[late], first[late]

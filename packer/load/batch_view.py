@@ -18,11 +18,11 @@ from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
 from packer.load.options import batching_of
 from packer.load.ordering import LengthBucketed
+from packer.load.plan import PADDING_ROW
 from packer.load.row_source import pad_id_of
 from packer.load.rows import answers_of
 from packer.load.state import ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
-from packer.load.steps import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards
 
 
