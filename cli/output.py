@@ -31,6 +31,9 @@ _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36
 _BAR_MOVES = re.compile(r"\r|(?:\x1b\[A)+\Z")
 """Cursor movements of libraries' progress bars: before a line, or alone."""
 
+_DOC_ID = re.compile(r'("doc_id": )(-?\d+)')
+"""In JSON that was written by Python; in a text there, a quote has a backslash before it."""
+
 _NARROWEST, _WIDTH, _WIDTH_OF_PIPES = 20, 80, 100
 """Columns: the fewest text is wrapped to, those of a terminal that does not say, and those of a page in a pipe."""
 
@@ -173,8 +176,10 @@ class Output:
             self.line(" " * indent, label, (text, style))
 
     def json(self, value: object) -> None:
-        """JSON, in which what would steer a terminal is escaped as JSON has it."""
-        text = json.dumps(value, ensure_ascii=False, indent=2)
+        """JSON, in which what would steer a terminal is escaped as JSON has it, and a doc_id is text: of its 64 bits, a
+        reader that takes numbers for doubles, such as JavaScript, keeps 53.
+        """
+        text = _DOC_ID.sub(r'\1"\2"', json.dumps(value, ensure_ascii=False, indent=2))
         self._write(HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
     def _shown(self, text: str, style: str) -> str:

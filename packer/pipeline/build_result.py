@@ -85,6 +85,9 @@ class BuildResult:
             yield from summary.of_row_warnings(self.rows)
         if self.left_out is not None:
             yield from summary.of_left_out(self.left_out, manifest.totals.tokens)
+        if self.rejected_inputs or self.left_out is not None:
+            yield "with such an option, --force builds into the same folder again"
+            yield ""
         yield from summary.of_totals(manifest, self.folder, self.rows, warned=self.left_out is not None)
         if self.rows is not None:
             listed = f"listed in {name}/rejected.jsonl"

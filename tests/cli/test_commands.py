@@ -185,6 +185,7 @@ def test_inspect_ids_gives_ids_and_labels(cache):
 
 def test_inspect_finds_a_document_by_its_id(cache):
     document = fields("inspect", cache, "--split", "eval")["block"]["documents"][0]
+    assert isinstance(document["doc_id"], str), "a number of 64 bits is another one in JavaScript"
     assert fields("inspect", cache, "--doc", document["doc_id"])["document"] == document
     assert f"doc {document['doc_id']}" in run("inspect", cache, "--doc", document["doc_id"]).stdout
 
