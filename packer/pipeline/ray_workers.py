@@ -311,7 +311,7 @@ class _Expected:
     probe: Path | None
     """A file that it must see."""
 
-    cache: tuple[Path, str] | None
+    cache: tuple[Path, str] | None = None
     """Of a cache in a bucket, the folder that stands for it on every node, and its URL."""
 
     def refusal(self) -> UsageError | None:
