@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any
@@ -135,12 +134,21 @@ class RowSource:
                 asked = index
             # Proportions change where a step begins: what an epoch leaves over is still dealt by the old ones.
             own_order, own_mix = self._with_scheduled_shares(order, mix, index, epoch, cursor)
-            plan = plan_step(own_order, epoch=epoch, cursor=cursor, size=size, end=self._options.end, lengths=lengths)
+            plan = plan_step(
+                own_order,
+                epoch=epoch,
+                cursor=cursor,
+                size=size,
+                end=self._options.end,
+                lengths=lengths,
+                micro_batch_size=micro_batch_size,
+                mix=own_mix,
+            )
             if plan is None:
                 epoch, cursor = epoch + 1, 0
                 continue
             order, mix = own_order, own_mix
-            yield replace(plan, micro_batch_size=micro_batch_size, mix=mix)
+            yield plan
             index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
 
     def steps_until(self, state: ReaderState, epoch: int) -> int:
