@@ -117,7 +117,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def all_messages(self) -> tuple[Message, ...]:
-        """Its messages, and of a pair behind them those of the rejected side that are not of what both share."""
+        """Its messages, and of a pair after them those of the rejected side that are not of what both share."""
         if self.preference is None or self.preference.rejected is None:
             return self.messages
         rejected = self.preference.rejected.messages

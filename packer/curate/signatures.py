@@ -95,7 +95,7 @@ def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int
     Args:
         words: of some texts.
         start: first word of each range.  # int64[N]
-        stop: the word behind its last.  # int64[N]
+        stop: the word after its last.  # int64[N]
         n: words of an n-gram, 1 to 64.
 
     Returns:
@@ -135,7 +135,7 @@ def signatures(words: Words, start: Int64, stop: Int64, n: int) -> Signatures:
     Args:
         words: of some texts.
         start: first word of each row.  # int64[N]
-        stop: the word behind its last.  # int64[N]
+        stop: the word after its last.  # int64[N]
         n: words of a shingle.
 
     """

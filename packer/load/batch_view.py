@@ -39,7 +39,7 @@ class Part:
     """The first and the last one."""
 
     kind: Literal["document", "separator", "padding"]
-    """A separator is the EOS behind a document in mode ``eos``."""
+    """A separator is the EOS after a document in mode ``eos``."""
 
     doc_id: int | None = None
     """None where it is no document."""

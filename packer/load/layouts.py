@@ -169,7 +169,7 @@ class BlockLayout:
         return by_micro_batch({name: tensor.unbind() for name, tensor in tensors.items()} | columns)
 
     def _real(self, found: FoundBlocks, shape: tuple[int, int]) -> Bool:
-        """Slots that hold a piece, or an EOS behind one.
+        """Slots that hold a piece, or an EOS after one.
 
         Worked example in mode ``eos``: pieces at 0 and 4, of 3 and 2 slots, sequences of 7 and 1: 1 1 1 1 1 1 1 0.
         """
