@@ -20,6 +20,7 @@ import pyarrow as pa
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
 from packer.model import Model
+from packer.pipeline.bucket_inputs import fetch_copy
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
@@ -157,6 +158,7 @@ class PartitionWork:
         """
         result: PartitionResult | None = None
         traits: list[pa.RecordBatch] = []
+        fetch_copy(task.file.name, task.partition.path)
         with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
             batches = read_rows(
                 task.partition,
