@@ -21,6 +21,7 @@ from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
 from packer.model import Model
 from packer.pipeline.benchmarks import questions_of
+from packer.pipeline.bucket_inputs import fetch_copy
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
@@ -154,6 +155,7 @@ class PartitionWork:
         """
         result: PartitionResult | None = None
         traits: list[pa.RecordBatch] = []
+        fetch_copy(task.file.name, task.partition.path)
         with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
             batches = read_rows(
                 task.partition,
