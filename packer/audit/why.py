@@ -96,10 +96,6 @@ def reasons(cache: Cache) -> list[ReasonView]:
     """Every code of rejected.jsonl with its count and first rows; the most frequent first.
 
     An input counts as what was built from where it has the same size. None is fetched, and standard input is not read.
-
-    Raises:
-        CheckError: something is damaged.
-
     """
     counts: dict[tuple[str, str], int] = {}
     first: dict[tuple[str, str], list[Rejected]] = {}
