@@ -238,7 +238,7 @@ class _Page:
         self._out.words(drawable(text), indent=indent, hanging=2, style=style)
 
     def _text(self, prefix: str, text: str, *, style: str = "") -> None:
-        """Text of any kind behind a prefix, newlines shown as signs, cut where the line ends."""
+        """Text of any kind after a prefix, newlines shown as signs, cut where the line ends."""
         shown = drawable(text.replace("\n", self._signs.newline).replace("\t", "\\t"))
         first = prefix
         for part in wrap(shown or " ", max(20, self._out.width - len(prefix))):

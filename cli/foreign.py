@@ -159,7 +159,7 @@ def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
         ("rows", f"{rows}, {report.form}: {', '.join(report.columns)}"),
         ("tokens", f"{number(report.tokens_looked_at)}, {number(report.trained)} trained ({share}){padding}"),
         ("trained", f"by {report.labels_from}"),
-        ("answers", "not known" if report.header is None else f"behind {report.header!r}"),
+        ("answers", "not known" if report.header is None else f"after {report.header!r}"),
     ]
 
 

@@ -177,7 +177,7 @@ class ViewPage:
             self.text(run.text, style="dim")
             self.note(["between the documents, not trained"])
         else:
-            self.note([f"{plural(run.num_tokens, 'padding token')} behind it"])
+            self.note([f"{plural(run.num_tokens, 'padding token')} after it"])
         if self._with_ids:
             self._ids(run, 2)
 

@@ -117,7 +117,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def all_messages(self) -> tuple[Message, ...]:
-        """Its messages, and of a pair behind them those of the rejected side that are not of what both share."""
+        """Its messages, and of a pair after them those of the rejected side that are not of what both share."""
         if self.preference is None or self.preference.rejected is None:
             return self.messages
         rejected = self.preference.rejected.messages
@@ -337,27 +337,12 @@ class SelectedRows:
     """Keys of near copies that so many rows share that each was compared with the first of them alone."""
 
 
-_DTYPES = {
-    "uint8": np.uint8,
-    "int32": np.int32,
-    "int64": np.int64,
-    "uint32": np.uint32,
-    "uint64": np.uint64,
-    "float": np.float32,
-    "double": np.float64,
-}
-
-
 def numbers_of(column: Any) -> npt.NDArray[Any]:
     """The values of an array of Arrow, or of a chunked one, that holds numbers and no null.
 
     Arrow's own `to_numpy` imports pandas where that is installed, which takes a third of a second.
-
-    Raises:
-        KeyError: it holds something else.
-
     """
-    dtype = np.dtype(_DTYPES[str(column.type)])
+    dtype = np.dtype(column.type.to_pandas_dtype())
     parts = [
         np.frombuffer(chunk.buffers()[1], dtype)[chunk.offset : chunk.offset + len(chunk)]
         for chunk in getattr(column, "chunks", [column])

@@ -6,6 +6,7 @@ can make a target out of another document's token.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from packer.errors import UsageError
 MASKED = -100
 
 
-def offsets_of(lengths: npt.NDArray[np.integer] | Sequence[int]) -> Int64:
+def offsets_of(lengths: npt.NDArray[np.integer] | Bool | Sequence[int]) -> Int64:
     """Where each of some pieces begins when they lie one after another, and where the last one ends.  # int64[N + 1]
 
     Worked example: lengths [3, 0, 2] give [0, 3, 3, 5]; piece i is ``values[offsets[i]:offsets[i + 1]]``.
@@ -38,6 +39,15 @@ def concatenated_ranges(starts: npt.NDArray[np.integer], lengths: npt.NDArray[np
     shift = np.asarray(starts, np.int64) - (ends - lengths)
     ranges: Int64 = np.arange(total, dtype=np.int64) + np.repeat(shift, lengths)
     return ranges
+
+
+def begins_run(*columns: npt.NDArray[Any]) -> Bool:
+    """Whether each place has another value than the one before it, in any of the columns: [3, 3, 5] → [1, 0, 1]."""
+    begins = np.zeros(len(columns[0]), np.bool_)
+    begins[:1] = True
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
+    return begins
 
 
 def trained_tokens(documents: DocumentBatch) -> Bool:
@@ -91,10 +101,7 @@ def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
 
 def last_of_rows(row: Int32, side: Int8 | None) -> Bool:
     """Whether each document is the last of its row, of a pair the last of its side.  # bool[D]"""
-    differs = row[1:] != row[:-1]
-    if side is not None:
-        differs |= side[1:] != side[:-1]
-    return np.append(differs, True)[: len(row)]
+    return begins_run(row[::-1], *([] if side is None else [side[::-1]]))[::-1]
 
 
 def misplaced_sides(row: npt.NDArray[np.integer], side: Int8) -> Bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tokenizers import Tokenizer
 
 from packer.backend import definition_of, is_panic, load_backend
@@ -36,7 +37,32 @@ FOLDER_FILES = (
 """All that is read of a tokenizer's folder; the first must be there."""
 
 
-_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+class _Token(msgspec.Struct, frozen=True):
+    """A token in a configuration that says more than its text."""
+
+    content: str
+    special: Any = False
+
+
+class _NamedTemplate(msgspec.Struct, frozen=True):
+    name: str
+    template: str
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of a `tokenizer_config.json`."""
+
+    bos_token: str | _Token | None = None
+    eos_token: str | _Token | None = None
+    unk_token: str | _Token | None = None
+    sep_token: str | _Token | None = None
+    pad_token: str | _Token | None = None
+    cls_token: str | _Token | None = None
+    mask_token: str | _Token | None = None
+    additional_special_tokens: list[str | _Token] | dict[str, Any] | str | None = None
+    added_tokens_decoder: dict[int, _Token] | None = None
+    chat_template: str | list[_NamedTemplate] | None = None
+    """Older versions of transformers wrote several as a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +163,9 @@ def model_of(
     backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
     definition = _read_json(files, TOKENIZER_FILE, tokenizer)
     vocab_size = checked_vocab_size(definition, backend, tokenizer)
-    config = _read_json(files, CONFIG_FILE, tokenizer)
+    config = _read_config(files, tokenizer)
     added = _added_tokens(backend, config, tokenizer)
-    named = _named_tokens(config, tokenizer)
+    named = _named_tokens(config)
     eos_id = _token_id(backend, named["eos_token"], "eos_token", tokenizer) if "eos_token" in named else None
     stop_ids = _stop_ids(backend, files, eos_id, stop, tokenizer)
     contents = {token.id: token.content for token in added}
@@ -178,7 +204,7 @@ def read_model_files(tokenizer: Path, *, template: Path | None = None) -> dict[s
     """
     others = (CONFIG_FILE, TEMPLATE_FILE, GENERATION_FILE, TOOL_TEMPLATE_FILE)
     files = read_folder(tokenizer, TOKENIZER_FILE, others, tool_use=TOOL_TEMPLATE_FILE)
-    main_template, tool_template = _templates(files, _read_json(files, CONFIG_FILE, tokenizer), tokenizer)
+    main_template, tool_template = _templates(files, _read_config(files, tokenizer), tokenizer)
     if template is not None:
         main_template, tool_template = _read_template(template), None
     files = {name: content for name, content in files.items() if name not in (TEMPLATE_FILE, TOOL_TEMPLATE_FILE)}
@@ -224,6 +250,15 @@ def _read_json(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, 
     return value
 
 
+def _read_config(files: Mapping[str, bytes], where: Path) -> _Config:
+    try:
+        return msgspec.convert(_read_json(files, CONFIG_FILE, where), _Config, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"tokenizer {where}: {CONFIG_FILE}: {error}", hint="mend the file; --template FILE gives another template"
+        ) from None
+
+
 def _read_template(path: Path) -> str:
     content = read_regular(path, max_bytes=MAX_TEMPLATE_BYTES, what=f"template {path}")
     try:
@@ -232,17 +267,13 @@ def _read_template(path: Path) -> str:
         raise InputError(f"template {path}: {error}", hint="--template takes a Jinja chat template file") from error
 
 
-def _templates(files: Mapping[str, bytes], config: Mapping[str, Any], where: Path) -> tuple[str | None, str | None]:
+def _templates(files: Mapping[str, bytes], config: _Config, where: Path) -> tuple[str | None, str | None]:
     """The folder's template, and its template for rows with tools.
 
     As in transformers: a file beats the configuration, and a list in the configuration holds named templates.
     """
-    inline = config.get("chat_template")
-    named: dict[str, str] = {}
-    if isinstance(inline, str):
-        named["default"] = inline
-    elif inline is not None:
-        named = _named_templates(inline, where)
+    inline = config.chat_template
+    named = {"default": inline} if isinstance(inline, str) else {each.name: each.template for each in inline or ()}
     for name, file in (("default", TEMPLATE_FILE), ("tool_use", TOOL_TEMPLATE_FILE)):
         if file in files:
             try:
@@ -259,38 +290,16 @@ def _templates(files: Mapping[str, bytes], config: Mapping[str, Any], where: Pat
     return named.get("default"), named.get("tool_use")
 
 
-def _named_templates(value: Any, where: Path) -> dict[str, str]:
-    """Templates as older versions of transformers wrote several: a list of objects."""
-    entries = value if isinstance(value, list) else [None]
-    named = {
-        entry["name"]: entry["template"]
-        for entry in entries
-        if isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get("template"), str)
-    }
-    if len(named) < len(entries):
-        raise InputError(
-            f"tokenizer {where}: {CONFIG_FILE}: chat_template: expected a text, or objects with name and template",
-            hint="give a template with --template FILE, or mend the file",
-        )
-    return named
-
-
-def _added_tokens(backend: Tokenizer, config: Mapping[str, Any], where: Path) -> tuple[AddedToken, ...]:
-    declared = config.get("added_tokens_decoder") or {}
-    try:
-        contents = {int(key): str(entry["content"]) for key, entry in declared.items()}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise InputError(
-            f"tokenizer {where}: {CONFIG_FILE}: added_tokens_decoder: expected ids with an object that holds content"
-        ) from None
-    for token_id, content in contents.items():
-        if backend.token_to_id(content) != token_id:
+def _added_tokens(backend: Tokenizer, config: _Config, where: Path) -> tuple[AddedToken, ...]:
+    declared = config.added_tokens_decoder or {}
+    for token_id, entry in declared.items():
+        if (given := backend.token_to_id(entry.content)) != token_id:
             raise InputError(
-                f"tokenizer {where}: {CONFIG_FILE} gives '{content}' id {token_id}, "
-                f"{TOKENIZER_FILE} gives it {backend.token_to_id(content)}",
+                f"tokenizer {where}: {CONFIG_FILE} gives '{entry.content}' id {token_id}, "
+                f"{TOKENIZER_FILE} gives it {given}",
                 hint="load the folder with transformers and save it again, so that both files agree",
             )
-    marked = {int(key) for key, entry in declared.items() if entry.get("special")}
+    marked = {token_id for token_id, entry in declared.items() if entry.special}
     return tuple(
         AddedToken(
             id=token_id,
@@ -305,26 +314,15 @@ def _added_tokens(backend: Tokenizer, config: Mapping[str, Any], where: Path) ->
     )
 
 
-def _named_tokens(config: Mapping[str, Any], where: Path) -> dict[str, Any]:
-    named: dict[str, Any] = {
-        name: _token_text(config[name], name, where) for name in _NAMED_TOKENS if config.get(name) is not None
-    }
-    additional = config.get("additional_special_tokens")
-    if isinstance(additional, list):
-        name = "additional_special_tokens"
-        named[name] = [_token_text(entry, name, where) for entry in additional]
+def _named_tokens(config: _Config) -> dict[str, Any]:
+    def text(token: str | _Token) -> str:
+        return token if isinstance(token, str) else token.content
+
+    tokens = {name: getattr(config, name) for name in _Config.__struct_fields__ if name.endswith("_token")}
+    named: dict[str, Any] = {name: text(token) for name, token in tokens.items() if token is not None}
+    if isinstance(config.additional_special_tokens, list):
+        named["additional_special_tokens"] = [text(token) for token in config.additional_special_tokens]
     return named
-
-
-def _token_text(value: Any, name: str, where: Path) -> str:
-    """The text of a token, which may stand as it is or in an object."""
-    text = value.get("content") if isinstance(value, dict) else value
-    if not isinstance(text, str):
-        raise InputError(
-            f"tokenizer {where}: {CONFIG_FILE}: {name}: expected a text, or an object with content, "
-            f"found {type(value).__name__}"
-        )
-    return text
 
 
 def _token_id(backend: Tokenizer, content: str, name: str, where: Path) -> int:

@@ -4,6 +4,21 @@ from collections.abc import Iterable
 
 from packer.row_schemas import ROW_SCHEMAS
 
+_OF_ROWS = {
+    "filtered": "a filter of the recipe, or a condition of the row's source, does not let the row pass",
+    "contaminated": "the row holds a question of a benchmark",
+    "duplicate": "an earlier row, or one that is held out, says the same",
+    "near_duplicate": "an earlier row, or one that is held out, says nearly the same",
+    "no_group": "the row has no value in the field that split.group names",
+    "no_time": "the row has no time, or one without a zone, in the field that split.time names",
+    "straddles": "an earlier row of the same group lies in an earlier split",
+    "leaks": "the row is nearly the same as one that is held out",
+    "not_taken": "sources.take has as many rows as it asks for",
+}
+
+ROW_REASONS = tuple(_OF_ROWS)
+"""Codes of rows that could be learned and that the recipe's rules leave out. Caches hold their numbers from 1 on."""
+
 CODES: dict[str, str] = {
     # read
     "not_utf8": "the row is not valid UTF-8, or holds half of a surrogate pair",
@@ -65,29 +80,8 @@ CODES: dict[str, str] = {
     "truncated": "the part of a document that is beyond the length of a block",
     "untrained": "a piece of a document, or a block of a stream, in which nothing is trained",
     # selected
-    "filtered": "a filter of the recipe, or a condition of the row's source, does not let the row pass",
-    "contaminated": "the row holds a question of a benchmark",
-    "duplicate": "an earlier row, or one that is held out, says the same",
-    "near_duplicate": "an earlier row, or one that is held out, says nearly the same",
-    "no_group": "the row has no value in the field that split.group names",
-    "no_time": "the row has no time, or one without a zone, in the field that split.time names",
-    "straddles": "an earlier row of the same group lies in an earlier split",
-    "leaks": "the row is nearly the same as one that is held out",
-    "not_taken": "sources.take has as many rows as it asks for",
+    **_OF_ROWS,
 }
-
-ROW_REASONS = (
-    "filtered",
-    "contaminated",
-    "duplicate",
-    "near_duplicate",
-    "no_group",
-    "no_time",
-    "straddles",
-    "leaks",
-    "not_taken",
-)
-"""Codes of rows that could be learned and that the recipe's rules leave out. Caches hold their numbers from 1 on."""
 
 _HINTS = {
     "not_utf8": "write the file as UTF-8: iconv -f ENCODING -t UTF-8 FILE; half of a surrogate pair is a cut character",

@@ -300,12 +300,12 @@ def _check_filter(each: Filter, place: str) -> None:
         raise RecipeError(f"{place}: min, max, in and not_in are for fields", hint="chars: {min: 2} counts characters")
     if each.asks and about[0] in {"messages", "tokens"}:
         raise RecipeError(f"{place}: {about[0]} has min and max of its own", hint=f"{about[0]}: {{min: 1, max: 100}}")
-    limits = [getattr(each, name) for name in (*_OF_TEXTS, "messages", "tokens")]
-    if not each.asks and all(value in {None, Range()} for value in limits):
+    given = [value for name in (*_OF_TEXTS, "messages", "tokens") if (value := getattr(each, name)) is not None]
+    if not each.asks and all(isinstance(value, Rule) and value == type(value)() for value in given):
         raise RecipeError(f"{place}: no condition", hint=_KEYS)
-    for value in limits:
-        if isinstance(value, Range):
-            _check_range(value.min, value.max, place)
+    for value in given:
+        if isinstance(value, Rule):
+            _check_range(getattr(value, "min", None), getattr(value, "max", None), place)
     _check_condition(each, place)
 
 

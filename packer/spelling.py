@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.backend import definition_of, load_backend
-from packer.batches import Int32, Int64
+from packer.batches import Int32, Int64, array_of
 from packer.errors import InputError
+from packer.layout import offsets_of
 from packer.model import TOKENIZER_FILE, AddedToken, Model
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -52,7 +53,7 @@ class Spelling:
 
     def spell_all(self, ids: Int32) -> npt.NDArray[np.uint8]:
         """As :meth:`spell`, for many ids.  # uint8[N]"""
-        taken = self._entries.take(_integers(ids))
+        taken = self._entries.take(array_of(ids))
         _, offsets, values = taken.buffers()
         if values is None:
             return np.zeros(0, np.uint8)
@@ -92,14 +93,14 @@ def _vocabulary(
         vocabulary = backend.get_vocab(with_added_tokens=False)
     byte_level = "ByteLevel" in component_types(definition.get("decoder"))
     spelled = _byte_level(list(vocabulary)) if byte_level else _binary([*map(_spelled, vocabulary)])
-    place = np.full(vocab_size, -1, np.int64)
+    place = np.full(vocab_size, len(vocabulary) + len(added_tokens), np.int64)  # where nothing is
     place[np.fromiter(vocabulary.values(), np.int64, len(vocabulary))] = np.arange(len(vocabulary))
     place[[token.id for token in added_tokens]] = len(vocabulary) + np.arange(len(added_tokens))
     unknown = backend.token_to_id(model.get("unk_token") or "")
     if unknown is not None:
-        place[unknown] = -1
+        place[unknown] = len(vocabulary) + len(added_tokens)
     added = _binary([token.content.encode() for token in added_tokens])
-    entries = pa.concat_arrays([spelled, added]).take(_integers(place, valid=place >= 0))
+    entries = pa.concat_arrays([spelled, added, pa.nulls(1, pa.large_binary())]).take(array_of(place))
     return byte_level, entries, _never_merged(added_tokens, model, vocabulary, vocab_size)
 
 
@@ -139,18 +140,9 @@ def _bytes_of_characters() -> npt.NDArray[np.int16]:
     return found
 
 
-def _integers(values: npt.NDArray[np.integer], *, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Build an Arrow array of numbers without `pa.array`, which imports pandas where that is installed."""
-    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    kind = {4: pa.int32(), 8: pa.int64()}[values.itemsize]
-    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
-
-
 def _binary(entries: Sequence[bytes]) -> pa.Array:
-    offsets = np.zeros(len(entries) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, entries), np.int64, len(entries)), out=offsets[1:])
-    data = pa.py_buffer(b"".join(entries))
-    return pa.Array.from_buffers(pa.large_binary(), len(entries), [None, pa.py_buffer(offsets), data])
+    buffers = [None, pa.py_buffer(offsets_of([*map(len, entries)])), pa.py_buffer(b"".join(entries))]
+    return pa.Array.from_buffers(pa.large_binary(), len(entries), buffers)
 
 
 def _byte_level(pieces: Sequence[str]) -> pa.Array:
@@ -165,9 +157,8 @@ def _byte_level(pieces: Sequence[str]) -> pa.Array:
         is_foreign = np.bincount(piece[spelled < 0], minlength=len(pieces)) > 0
         spelled, lengths = spelled[~is_foreign[piece]], np.where(is_foreign, 0, lengths)
         valid = pa.py_buffer(np.packbits(~is_foreign, bitorder="little"))
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    data = pa.py_buffer(spelled.astype(np.uint8))
-    return pa.Array.from_buffers(pa.large_binary(), len(pieces), [valid, pa.py_buffer(offsets), data])
+    buffers = [valid, pa.py_buffer(offsets_of(lengths)), pa.py_buffer(spelled.astype(np.uint8))]
+    return pa.Array.from_buffers(pa.large_binary(), len(pieces), buffers)
 
 
 def _lengths(entries: pa.Array) -> Int64:

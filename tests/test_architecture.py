@@ -14,9 +14,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "batches", "strict_yaml", "named_templates", "row_rules", "read_rules", "recipe_errors", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
+    "errors", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "batches", "layout", "strict_yaml", "named_templates", "row_rules", "read_rules", "recipe_errors", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
     "model", "spelling",
-    "layout", "permute", "preload",
+    "permute", "preload",
     "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit", "report", "load", "export", "starter",
     "recipe_from",
 )  # fmt: skip

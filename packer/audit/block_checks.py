@@ -209,7 +209,7 @@ def count_untiled(doc_id: Int64, length: Int32, ranges: Int64) -> int:
     Worked example: two documents of 5 tokens and one id; ranges [0, 5), [0, 3), [3, 5). Two begin at 0 and two end at
     5; at 3 one begins and one ends. All is well. With [0, 3), [4, 5) one begins at 4 where none ends.
     """
-    # A document ends where nothing came before its first token, and begins again behind its last: so all must balance.
+    # A document ends where nothing came before its first token, and begins again after its last: so all must balance.
     is_range = (ranges[:, 1] >= 0) & (ranges[:, 1] < ranges[:, 2])
     wrong, ranges = ranges[~is_range, 0], ranges[is_range]
     begin_ids, begins = np.concatenate([ranges[:, 0], doc_id]), np.concatenate([ranges[:, 1], length.astype(np.int64)])

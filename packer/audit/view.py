@@ -58,7 +58,7 @@ class DocumentView:
 
     @property
     def slots(self) -> tuple[Run, ...]:
-        """Its runs and what is behind them."""
+        """Its runs and what follows them."""
         return self.runs if self.behind is None else (*self.runs, self.behind)
 
     @property
@@ -243,7 +243,7 @@ class _Reader:
     def piece(
         self, doc_id: int, start: int, input_ids: Int32, labels: Int32, *, behind: Int32, number: int | None = None
     ) -> DocumentView:
-        """A piece as it lies in a block, and the ids of the slots behind it that it takes too.
+        """A piece as it lies in a block, and the ids of the slots after it that it takes too.
 
         `number` is that of its document; None where only its identity is known.
         """

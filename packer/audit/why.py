@@ -28,7 +28,7 @@ _EXAMPLES = 2
 """Of each reason."""
 
 _FARTHEST = 50_000
-"""Rows of an input that are read over to find an example; those behind are without their text."""
+"""Rows of an input that are read over to find an example; those after are without their text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

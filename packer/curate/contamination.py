@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Int64, UInt64
-from packer.curate.signatures import indices, ngrams
+from packer.curate.signatures import ngrams
 from packer.curate.words import Words, words_of
+from packer.layout import begins_run, concatenated_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ class Questions:
         question = np.concatenate([found_question, question])
         cover = np.concatenate([cover, np.ones(len(at))])
         best = np.lexsort((question, -cover, row))
-        best = best[np.append(True, row[best][1:] != row[best][:-1])[: len(best)]]
+        best = best[begins_run(row[best])]
         return Hits(row=row[best], question=question[best], cover=cover[best])
 
     def _in_text(self, words: Words, start: Int64, stop: Int64) -> tuple[Int64, Int64, npt.NDArray[np.float64]]:
@@ -120,7 +121,7 @@ class _Postings:
         last = np.minimum(first, max(len(self._grams) - 1, 0))
         at = np.flatnonzero(self._grams[last] == grams) if len(self._grams) else np.zeros(0, np.int64)
         counts = np.searchsorted(self._grams, grams[at], "right") - first[at]
-        return np.repeat(at, counts), self._question[indices(first[at], counts)]
+        return np.repeat(at, counts), self._question[concatenated_ranges(first[at], counts)]
 
 
 def _distinct(grams: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
@@ -128,7 +129,7 @@ def _distinct(grams: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
     question = np.repeat(np.arange(len(counts)), counts)
     order = np.lexsort((grams, question))
     grams, question = grams[order], question[order]
-    new = np.append(True, (grams[1:] != grams[:-1]) | (question[1:] != question[:-1]))[: len(grams)]
+    new = begins_run(grams, question)
     return grams[new], np.bincount(question[new], minlength=len(counts))
 
 

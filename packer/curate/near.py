@@ -1,8 +1,9 @@
-"""Near copies among rows, verified by the Jaccard similarity of their shingles, and which of them go.
+"""Rows that lose to another row: the first of those that say the same, or nearly the same, is kept.
 
-Rows are taken in an order of preference. Rows whose sets of shingles are equal are one row, and the others copies of
-it. The rest are compared where they share a band; of rows that share one, each is compared with the 64 that come first,
-so that a corpus written from a template takes no quadratic time.
+Near copies are verified by the Jaccard similarity of their shingles. Rows are taken in an order of preference. Rows
+whose sets of shingles are equal are one row, and the others copies of it. The rest are compared where they share a
+band; of rows that share one, each is compared with the 64 that come first, so that a corpus written from a template
+takes no quadratic time.
 
 A row goes if it is a near copy of an earlier row *that stays*. Connected components, the other way to do it, drop rows
 that are like nothing that is kept: A ~ B ~ C drops C, though it is not like A.
@@ -15,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, Int64, UInt64
-from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, indices, pieces
+from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, pieces
 from packer.curate.words import mixed
+from packer.layout import begins_run, concatenated_ranges
 
 MOST_COMPARED = 64
 """Rows of a shared band that each other row of it is compared with."""
@@ -29,17 +31,59 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NearCopies:
-    """For each of M rows, in the order given, the row it is a near copy of."""
+class Lost:
+    """Rows that are left out for the sake of another one. D rows."""
 
-    of: Int64  # [M] number of the row in the signatures; -1 where it is a near copy of none
-    jaccard: npt.NDArray[np.float64]  # [M] 0 where it is a near copy of none
-    num_capped: int
+    row: Int64  # [D]
+    kept: Int64  # [D] the row each lost to
+    similarity: npt.NDArray[np.floating]  # [D]
+    num_capped: int = 0
     """Bands that more than 64 rows share, where not all were compared with each other."""
 
 
-def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> NearCopies:
-    """Find rows to drop: near copies of an earlier row that stays.
+def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> Lost:
+    """Rows whose key an earlier row of the order has.
+
+    Worked example: keys a, b, a, a in the order 3, 0, 1, 2: rows 0 and 2 lose to row 3.
+
+    Args:
+        keys: of every row.  # [N]
+        order: the rows that are compared, the first to be kept first.  # int64[M]
+
+    """
+    _, first, key = np.unique(keys[order], return_index=True, return_inverse=True)
+    first = first[key.reshape(-1)]
+    lost = np.flatnonzero(first != np.arange(len(order)))
+    return Lost(row=order[lost], kept=order[first[lost]], similarity=np.ones(len(lost)))
+
+
+def lost_to_held_out(
+    rows: Signatures, keys: npt.NDArray[np.bytes_], held: Int64, learned: Int64, jaccard: float
+) -> Lost:
+    """Rows to be learned that are copies or near copies of a held-out row.
+
+    Args:
+        rows: of every row.
+        keys: of every row; those of copies are equal.  # [N]
+        held: rows that are held out.  # int64[H]
+        learned: rows to be learned.  # int64[M]
+        jaccard: the least similarity of a near copy.
+
+    """
+    near = nearest(rows, held, learned, jaccard)
+    same = exact_duplicates(keys, np.concatenate([held, learned]))
+    copied = np.isin(same.kept, held) & ~np.isin(same.row, held)
+    rest = ~np.isin(near.row, same.row[copied])
+    return Lost(
+        row=np.concatenate([same.row[copied], near.row[rest]]),
+        kept=np.concatenate([same.kept[copied], near.kept[rest]]),
+        similarity=np.concatenate([same.similarity[copied], near.similarity[rest]]),
+        num_capped=near.num_capped,
+    )
+
+
+def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> Lost:
+    """Rows that are near copies of an earlier row that stays.
 
     Args:
         signatures: of all rows.
@@ -58,11 +102,12 @@ def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> Nea
     originals = groups.first_of[copies]
     of[copies] = np.where(of[originals] < 0, originals, of[originals])
     similarity[copies] = np.where(similarity[originals] == 0, 1.0, similarity[originals])
-    return NearCopies(of=np.where(of < 0, -1, order[of]), jaccard=similarity, num_capped=pairs.num_capped)
+    lost = np.flatnonzero(of >= 0)
+    return Lost(row=order[lost], kept=order[of[lost]], similarity=similarity[lost], num_capped=pairs.num_capped)
 
 
-def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -> NearCopies:
-    """The nearest of some rows to each of others, where it is near enough.
+def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -> Lost:
+    """The nearest of some rows to each of others, where it is near enough; it may be lost itself.
 
     Args:
         signatures: of all rows.
@@ -76,17 +121,13 @@ def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -
     pairs = _verified(signatures, order, groups.first, jaccard, num_first=len(among))
     of, similarity = np.full(len(order), -1), np.zeros(len(order))
     best = np.lexsort((pairs.first, -pairs.jaccard, pairs.second))
-    first_of = np.append(True, pairs.second[best][1:] != pairs.second[best][:-1])[: len(best)]
-    best = best[first_of]
+    best = best[begins_run(pairs.second[best])]
     of[pairs.second[best]], similarity[pairs.second[best]] = pairs.first[best], pairs.jaccard[best]
     original = groups.first_of[len(among) :]
     is_copy = (original < len(among)) & groups.has_shingles[len(among) :]
-    found = np.where(is_copy, original, of[original])
-    return NearCopies(
-        of=np.where(found < 0, -1, order[found]),
-        jaccard=np.where(is_copy, 1.0, similarity[original]),
-        num_capped=pairs.num_capped,
-    )
+    kept, similarity = np.where(is_copy, original, of[original]), np.where(is_copy, 1.0, similarity[original])
+    lost = np.flatnonzero(kept >= 0)
+    return Lost(row=rows[lost], kept=order[kept[lost]], similarity=similarity[lost], num_capped=pairs.num_capped)
 
 
 class _Groups:
@@ -159,11 +200,10 @@ def _candidates(keys: UInt64, num_first: int | None) -> tuple[UInt64, int]:
 
     """
     keys = np.sort(keys)
-    is_first = np.append(True, (keys[1:] >> _HALF) != (keys[:-1] >> _HALF))[: len(keys)]
-    start = np.flatnonzero(is_first)
+    start = np.flatnonzero(begins_run(keys >> _HALF))
     sizes = np.diff(start, append=len(keys))
     place = (keys & _LOW).astype(np.int64)
-    rank = indices(np.zeros(len(start), np.int64), sizes)
+    rank = concatenated_ranges(np.zeros(len(start), np.int64), sizes)
     if num_first is None:
         partners = np.minimum(rank, MOST_COMPARED)
         capped = int((sizes > MOST_COMPARED + 1).sum())
@@ -171,7 +211,7 @@ def _candidates(keys: UInt64, num_first: int | None) -> tuple[UInt64, int]:
         held = np.add.reduceat(place < num_first, start) if len(start) else start
         partners = np.where(place < num_first, 0, np.repeat(np.minimum(held, MOST_COMPARED), sizes))
         capped = int(((held > MOST_COMPARED) & (held < sizes)).sum())
-    first = place[indices(np.repeat(start, sizes), partners)]
+    first = place[concatenated_ranges(np.repeat(start, sizes), partners)]
     second = np.repeat(place, partners)
     return (second.astype(np.uint64) << _HALF) | first.astype(np.uint64), capped
 
@@ -200,7 +240,7 @@ def _jaccard(signatures: Signatures, first: Int64, second: Int64) -> npt.NDArray
     keys = []
     for rows in (first, second):
         counts = stop[rows] - start[rows]
-        shingles = signatures.shingles[indices(start[rows], counts)]
+        shingles = signatures.shingles[concatenated_ranges(start[rows], counts)]
         pair = np.repeat(np.arange(len(rows), dtype=np.uint64) << _HALF, counts)
         keys.append((pair | shingles)[shingles <= np.repeat(bound, counts)])
     both = np.concatenate(keys)

@@ -20,7 +20,7 @@ class RowWords:
 
     words: Words  # of M texts
     rows: Int64  # [N + 1] the messages of row i are rows[i] … rows[i + 1] - 1
-    prompt: Int64  # [N, 2] first message of the first prompt, and the one behind it; all of a row without one
+    prompt: Int64  # [N, 2] first message of the first prompt, and the one after it; all of a row without one
 
     def signatures(self, of: str, ngram: int) -> Signatures:
         """What the rows are compared by. A prompt of fewer words than a shingle is like none.

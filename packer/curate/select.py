@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64, numbers_of
-from packer.curate.duplicates import Lost, exact_duplicates, lost_to_held_out, lost_to_near
+from packer.curate.near import Lost, exact_duplicates, lost_to_held_out, near_duplicates
 from packer.curate.signatures import signatures_in
 from packer.curate.splits import NAMES, TRAIN, split_by_hash, split_by_time, straddling
 from packer.curate.trait_rules import TraitRules
@@ -139,7 +139,7 @@ def _deduplicate(verdicts: Verdicts, traits: pa.Table, rule: Deduplicate) -> Non
         verdicts.drop_lost("duplicate", exact_duplicates(keys, verdicts.order()))
     if rule.near is not None:
         rows = signatures_in(traits, rule.near.of, rule.near.ngram)
-        verdicts.drop_lost("near_duplicate", lost_to_near(rows, verdicts.order(), rule.near.jaccard))
+        verdicts.drop_lost("near_duplicate", near_duplicates(rows, verdicts.order(), rule.near.jaccard))
 
 
 def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> Lost:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from packer.batches import Int64, UInt64, array_of, numbers_of
 from packer.curate.words import Words, constants, mixed
+from packer.layout import begins_run, concatenated_ranges, offsets_of
 from packer.row_rules import MAX_NGRAM
 
 MOST_SHINGLES = 256
@@ -48,8 +49,8 @@ class Signatures:
     def rows(self, rows: Int64) -> "Signatures":
         """Some of the rows, in the order given."""
         counts = np.diff(self.offsets)[rows]
-        shingles = self.shingles[indices(self.offsets[rows], counts)]
-        return Signatures(shingles=shingles, offsets=np.append(0, np.cumsum(counts)), bands=self.bands[rows])
+        shingles = self.shingles[concatenated_ranges(self.offsets[rows], counts)]
+        return Signatures(shingles=shingles, offsets=offsets_of(counts), bands=self.bands[rows])
 
     def at(self, place: Int64, number: int) -> "Signatures":
         """The same rows at places among `number` ones, of which the others have no shingle.
@@ -63,7 +64,7 @@ class Signatures:
         counts[place] = np.diff(self.offsets)
         bands = np.zeros((number, NUM_BANDS), np.uint32)
         bands[place] = self.bands
-        return Signatures(shingles=self.shingles, offsets=np.append(0, np.cumsum(counts)), bands=bands)
+        return Signatures(shingles=self.shingles, offsets=offsets_of(counts), bands=bands)
 
 
 def signature_columns(rows: Signatures, of: str, ngram: int) -> dict[str, pa.Array]:
@@ -94,7 +95,7 @@ def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int
     Args:
         words: of some texts.
         start: first word of each range.  # int64[N]
-        stop: the word behind its last.  # int64[N]
+        stop: the word after its last.  # int64[N]
         n: words of an n-gram, 1 to 64.
 
     Returns:
@@ -107,24 +108,11 @@ def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int
     whole = padded[: len(words.number)] * _BY_WORD[0]
     for place in range(1, n):
         whole += padded[place : place + len(whole)] * _BY_WORD[place]
-    found = whole[indices(start, counts)]
+    found = whole[concatenated_ranges(start, counts)]
     for row in np.flatnonzero((lengths > 0) & (lengths < n)).tolist():
         own = words.number[start[row] : stop[row]] * _BY_WORD[: lengths[row]]
         found[int(counts[:row].sum())] = own.sum(dtype=np.uint64)
     return mixed(found), counts
-
-
-def indices(start: Int64, counts: Int64) -> Int64:
-    """The numbers ``start[i] … start[i] + counts[i] - 1`` of each i, one after another.
-
-    Example:
-        >>> indices(np.array([5, 2]), np.array([2, 3])).tolist()
-        [5, 6, 2, 3, 4]
-
-    """
-    before = np.cumsum(counts) - counts
-    found: Int64 = np.arange(int(counts.sum())) + np.repeat(start - before, counts)
-    return found
 
 
 def pieces(offsets: Int64, size: int) -> Iterator[tuple[int, int]]:
@@ -137,7 +125,7 @@ def distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
     """The different 32-bit values of each row, ascending, and how many each row has."""
     keys = np.repeat(np.arange(len(counts), dtype=np.uint64) << _HALF, counts) | values
     keys.sort()
-    keys = keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
+    keys = keys[begins_run(keys)]
     return keys & _LOW, np.bincount((keys >> _HALF).astype(np.int64), minlength=len(counts))
 
 
@@ -147,19 +135,19 @@ def signatures(words: Words, start: Int64, stop: Int64, n: int) -> Signatures:
     Args:
         words: of some texts.
         start: first word of each row.  # int64[N]
-        stop: the word behind its last.  # int64[N]
+        stop: the word after its last.  # int64[N]
         n: words of a shingle.
 
     """
     grams, counts = ngrams(words, start, stop, n)
     found, counts = distinct(grams >> _HALF, counts)
-    shingles, offsets = found.astype(np.uint32), np.append(0, np.cumsum(counts))
+    shingles, offsets = found.astype(np.uint32), offsets_of(counts)
     bands = np.zeros((len(start), NUM_BANDS), np.uint32)
     for first, last in pieces(offsets, _PIECE_SHINGLES):
         _fill_bands(bands[first:last], shingles[offsets[first] : offsets[last]], counts[first:last])
-    rank = indices(np.zeros(len(counts), np.int64), counts)
+    rank = concatenated_ranges(np.zeros(len(counts), np.int64), counts)
     kept = np.minimum(counts, MOST_SHINGLES)
-    return Signatures(shingles=shingles[rank < MOST_SHINGLES], offsets=np.append(0, np.cumsum(kept)), bands=bands)
+    return Signatures(shingles=shingles[rank < MOST_SHINGLES], offsets=offsets_of(kept), bands=bands)
 
 
 def joined(parts: "list[Signatures]") -> Signatures:
@@ -167,7 +155,7 @@ def joined(parts: "list[Signatures]") -> Signatures:
     counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])
     return Signatures(
         shingles=np.concatenate([np.zeros(0, np.uint32), *(part.shingles for part in parts)]),
-        offsets=np.append(0, np.cumsum(counts)),
+        offsets=offsets_of(counts),
         bands=np.concatenate([np.zeros((0, NUM_BANDS), np.uint32), *(part.bands for part in parts)]),
     )
 

@@ -47,7 +47,7 @@ def split_by_time(times: Int64, rule: Split) -> Int32:
 def straddling(groups: UInt64, split: Int32) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Rows whose group has a row in an earlier split, and of each the first such row.
 
-    The later row goes: what is known of a group before the cutoff must not be asked again behind it, and rows that
+    The later row goes: what is known of a group before the cutoff must not be asked again after it, and rows that
     arrive later change nothing of those that are there.
 
     Worked example: groups a, b, a in train, train, validation: row 2 goes, as row 0 is of its group.
@@ -57,9 +57,8 @@ def straddling(groups: UInt64, split: Int32) -> tuple[npt.NDArray[np.intp], npt.
         split: of each row; a larger number is later.  # int32[M]
 
     """
-    order = np.lexsort((split, groups))
-    is_first = np.ones(len(order), np.bool_)
-    is_first[1:] = groups[order][1:] != groups[order][:-1]
-    first = order[is_first][np.cumsum(is_first) - 1]
+    order = np.argsort(split, kind="stable")
+    _, first, group = np.unique(groups[order], return_index=True, return_inverse=True)
+    first = order[first[group.reshape(-1)]]
     late = split[order] > split[first]
     return order[late], first[late]

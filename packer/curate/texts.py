@@ -33,7 +33,7 @@ def answers(sample: Sample) -> list[str]:
 def conversation(sample: Sample) -> str:
     """What user and assistant say, one message a line; without system, tools and reasoning.
 
-    Of a pair, the rejected answer stands behind the chosen one.
+    Of a pair, the rejected answer follows the chosen one.
     """
     if sample.kind != "chat":
         return "\n".join([sample.prompt, *answers(sample)] if sample.prompt else answers(sample))

@@ -75,15 +75,10 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(none, compared=compared, unicode=unicodedata.unidata_version)
 
     @property
-    def conditions(self) -> tuple[tuple[str, Condition], ...]:
-        """Name and condition of each bit of `failed`."""
-        where = tuple((f"{WHERE} {field}", condition) for field, condition in self.where.items())
-        return (*where, *((each.name, each) for each in self.filters))
-
-    @property
-    def field_of(self) -> tuple[str | None, ...]:
-        """The field that each condition is about; None where it is about texts."""
-        return (*self.where, *(each.field for each in self.filters))
+    def conditions(self) -> tuple[tuple[Condition, str, str | None], ...]:
+        """Each bit of `failed`: the condition, its name, and the field it is about, None where it is about texts."""
+        where = tuple((condition, f"{WHERE} {field}", field) for field, condition in self.where.items())
+        return (*where, *((each, each.name, each.field) for each in self.filters))
 
 
 def _language_version() -> str | None:

@@ -52,10 +52,7 @@ class TraitMaker:
         """`questions`: of the benchmarks that the rules name."""
         self._rules = rules
         self._questions = questions
-        self._testers = [
-            Tester(condition, name, field)
-            for (name, condition), field in zip(rules.conditions, rules.field_of, strict=True)
-        ]
+        self._testers = [Tester(*each) for each in rules.conditions]
         self._zone = zone_of(Split(zone=rules.zone))
 
     def make(self, rows: RowBatch, first: int) -> pa.RecordBatch:

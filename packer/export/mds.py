@@ -95,7 +95,7 @@ class MdsWriter(Writer):
 
 
 def turns_of(input_ids: Int32, labels: Int32) -> tuple[list[dict[str, list[int]]], int]:
-    """A document as contexts and targets, and how many tokens of context stand behind its last target.
+    """A document as contexts and targets, and how many tokens of context follow its last target.
 
     Worked example: ids 5 6 7 8 9 with labels . . 7 8 . give one turn, context [5, 6] and target [7, 8]; 9 trains
     nothing and is seen by nothing that is trained, so it is left out.

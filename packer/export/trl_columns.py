@@ -1,7 +1,7 @@
 """The columns that TRL's DPO and KTO trainers give their own rows once they are tokenized, as a folder of datasets.
 
 Pairs: ``prompt_ids``, ``chosen_ids``, ``rejected_ids``. Rated answers: ``prompt_ids``, ``completion_ids``, ``label``.
-These trainers learn every token behind the prompt. So answers of which some tokens are masked, as the user's in an
+These trainers learn every token after the prompt. So answers of which some tokens are masked, as the user's in an
 answer of several turns, are refused; ``--to datasets`` has a label for each token.
 """
 
@@ -31,7 +31,7 @@ class TrlWriter(DatasetFolder):
             if not whole.all():
                 raise UsageError(
                     f"{int(np.count_nonzero(~whole)):,} of {len(documents):,} answers of split '{each.split}' have "
-                    "masked tokens behind their prompt, and TRL would learn them",
+                    "masked tokens after their prompt, and TRL would learn them",
                     hint="--to datasets has labels; packer.load.trainers.PackedDPOTrainer reads the cache's own",
                 )
 

@@ -60,7 +60,7 @@ def tokenizer_name(text: str) -> HubName | None:
     A file or folder of that name wins; so does whatever is no `ORG/NAME`.
 
     Raises:
-        RecipeError: `hf://` with something else behind it.
+        RecipeError: `hf://` with something else after it.
 
     """
     if not text.startswith(SCHEME) and Path(text).exists():
@@ -85,7 +85,7 @@ def data_name(text: str) -> HubName | None:
     """The files on the Hub that a source names; None where it names files of this machine.
 
     Raises:
-        RecipeError: `hf://` with something else behind it.
+        RecipeError: `hf://` with something else after it.
 
     """
     if not text.startswith(SCHEME):

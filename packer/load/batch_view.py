@@ -18,11 +18,11 @@ from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
 from packer.load.options import batching_of
 from packer.load.ordering import LengthBucketed
+from packer.load.plan import PADDING_ROW
 from packer.load.row_source import pad_id_of
 from packer.load.rows import answers_of
 from packer.load.state import ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
-from packer.load.steps import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards
 
 
@@ -39,7 +39,7 @@ class Part:
     """The first and the last one."""
 
     kind: Literal["document", "separator", "padding"]
-    """A separator is the EOS behind a document in mode ``eos``."""
+    """A separator is the EOS after a document in mode ``eos``."""
 
     doc_id: int | None = None
     """None where it is no document."""

@@ -13,8 +13,10 @@ from typing import TypeAlias
 import numpy as np
 
 from packer.batches import Int64
+from packer.errors import UsageError
 from packer.load.arguments import MOST, one_of, whole
-from packer.load.steps import PADDING_ROW
+from packer.load.plan import PADDING_ROW
+from packer.load.rows import Rows
 from packer.read_rules import BatchingName, Read, Side
 
 
@@ -114,6 +116,36 @@ def padded_of(batching: Batching) -> Padded | None:
 def name_of(batching: Batching) -> BatchingName:
     """The name of its kind: what it counts and puts in order, whatever shape it gives to micro-batches."""
     return next(name for name, value in NAMED.items() if type(value) is type(batching))
+
+
+def check_room(batching: Batching, micro_batch_size: int, rows: Rows) -> None:
+    """Refuse rows that no micro-batch has room for.
+
+    Raises:
+        UsageError: names how many there are and how long the longest is.
+
+    """
+    padded, limits = padded_of(batching), []
+    if padded is not None and padded.length is not None:
+        limits.append((padded.length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {padded.length}"))
+    if isinstance(batching, TokenBudget):
+        limits.append((micro_batch_size, rows.lengths, "a micro-batch holds no more"))
+    for longest, of_rows, reason in limits:
+        lengths = np.delete(of_rows, rows.untrained)
+        if too_long := int(np.count_nonzero(lengths > longest)):
+            what = "pairs" if rows.num_sides == 2 else "documents"
+            raise UsageError(
+                f"{too_long} of {len(lengths)} {what} have more than {longest} tokens, the longest {lengths.max()}: "
+                f"{reason}",
+                hint="make the micro-batch larger, or set cutoff_len, which trains their beginning alone",
+            )
+    if isinstance(batching, TokenBudget) and padded is not None:
+        widest = rows.num_sides * padded.rounded(int(np.delete(rows.lengths_of_sides, rows.untrained, 0).max()))
+        if widest > micro_batch_size:
+            raise UsageError(
+                f"a row padded to {widest} tokens does not fit into a micro-batch of {micro_batch_size}",
+                hint="make the micro-batch larger, or multiple_of smaller",
+            )
 
 
 def spread(lengths: Int64, *, budget: int, multiple: int, padded: Padded | None) -> list[Int64]:

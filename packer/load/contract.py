@@ -241,7 +241,7 @@ def _shapes(batch: _Columns) -> str:
 def _check_ids_of_sequences(batch: _Columns) -> None:
     for name in sorted({"document_ids", "seq_idx"} & batch.arrays.keys()):
         if (wrong := (np.diff(batch[name]) != 0) != batch.firsts[:, 1:]).any():
-            raise _Broken(f"{name} and {batch.boundaries} differ on what begins behind {_first(wrong)}")
+            raise _Broken(f"{name} and {batch.boundaries} differ on what begins after {_first(wrong)}")
     if "document_ids" in batch.arrays:
         begins = batch.firsts & ~batch.padding & (batch["document_ids"] >= 0)
         for row, (ids, own) in enumerate(zip(batch["document_ids"], begins, strict=True)):

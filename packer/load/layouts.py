@@ -4,10 +4,10 @@ Each column is written once, as int64 from the int32 of the file, and then cut i
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,8 @@ import torch
 from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
 from packer.load.batching import Batching, Packed, Padded, padded_of
+from packer.load.plan import PADDING_ROW
 from packer.load.step import MicroBatch
-from packer.load.steps import PADDING_ROW
 from packer.store.cache import FoundBlocks, FoundDocuments
 
 _SEQUENCES = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
@@ -89,33 +89,18 @@ def _columns(batching: Batching, *, flatten: bool, weighted: bool) -> Iterator[s
         yield "loss_weights"
 
 
-class MicroBatchRows(NamedTuple):
-    """The rows of a micro-batch."""
-
-    rows: Int64
-    """Blocks or documents; PADDING_ROW where there is none."""
-
-    lengths: Int64
-    """Tokens of the others."""
-
-    @property
-    def is_real(self) -> Bool:
-        """Rows that are no padding."""
-        is_real: Bool = self.rows != PADDING_ROW
-        return is_real
-
-
 class Layout(Protocol):
     """Micro-batches of one format."""
 
-    pads_rows: bool
-    """Whether the longest row of a micro-batch decides how wide the others are."""
+    def micro_batches(self, found: Any, parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
+        """The micro-batches of some rows.
 
-    def micro_batches(self, found: Any, parts: Sequence[MicroBatchRows]) -> list[MicroBatch]:
-        """The micro-batches of some rows, found in their order; padding rows of blocks stand at the very end."""
+        Args:
+            found: the rows in their order, padding rows left out.
+            parts: numbers of the rows of each micro-batch, PADDING_ROW where there is none; of blocks at the very end.
+            sizes: tokens of each row, 1 of a padding row.  # int64[R]
 
-    def num_slots(self, lengths: Int64, num_rows: int) -> int:
-        """Positions of a micro-batch of so many rows, the lengths of those that are not padding given."""
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +111,7 @@ class Ids:
     special: Int64  # [S]
     """Control and stop tokens: what ``special_tokens_mask`` marks beside padding."""
 
-    separated: bool = False
+    separated: bool
     """Whether blocks have an EOS between documents."""
 
     def special_tokens(self, input_ids: Int64, real: Bool) -> Int64:
@@ -150,26 +135,20 @@ class BlockLayout:
     """
 
     def __init__(self, *, block_len: int, ids: Ids, form: BatchFormat) -> None:
-        self.pads_rows = False
-        self._ids = ids
-        self._block_len = block_len
-        self._form = form
-        self._fill: dict[str, Any] = {
-            "input_ids": ids.pad,
-            "labels": MASKED,
-            "position_ids": np.arange(block_len),
-        }
+        self._block_len, self._ids, self._form = block_len, ids, form
+        fill = {"input_ids": ids.pad, "labels": MASKED, "position_ids": np.arange(block_len)}
+        self._fill: dict[str, Any] = {name: value for name, value in fill.items() if form.wants(name)}
         self._memory = ReusedMemory()
 
-    def micro_batches(self, found: FoundBlocks, parts: Sequence[MicroBatchRows]) -> list[MicroBatch]:
-        form, num_real, num_rows = self._form, len(found), len(parts[0].rows)
+    def micro_batches(self, found: FoundBlocks, parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
+        del sizes  # a block is a block
+        form, num_real, num_rows = self._form, len(found), len(parts[0])
         shape = (len(parts) * num_rows, self._block_len)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, fill in self._fill.items():
-            if form.wants(name):
-                arrays[name] = column = self._memory.empty(shape)
-                found.copy(name, column[:num_real])
-                column[num_real:] = fill
+            arrays[name] = column = self._memory.empty(shape)
+            found.copy(name, column[:num_real])
+            column[num_real:] = fill
         if form.wants("loss_weights"):
             arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
             found.copy("loss_weights", weights[:num_real])
@@ -187,15 +166,10 @@ class BlockLayout:
             columns = sequence_columns(lengths, num_sequences, form)
         rows = (1, num_rows * self._block_len) if form.flatten else (num_rows, self._block_len)
         tensors = {name: torch.from_numpy(array.reshape(len(parts), *rows)) for name, array in arrays.items()}
-        columns = {name: tensor.unbind() for name, tensor in tensors.items()} | columns
-        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-    def num_slots(self, lengths: Int64, num_rows: int) -> int:
-        del lengths  # a block is a block
-        return num_rows * self._block_len
+        return by_micro_batch({name: tensor.unbind() for name, tensor in tensors.items()} | columns)
 
     def _real(self, found: FoundBlocks, shape: tuple[int, int]) -> Bool:
-        """Slots that hold a piece, or an EOS behind one.
+        """Slots that hold a piece, or an EOS after one.
 
         Worked example in mode ``eos``: pieces at 0 and 4, of 3 and 2 slots, sequences of 7 and 1: 1 1 1 1 1 1 1 0.
         """
@@ -219,7 +193,7 @@ class DocumentLayout:
     """Documents, side by side and padded to one length, or one after another in one row, each a sequence.
 
     A padding row is one pad token, where rows are padded followed by padding. Positions count from each document's
-    first token, so that padding on the left does not move them.
+    first token, so that padding on the left does not move them. All micro-batches are written in one go.
 
     Args:
         padded: None lays them one after another.
@@ -229,66 +203,84 @@ class DocumentLayout:
     """
 
     def __init__(self, padded: Padded | None, *, ids: Ids, form: BatchFormat) -> None:
-        self._ids = ids
-        self.pads_rows = padded is not None
-        self._padded = padded
-        self._fill = {"input_ids": ids.pad, "labels": MASKED}
-        self._form = form
+        self._padded, self._ids, self._form = padded, ids, form
+        fill = {"input_ids": ids.pad, "labels": MASKED}
+        self._fill = {name: np.full(1, value, np.int32) for name, value in fill.items() if form.wants(name)}
+        if form.wants("loss_weights"):
+            self._fill["loss_weights"] = np.zeros(1, np.float32)
         self._memory = ReusedMemory()
 
-    def micro_batches(self, found: FoundDocuments, parts: Sequence[MicroBatchRows]) -> list[MicroBatch]:
-        firsts = offsets_of([len(part.lengths) for part in parts])[:-1].tolist()
-        return [self._micro_batch(found, first, part) for first, part in zip(firsts, parts, strict=True)]
-
-    def num_slots(self, lengths: Int64, num_rows: int) -> int:
-        if self._padded is None:
-            return int(lengths.sum()) + num_rows - len(lengths)
-        return num_rows * self._padded.rounded(int(lengths.max()) if len(lengths) else 1)
-
-    def _micro_batch(self, found: FoundDocuments, first: int, part: MicroBatchRows) -> MicroBatch:
-        form, num_rows = self._form, len(part.rows)
-        sizes, is_real = np.ones(num_rows, np.int64), part.is_real  # 1 for a padding row
-        sizes[is_real] = part.lengths
-        columns: Columns = {}
-        computed: dict[str, npt.NDArray[Any]] = {}
-        if self._padded is None:
-            shape, starts = (1, int(sizes.sum())), offsets_of(sizes)[:-1]
-            columns = sequence_columns(sizes.astype(np.int32), [num_rows], form)
-            if form.wants("position_ids"):
-                computed["position_ids"] = positions(sizes)
-            numbers = np.repeat(np.arange(num_rows, dtype=np.int32), sizes)[None]
-            real = is_real[numbers]
-            computed["attention_mask"] = real
-        else:
-            shape = (num_rows, self._padded.rounded(int(sizes.max())))
-            shift = shape[1] - sizes if self._padded.side == "left" else np.zeros(num_rows, np.int64)
-            starts = np.arange(num_rows) * shape[1] + shift
-            place = np.arange(shape[1]) - shift[:, None]  # from each row's first token
-            real = (place >= 0) & (place < sizes[:, None])
-            computed = {"attention_mask": real, "position_ids": np.where(real, place, 0)}
-            numbers = np.where(real, np.arange(num_rows, dtype=np.int32)[:, None], np.int32(-1))
-        places, counts = starts[is_real].tolist(), part.lengths.tolist()
+    def micro_batches(self, found: FoundDocuments, parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
+        counts, is_real = [len(part) for part in parts], np.concatenate(parts) != PADDING_ROW
+        widths, shapes = self._shapes(sizes, counts)
         arrays: dict[str, npt.NDArray[Any]] = {}
-        for name, fill in self._fill.items():
-            if form.wants(name):
-                arrays[name] = column = self._memory.empty(shape)
-                column[:] = fill
-                found.copy(name, column.reshape(-1), places, counts, first)
-        if form.wants("loss_weights"):
-            arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
-            found.copy("loss_weights", weights.reshape(-1), places, counts, first)
-        if form.wants("document_ids"):
-            arrays["document_ids"] = numbers
-        if form.wants("special_tokens_mask"):
-            is_document = np.broadcast_to(is_real[:, None], shape) if self.pads_rows else real
-            computed["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real & is_document)
-        for name, values in computed.items():
-            if form.wants(name):
-                arrays[name] = column = self._memory.empty(shape)
+        for name in self._fill:
+            arrays[name] = column = self._empty(int(widths.sum()), np.float32 if name == "loss_weights" else np.int64)
+            np.concatenate(self._pieces(found, name, is_real, sizes, widths), out=column)
+        for name, values in self._computed(is_real, sizes, widths, counts, arrays).items():
+            if self._form.wants(name):
+                arrays[name] = column = self._empty(len(values), np.int32 if name == "document_ids" else np.int64)
                 column[:] = values
-        return {name: torch.from_numpy(array) for name, array in arrays.items()} | {
-            name: values[0] for name, values in columns.items()
-        }
+        columns: Columns = {}
+        for name, array in arrays.items():
+            pieces = torch.split(torch.from_numpy(array), [rows * width for rows, width in shapes])
+            columns[name] = [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+        if self._padded is None:
+            columns |= sequence_columns(sizes.astype(np.int32), counts, self._form)
+        return by_micro_batch(columns)
+
+    def _empty(self, size: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
+        return self._memory.empty((size,)) if dtype is np.int64 else np.empty(size, dtype)
+
+    def _computed(
+        self, is_real: Bool, sizes: Int64, widths: Int64, counts: list[int], arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> dict[str, npt.NDArray[Any]]:
+        """The columns that follow from where rows lie, as far as they are asked for, one value a position."""
+        form = self._form
+        found: dict[str, npt.NDArray[Any]] = {}
+        if self._padded is not None or form.wants("position_ids"):
+            found["position_ids"] = places = positions(widths)
+        if self._padded is not None:
+            if self._padded.side == "left":
+                places -= np.repeat((widths - sizes).astype(np.int32), widths)
+            found["attention_mask"] = in_row = (places >= 0) & (places < np.repeat(sizes, widths))
+            places *= in_row
+        elif form.wants("attention_mask", "special_tokens_mask"):
+            found["attention_mask"] = in_row = np.repeat(is_real, widths)
+        if form.wants("special_tokens_mask"):
+            real = in_row & np.repeat(is_real, widths)
+            found["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real)
+        if form.wants("document_ids"):
+            numbers = np.repeat(np.concatenate([np.arange(count, dtype=np.int32) for count in counts]), widths)
+            found["document_ids"] = numbers if self._padded is None else np.where(in_row, numbers, np.int32(-1))
+        return found
+
+    def _shapes(self, sizes: Int64, counts: list[int]) -> tuple[Int64, list[tuple[int, int]]]:
+        """Positions that each row takes, and the shape of each micro-batch."""
+        firsts = offsets_of(counts)[:-1]
+        if self._padded is None:
+            return sizes, [(1, total) for total in np.add.reduceat(sizes, firsts).tolist()]
+        longest = [self._padded.rounded(length) for length in np.maximum.reduceat(sizes, firsts).tolist()]
+        return np.repeat(longest, counts), list(zip(counts, longest, strict=True))
+
+    def _pieces(self, found: FoundDocuments, name: str, is_real: Bool, sizes: Int64, widths: Int64) -> list[Any]:
+        """What a column holds of each row, padding before or behind it, in the order they are laid down."""
+        rows: list[Any] = found.values(name)
+        if len(rows) < len(is_real):
+            values = iter(rows)
+            rows = [next(values) if own else self._fill[name] for own in is_real.tolist()]
+        rows = [row if len(row) == size else row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)]
+        if self._padded is None:
+            return rows
+        padding = np.repeat(self._fill[name], int((widths - sizes).max()))
+        missing = [padding[:number] for number in (widths - sizes).tolist()]
+        pairs = zip(missing, rows, strict=True) if self._padded.side == "left" else zip(rows, missing, strict=True)
+        return [piece for pair in pairs for piece in pair]
+
+
+def by_micro_batch(columns: Columns) -> list[MicroBatch]:
+    """The micro-batches of some columns."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat) -> Columns:

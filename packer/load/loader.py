@@ -1,7 +1,6 @@
 """The reader of a training loop: steps in a fixed order, resumable and elastic."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import EllipsisType, SimpleNamespace
 from typing import Any, Literal, NoReturn, Self
@@ -19,13 +18,13 @@ from packer.load.figures import Figures, Pace, figures_of
 from packer.load.mixture import Mixture
 from packer.load.options import Schedule, options_of
 from packer.load.ordering import OrderKind
+from packer.load.plan import PADDING_ROW, End, StepPlan
 from packer.load.read_ahead import Prefetch
 from packer.load.reading import EpochSummary, StepReader
 from packer.load.reference import Reference
 from packer.load.row_source import RowSource
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.load.steps import PADDING_ROW, End, StepPlan
 from packer.read_rules import BatchingName
 from packer.store.cache import Cache
 
@@ -56,8 +55,9 @@ class PackedLoader:
         micro_batch_size: blocks of a micro-batch; documents or tokens with another `batching`.
         global_batch_size: the same of a step over all ranks, a multiple of ``micro_batch_size * world_size``; None is
             one micro-batch a rank, and so another size on another number of ranks.
-        schedule: from a step's index and the size of the one before it to its size; step 0 is asked with
-            `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
+        schedule: from a step's index and the size of the one before it to its size, or to a tuple of its size and that
+            of its micro-batches; step 0 is asked with `global_batch_size`. It must be pure: it is called ahead of time,
+            in another thread.
         batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
             :mod:`packer.load.batching` that says more. None is what the cache's recipe says under `read`, with its
             cutoff, by default ``packed``; another one than that gives a warning.
@@ -272,9 +272,10 @@ class PackedLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state was saved, with any world size and micro-batch size. Ends a running iteration.
 
-        A size that :meth:`set_global_batch_size` or a schedule had changed is taken over, unless this loader was opened
-        with another `global_batch_size` than the one that saved the state: then that was the wish. With other padding
-        or another schedule it goes on its own way, and warns.
+        A size that a call or a schedule had changed is taken over, unless this loader was opened with another one than
+        the loader that saved the state: then that was the wish. A size of micro-batches that does not divide a step
+        among these ranks is left for this loader's own. With other padding or another schedule it goes on its own way,
+        and warns.
 
         Raises:
             CheckError: the state is damaged, or belongs to other data, another split, batching, cutoff_len, order, seed
@@ -283,7 +284,9 @@ class PackedLoader:
 
         """
         restored = restore(state, reader=self._state, length=self._source.length)
-        self._source.check_size(restored.batch_size)
+        if restored.batch_size % (restored.micro_batch_size * self.world_size):
+            restored = msgspec.structs.replace(restored, micro_batch_size=restored.opened_micro_batch_size)
+        self._source.check_sizes(restored.batch_size, restored.micro_batch_size)
         try:
             self._source.order_at(restored)
         except ValueError as error:
@@ -299,8 +302,7 @@ class PackedLoader:
         epoch = whole("epoch", epoch, least=0, most=MOST)
         if epoch != self._state.epoch:
             self.close()
-            taken = self._source.taken_before(epoch, self._state)
-            self._state = msgspec.structs.replace(self._state, epoch=epoch, cursor=0, taken=taken)
+            self._state = self._source.at_epoch(self._state, epoch)
 
     def set_global_batch_size(self, global_batch_size: int) -> None:
         """Change the size from the next step on; steps made ahead are made again. A schedule goes on from it.
@@ -310,7 +312,7 @@ class PackedLoader:
 
         """
         size = whole("global_batch_size", global_batch_size, most=MOST)
-        self._source.check_size(size)
+        self._source.check_sizes(size, self._state.micro_batch_size)
         self._stop_ahead()
         self._state = msgspec.structs.replace(self._state, batch_size=size)
 
@@ -322,20 +324,18 @@ class PackedLoader:
 
         """
         size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
-        options = replace(self._options, micro_batch_size=size)
-        self._source.set_options(options, batch_size=self._state.batch_size)
+        self._source.check_sizes(self._state.batch_size, size)
         self._stop_ahead()
-        self._options, self._reader = options, StepReader(self._source, options)
-        self._arguments |= {"micro_batch_size": size}
         self._state = msgspec.structs.replace(self._state, micro_batch_size=size)
 
     def set_shares(self, proportions: Sequence[float]) -> None:
-        """Change the proportions of a mixture, one for each cache, from the next step on.
+        """Change the proportions of a mixture, one for each cache, from the next step on; 0 leaves a cache out.
 
         The state holds them, so that a run that adapts its mix resumes with it. Epochs stay as long as they were.
 
         Raises:
-            UsageError: no mixture, a proportion that is none, or windows sorted by length, which are mixed already.
+            UsageError: no mixture, or one with a schedule; a proportion that is none; or windows sorted by length,
+                which are mixed already.
 
         """
         state = self._source.with_shares(self._state, proportions)
@@ -391,8 +391,7 @@ class PackedLoader:
                 break
         if last_epoch is not None and self._state.epoch == last_epoch:
             self._epoch_end = self._state
-            taken = self._source.taken_before(last_epoch + 1, self._state)
-            self._state = msgspec.structs.replace(self._state, epoch=last_epoch + 1, cursor=0, taken=taken)
+            self._state = self._source.at_epoch(self._state, last_epoch + 1)
 
     def _stop_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None

@@ -8,28 +8,66 @@ departs from its share by more than 1 - 1/(2K - 2). Of the caches whose share ha
 
 Worked example, proportions 1/2, 1/3, 1/6: the caches come 0 1 0 2 0 1 and again.
 
+Where proportions change, by call or by schedule, each cache keeps what its share was ahead of its count: its lead. Else
+a small share that changes with every step would never get a row. A cache whose share becomes 0 gives up its lead.
+
 Within a cache rows come in that cache's own order. A row comes again only after all rows of its cache have come.
 """
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
 from math import ceil, floor, lcm
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.arguments import one_of, opened
-from packer.load.order import EpochOrder, Order
+from packer.load.arguments import function, one_of, opened
+from packer.load.ordering import EpochOrder, Order
 from packer.store.cache import Cache
 
 MixtureEnd = Literal["first_exhausted", "all_exhausted"]
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+_LEAD_UNITS = 1 << 32
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Proportions of a mixture, and since when they hold, as a state has them."""
+
+    shares: tuple[str, ...]
+    """Of each cache, as a fraction of whole numbers."""
+
+    since: tuple[Count, ...]
+    """Rows of each cache that were taken before; all 0 for those it was opened with."""
+
+    lead: tuple[Annotated[int, Meta(ge=-(2**62), le=2**62)], ...]
+    """By how much each share was ahead of its count then, in 2^-32 of a row, so that they stay short however often
+    proportions change; all 0 for those it was opened with."""
+
+    def fractions(self, num_caches: int) -> list[Fraction]:
+        """The shares of so many caches.
+
+        Raises:
+            ValueError: they are none.
+
+        """
+        try:
+            parsed = [Fraction(share) for share in self.shares]
+        except ZeroDivisionError:
+            parsed = []
+        if not len(parsed) == len(self.since) == len(self.lead) == num_caches or min(parsed) < 0 or sum(parsed) != 1:
+            raise ValueError(f"shares {list(self.shares)} are not those of {num_caches} caches")
+        return parsed
 
 
 class Mixture:
@@ -58,17 +96,20 @@ class Mixture:
         *,
         by: Literal["rows", "tokens"] = "rows",
         epoch: MixtureEnd = "first_exhausted",
+        schedule: Callable[[int], Sequence[float]] | None = None,
     ) -> None:
         self.by = one_of("by", by, ("rows", "tokens"))
-        one_of("epoch", epoch, ("first_exhausted", "all_exhausted"))
+        self.epoch: MixtureEnd = one_of("epoch", epoch, ("first_exhausted", "all_exhausted"))
+        if schedule is not None:
+            function("schedule", schedule, "a function of a step's index")
+        self.schedule = schedule
         pairs = _pairs(caches)
         if not pairs:
             raise UsageError("a mixture needs at least one cache")
         self.shares = _shares(pairs)
-        self.caches = tuple(opened(cache) for cache, _ in pairs)
         """Proportions that add up to 1, exactly what the given numbers are in binary."""
 
-        self.epoch: MixtureEnd = epoch
+        self.caches = tuple(opened(cache) for cache, _ in pairs)
         for other in self.caches[1:]:
             _check_alike(self.caches[0], other)
 
@@ -84,15 +125,15 @@ class Mixture:
         return sha256("\n".join(["packer.load.mixture", ends, *parts]).encode()).hexdigest()
 
     def shares_of(self, proportions: Sequence[Any]) -> tuple[Fraction, ...]:
-        """Proportions of each cache as shares that add up to 1.
+        """Proportions of each cache as shares that add up to 1; they may be 0, not all of them.
 
         Raises:
-            UsageError: one that is not above 0, or not one for each cache.
+            UsageError: one that is no proportion, or not one for each cache.
 
         """
         if len(proportions) != len(self.caches):
             raise UsageError(f"{len(proportions)} proportions for {len(self.caches)} caches")
-        return _shares(list(zip(self.caches, proportions, strict=True)))
+        return _shares(list(zip(self.caches, proportions, strict=True)), may_be_0=True)
 
     def of_rows(self, shares: Sequence[Fraction], mean_lengths: Sequence[Fraction]) -> tuple[Fraction, ...]:
         """The shares of rows that these shares are, given the mean length of each cache's rows."""
@@ -119,12 +160,12 @@ class MixtureOrder(Order):
 
     Args:
         orders: of each cache's rows.
-        shares: of each cache, above 0, adding up to 1.
+        shares: of each cache, adding up to 1.
         num_items: rows of an epoch.
         bases: number of each cache's first row.
         start: rows before the place, over all epochs.
         taken: rows of each cache before the place; None where it is the beginning.
-        since: rows of each cache before these shares held; None where they always did.
+        mix: says since when the shares hold; None where they always did.
 
     Raises:
         ValueError: so many rows cannot have been taken at that place.
@@ -140,15 +181,17 @@ class MixtureOrder(Order):
         bases: Sequence[int],
         start: int = 0,
         taken: Sequence[int] | None = None,
-        since: Sequence[int] | None = None,
+        mix: Shares | None = None,
     ) -> None:
         super().__init__(num_items)
-        self._orders = tuple(orders)
-        self._bases = tuple(bases)
-        self._unit = lcm(*(share.denominator for share in shares))
+        self._orders, self._bases = tuple(orders), tuple(bases)
+        zeros = (0,) * len(orders)
+        self._since = mix.since if mix else zeros
+        leads = _kept(mix.lead if mix else zeros, shares)
+        self._unit = lcm(*(number.denominator for number in (*shares, *leads)))
         self._parts = [int(share * self._unit) for share in shares]
-        self._since = tuple(since or [0] * len(orders))
-        before = tuple(taken or self._since)
+        self._leads = [int(lead * self._unit) for lead in leads]
+        before = tuple(self._since if taken is None else taken)
         if not self._is_possible(start, before):
             raise ValueError(f"rows taken of each cache, {list(before)}, are not the shares of {start}")
         self._start, self._before = start, before
@@ -156,6 +199,12 @@ class MixtureOrder(Order):
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...]:
         return self._counts(epoch * self.num_items + cursor)
+
+    def changed(self, shares: Sequence[Fraction], *, epoch: int, cursor: int) -> Shares:
+        """Other proportions from a place on."""
+        taken = self.taken(epoch=epoch, cursor=cursor)
+        lead = [round(Fraction(each * _LEAD_UNITS, self._unit)) for each in self._ahead(taken)[:-1]]
+        return Shares(shares=tuple(map(str, shares)), since=taken, lead=(*lead, -sum(lead)))
 
     def _rows(self, epoch: int, start: int, stop: int) -> Int64:
         first = epoch * self.num_items + start
@@ -177,47 +226,57 @@ class MixtureOrder(Order):
             self._start, self._before, self._picks = sum(self._since), self._since, self._picks[:0]
         end = self._start + len(self._picks)
         if place > end:
-            counts = [count - before for count, before in zip(self._counts(end), self._since, strict=True)]
-            picks = _assign(self._parts, self._unit, sum(counts), counts, place - end)
+            picks = _assign(self._parts, self._unit, self._ahead(self._counts(end)), place - end)
             self._picks = np.concatenate([self._picks, picks])
         picked = np.bincount(self._picks[: place - self._start], minlength=len(self._parts)).tolist()
         return tuple(before + count for before, count in zip(self._before, picked, strict=True))
 
+    def _ahead(self, counts: Sequence[int]) -> list[int]:
+        """How far each share is ahead of its count after some rows of each cache, in 1 / `_unit` of a row."""
+        rows = sum(counts) - sum(self._since)
+        columns = zip(self._leads, self._parts, counts, self._since, strict=True)
+        return [lead + part * rows - (count - since) * self._unit for lead, part, count, since in columns]
+
     def _is_possible(self, start: int, taken: Sequence[int]) -> bool:
-        """Whether no count is further from its share than Tijdeman's bound."""
-        if not len(taken) == len(self._since) == len(self._parts) or sum(taken) != start:
+        """Whether no count is further from its share than Tijdeman's bound, or than leads can be."""
+        K = len(self._parts)
+        if len(taken) != K or sum(taken) != start or sum(self._leads) != 0:
             return False
-        counts = [count - before for count, before in zip(taken, self._since, strict=True)]
-        if min(counts) < 0:
+        if any(count < since for count, since in zip(taken, self._since, strict=True)):
             return False
-        off = max(abs(count * self._unit - part * sum(counts)) for count, part in zip(counts, self._parts, strict=True))
-        slack = max(2 * len(self._parts) - 2, 1)
-        return off * slack <= self._unit * (slack - 1)
+        slack = max(2 * K - 2, 1)
+        most = 2 * K * slack if any(self._leads) else slack - 1
+        return max(map(abs, self._ahead(taken))) * slack <= self._unit * most
 
 
-def _assign(parts: Sequence[int], unit: int, at: int, counts: Sequence[int], number: int) -> Int32:
+def _kept(leads: Sequence[int], shares: Sequence[Fraction]) -> list[Fraction]:
+    """Leads in rows, those of caches without a share divided among the others by their shares."""
+    kept = [Fraction(lead, _LEAD_UNITS) if share else Fraction(0) for lead, share in zip(leads, shares, strict=True)]
+    given_up = Fraction(sum(leads), _LEAD_UNITS) - sum(kept)
+    return [lead + given_up * share for lead, share in zip(kept, shares, strict=True)]
+
+
+def _assign(parts: Sequence[int], unit: int, ahead: Sequence[int], number: int) -> Int32:
     """Which cache gives each of the next rows: Tijdeman's rule in whole numbers.  # int32[number]
 
     Args:
-        parts: shares in units.
-        unit: their sum.
-        at: rows before.
-        counts: rows of each cache before.
+        parts: shares in units, not all of them 0.
+        unit: their sum: one row.
+        ahead: how far each share is ahead of its count now, in units; 0 where there is no share, and in sum.
         number: rows asked for.
 
     """
-    K = len(parts)
-    if K == 1:
-        return np.zeros(number, np.int32)
-    slack = 2 * K - 2
-    # How far each share is ahead of its count, in 1 / (unit · slack) rows: everything stays a whole number.
-    lead = [(part * at - count * unit) * slack for part, count in zip(parts, counts, strict=True)]
-    steps = [part * slack for part in parts]
+    slack = max(2 * len(parts) - 2, 1)
+    served = [k for k, part in enumerate(parts) if part]
+    if len(served) == 1:
+        return np.full(number, served[0], np.int32)
+    # In 1 / (unit · slack) rows everything stays a whole number.
+    lead, steps = ([each * slack for each in numbers] for numbers in (ahead, parts))
     bound, row = unit * (slack - 1), unit * slack
     picks = np.empty(number, np.int32)
     for place in range(number):
         best, earliest = -1, 0
-        for k in range(K):
+        for k in served:
             lead[k] += steps[k]
             if lead[k] >= unit:  # one of 1 / slack rows: taking it leaves no count ahead of its share by the bound
                 behind = (bound - lead[k]) // steps[k]  # rows until its count falls behind by the bound
@@ -264,15 +323,15 @@ def _pairs(caches: Any) -> list[tuple[Any, Any]]:
         raise TypeError(f"caches is {reprlib.repr(caches)}; expected {expected}") from None
 
 
-def _shares(pairs: Sequence[tuple[Any, Any]]) -> tuple[Fraction, ...]:
-    numbers = [_proportion(cache, number) for cache, number in pairs]
+def _shares(pairs: Sequence[tuple[Any, Any]], *, may_be_0: bool = False) -> tuple[Fraction, ...]:
+    """Proportions of caches, exactly as they are in binary, as shares that add up to 1."""
+    numbers = []
+    for cache, number in pairs:
+        is_number = isinstance(number, Real | Decimal) and not isinstance(number, bool)
+        if not is_number or not (0 < number < float("inf") or (number == 0 and may_be_0)):
+            name, expected = cache.folder if isinstance(cache, Cache) else cache, "from 0 on" if may_be_0 else "above 0"
+            raise UsageError(f"mixture: the proportion of {name} is {number!r}; expected a number {expected}")
+        numbers.append(Fraction(int(number)) if isinstance(number, Integral) else Fraction(*number.as_integer_ratio()))
+    if not sum(numbers):
+        raise UsageError("mixture: all proportions are 0")
     return tuple(number / sum(numbers) for number in numbers)
-
-
-def _proportion(cache: Any, number: Any) -> Fraction:
-    """A number as it is in binary, exactly."""
-    name = cache.folder if isinstance(cache, Cache) else cache
-    is_number = isinstance(number, Real | Decimal) and not isinstance(number, bool)
-    if not is_number or not 0 < number < float("inf"):
-        raise UsageError(f"mixture: the proportion of {name} is {number!r}; expected a number above 0")
-    return Fraction(int(number)) if isinstance(number, Integral) else Fraction(*number.as_integer_ratio())

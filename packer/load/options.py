@@ -16,15 +16,15 @@ from packer.load.arguments import MOST, function, instance, one_of, whole
 from packer.load.batching import Batching, named, of_recipe
 from packer.load.layouts import BatchFormat, batch_format
 from packer.load.ordering import Ordering, ordering_of
-from packer.load.steps import End
+from packer.load.plan import End
 from packer.read_rules import BatchingName, Read
 from packer.store.cache import Cache
 
 if TYPE_CHECKING:
     from packer.load.reference import Reference
 
-Schedule: TypeAlias = Callable[[int, int], int]
-"""From the index of a step and the size of the one before it to its size."""
+Schedule: TypeAlias = Callable[[int, int], int | tuple[int, int]]
+"""From the index of a step and the size of the one before it to its size, or to that and the size of micro-batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import CheckError, InputError, UsageError
 from packer.layout import offsets_of
 from packer.load.content import content_of_all
-from packer.load.steps import PADDING_ROW
+from packer.load.plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 from packer.store.files import CacheFiles
 from packer.store.mapping import check_sizes, repair_hint

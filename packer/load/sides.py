@@ -11,49 +11,65 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from packer.batches import CHOSEN, REJECTED, Float32, Int64
+from packer.batches import CHOSEN, REJECTED, Int64
 from packer.layout import MASKED
-from packer.load.layouts import MicroBatchRows
+from packer.load.plan import PADDING_ROW
+from packer.load.rows import Rows
 from packer.load.step import MicroBatch
-from packer.load.steps import PADDING_ROW
 from packer.store.cache import FoundBlocks
 
 NO_SIDE = -1
 """In place of a side where there is no answer: padding."""
 
 
-def of_documents(
-    micro_batch: MicroBatch, documents: Int64, sides: Int64, margins: Float32 | None, *, paired: bool
-) -> MicroBatch:
-    """The columns of a micro-batch of documents; each answer is a row, or where they lie in one row a sequence.
+def with_sides(
+    micro_batches: list[MicroBatch], parts: list[Int64], rows: Rows, found: Any, reference: Any
+) -> list[MicroBatch]:
+    """Micro-batches of preference data with the columns that say so.
 
     Args:
-        micro_batch: of them.
-        documents: their numbers, PADDING_ROW where there is none; of pairs the chosen ones, then the rejected ones.
-        sides: of these documents, NO_SIDE of padding.
-        margins: of these documents; None where no row has one.
-        paired: they are pairs; else rated answers.
+        micro_batches: of tokens.
+        parts: blocks or documents of each, PADDING_ROW where there is none; of pairs the chosen documents, then the
+            rejected ones.
+        rows: that they are of.
+        found: what was read of the blocks or documents.
+        reference: what a reference model says of the pairs, or None.
 
     """
-    columns: dict[str, Any] = {"sides": torch.from_numpy(sides)}
-    if paired:
-        chosen = documents[: len(documents) // 2]
-        columns["pair_ids"] = torch.from_numpy(np.where(chosen == PADDING_ROW, -1, chosen // 2))
-    if margins is not None:
-        columns["margins"] = torch.from_numpy(margins[: len(columns.get("pair_ids", documents))])
-    return columns | completion_mask(micro_batch)
+    of_all = _of_blocks(parts, found) if rows.block_len else [_of_documents(part, rows) for part in parts]
+    given = []
+    for micro_batch, columns in zip(micro_batches, of_all, strict=True):
+        labels = micro_batch.get("labels")
+        if labels is not None:
+            columns["completion_mask"] = (labels != MASKED).to(torch.int64)
+        given.append(micro_batch | columns | ({} if reference is None else _of_reference(reference, columns)))
+    return given
 
 
-def of_blocks(micro_batches: list[MicroBatch], parts: list[MicroBatchRows], found: FoundBlocks) -> list[MicroBatch]:
-    """The columns of micro-batches of blocks of pairs: a side for each sequence, a number for each pair.
+def _of_documents(documents: Int64, rows: Rows) -> MicroBatch:
+    """Each answer is a row, or where they lie in one row a sequence."""
+    is_real = documents != PADDING_ROW
+    columns = {"sides": np.where(is_real, rows.sides[documents], NO_SIDE)}
+    firsts = documents
+    if rows.content == "pairs":
+        firsts = documents[: len(documents) // 2]
+        columns["pair_ids"] = np.where(firsts == PADDING_ROW, -1, firsts // 2)
+    if rows.margins is not None:
+        margins: Any = np.where(is_real, rows.margins[documents], np.float32(np.nan))
+        columns["margins"] = margins[: len(firsts)]
+    return {name: torch.from_numpy(column) for name, column in columns.items()}
+
+
+def _of_blocks(parts: list[Int64], found: FoundBlocks) -> list[MicroBatch]:
+    """A side for each sequence, a number for each pair.
 
     Worked example, a block of one pair and padding: sides 0 1 -1.
     """
     pairs, sequences = iter(found.values("pairs")), iter(found.values("seq_lengths"))
     columns = []
-    for micro_batch, part in zip(micro_batches, parts, strict=True):
+    for part in parts:
         sides, numbers = [], [np.zeros(0, np.int64)]
-        for is_real in (part.rows != PADDING_ROW).tolist():
+        for is_real in (part != PADDING_ROW).tolist():
             own = next(pairs).astype(np.int64) if is_real else np.zeros(0, np.int64)
             of_row = np.full(len(next(sequences)) if is_real else 1, NO_SIDE, np.int64)
             of_row[: 2 * len(own)] = np.tile((CHOSEN, REJECTED), len(own))
@@ -61,18 +77,11 @@ def of_blocks(micro_batches: list[MicroBatch], parts: list[MicroBatchRows], foun
             numbers.append(own)
         named = {"sides": np.concatenate(sides), "pair_ids": np.concatenate(numbers)}
         columns.append({name: torch.from_numpy(of_all) for name, of_all in named.items()})
-        columns[-1] |= completion_mask(micro_batch)
     return columns
 
 
-def of_reference(reference: Any, pair_ids: Tensor) -> MicroBatch:
+def _of_reference(reference: Any, columns: MicroBatch) -> dict[str, Tensor]:
     """What a reference model says of some pairs, 0 where a number is -1.  # float32[B] each"""
-    pairs = pair_ids.numpy()
+    pairs = columns["pair_ids"].numpy()
     found = {"ref_chosen_logps": reference.chosen, "ref_rejected_logps": reference.rejected}
     return {name: torch.from_numpy(np.where(pairs < 0, np.float32(0), of_all[pairs])) for name, of_all in found.items()}
-
-
-def completion_mask(micro_batch: MicroBatch) -> MicroBatch:
-    """1 where a token is learned; none where the micro-batch has no labels."""
-    labels = micro_batch.get("labels")
-    return {} if labels is None else {"completion_mask": (labels != MASKED).to(torch.int64)}

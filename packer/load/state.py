@@ -2,7 +2,7 @@
 
 A state names what decides which rows a step holds, and a place among them; nothing about who reads them. So it is
 restored in constant time on another world size, micro-batch size or global batch size, and goes on at the same row.
-What shapes micro-batches is noted in it, so that :func:`packer.load.view_batch` shows them as the run had them.
+What shapes micro-batches is in it too, so that :func:`packer.load.view_batch` shows them as the run had them.
 """
 
 import warnings
@@ -14,13 +14,13 @@ from msgspec import Meta
 
 from packer.errors import CheckError
 from packer.load.batching import Batching, Padded, of_name
+from packer.load.mixture import Count, Shares
 from packer.load.ordering import OrderName
-from packer.load.steps import End
+from packer.load.plan import End
 from packer.read_rules import BatchingName
 
-STATE_VERSION: Final = 4
+STATE_VERSION: Final = 5
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
@@ -49,20 +49,10 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 NOTHING_RETURNED: Final = Counters(steps=0, rows=0, trained=0, tokens=0, slots=0)
 
 
-class Shares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Proportions of a mixture, and since when they hold."""
-
-    shares: tuple[str, ...]
-    """Of each cache, as a fraction of whole numbers."""
-
-    since: tuple[Count, ...]
-    """Rows of each cache that were taken before; all 0 for those it was opened with."""
-
-
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What decides the rows of every step to come. No field has a default: a checkpoint that lacks one is refused."""
 
-    version: Literal[4]
+    version: Literal[5]
     fingerprint: str
     """Content fingerprint of the cache (not the one of its bytes); of a mixture, of all its caches and its epochs."""
 
@@ -81,10 +71,10 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seed: int
     end: End
     schedule: str | None
-    """Name of the schedule. Noted: a loader with another one goes on, with a warning."""
+    """Name of the schedule of sizes. Noted: a loader with another one goes on, with a warning."""
 
-    micro_batch_size: Size
-    """Noted: it may be any."""
+    share_schedule: str | None
+    """Name of the schedule of a mixture's proportions, noted likewise."""
 
     epoch: Count
     cursor: Count
@@ -95,6 +85,11 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     opened_batch_size: Size
     """The size the loader was opened with, which `set_global_batch_size` and a schedule do not change."""
+
+    micro_batch_size: Size
+    """Size of its micro-batches."""
+
+    opened_micro_batch_size: Size
 
     shares: tuple[str, ...] | None
     """For a mixture, the proportion of each cache it was opened with, as a fraction of whole numbers."""
@@ -140,8 +135,8 @@ def decode_state(value: Any) -> ReaderState:
 def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) -> ReaderState:
     """A saved state, if it belongs to what `reader` reads.
 
-    A size that was changed by call or schedule is taken over, unless the reader was opened with another size than the
-    one that was saved. A warning names what else the two were opened with differently, and what holds is the reader's.
+    Sizes that were changed by call or schedule are taken over, unless the reader was opened with others than the one
+    that was saved. A warning names what else the two were opened with differently, and what holds is the reader's.
 
     Args:
         value: what :meth:`ReaderState.to_dict` gave.
@@ -162,17 +157,18 @@ def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) ->
     if state.cursor > length(state.epoch):
         rows = "blocks" if state.batching == "packed" else "documents"
         raise CheckError(f"reader state: cursor {state.cursor} is beyond the {length(state.epoch)} {rows} of an epoch")
-    for name in ("padded", "schedule"):
-        saved, now = getattr(state, name), getattr(reader, name)
-        if saved != now:
-            warnings.warn(f"reader state: saved with {name} {saved}; this loader goes on with {now}", stacklevel=3)
-    state = msgspec.structs.replace(
-        state, padded=reader.padded, schedule=reader.schedule, micro_batch_size=reader.micro_batch_size
-    )
-    if state.opened_batch_size != reader.opened_batch_size:
-        size = reader.opened_batch_size
-        state = msgspec.structs.replace(state, batch_size=size, opened_batch_size=size)
-    return state
+    changes: dict[str, Any] = {}
+    for name in ("padded", "schedule", "share_schedule"):
+        saved, changes[name] = getattr(state, name), getattr(reader, name)
+        if saved != changes[name]:
+            warnings.warn(
+                f"reader state: saved with {name} {saved}; this loader goes on with {changes[name]}", stacklevel=3
+            )
+    for name in ("batch_size", "micro_batch_size"):
+        size = getattr(reader, f"opened_{name}")
+        if getattr(state, f"opened_{name}") != size:
+            changes |= {name: size, f"opened_{name}": size}
+    return msgspec.structs.replace(state, **changes)
 
 
 _HINTS = {

@@ -2,7 +2,7 @@
 
 ``isolated`` and ``eos`` place whole documents, or pieces of those that are longer than a block; ``stream`` cuts
 wherever a block ends. In ``eos`` documents see each other, and where one does not end in a stop id, an EOS follows it
-before the next begins. It takes a slot, is not trained (the document never ended there), and is left out behind a
+before the next begins. It takes a slot, is not trained (the document never ended there), and is left out after a
 piece that fills a block alone.
 """
 

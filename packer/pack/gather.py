@@ -40,7 +40,7 @@ def gather(
         columns: of the documents.
         block_len: slots of a block.
         pad_id: id of padding.
-        separator_id: id of the slots behind a piece.
+        separator_id: id of the slots after a piece.
         one_run: all pieces of a block are one run, with positions that go through; else each is a run of its own.
 
     Raises:

@@ -2,7 +2,7 @@
 
 A document goes on in the next block; nothing is overlong, and only the last block of a group has padding. Each part
 of a document in a block is a piece, and its first token is masked as everywhere: in a new block nothing before it is
-there to predict it from, and behind another document it would be predicted from that.
+there to predict it from, and after another document it would be predicted from that.
 
 Documents come in an order that a keyed hash gives, so that a block mixes sources, and blocks are stored in such an
 order too, since a long document fills many that follow each other; or both as they are in the source. Groups of

@@ -1,11 +1,11 @@
 """Packing a split's documents and gathering its block shards.
 
-The plan is made once, from lengths alone. Each block shard is then a task of its own: it maps the document shards and
-copies the pieces it needs.
+The plan is made once, from lengths alone. Each block shard is then a task of its own: it maps the document shards that
+its groups of documents lie in (`pack.group_documents`), and copies the pieces it needs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -97,8 +97,14 @@ class BlockTask:
     first_row: int
     """Number of its first block in the split."""
 
+    documents: DocumentShards
+    """Those of the split, in the shards from that of the first to that of the last one that is in these blocks."""
+
+    weighted: bool
+    """Whether some document of the split has fractional loss weights."""
+
     plan: PackPlan
-    """Only this shard's blocks."""
+    """Only this shard's blocks; numbers of documents count from the first of `documents`."""
 
     def __str__(self) -> str:
         return f"block shard {self.index} of split '{self.split}'"
@@ -142,15 +148,7 @@ def pack_split(
     is_packed[planned.document] = True
     row_bytes = pack.block_len * (16 if documents.weighted else 12)
     per_shard = max(1, shard_bytes // row_bytes)
-    tasks = tuple(
-        BlockTask(
-            split=split,
-            index=index,
-            first_row=first,
-            plan=planned.between(first, min(first + per_shard, planned.num_blocks)),
-        )
-        for index, first in enumerate(range(0, planned.num_blocks, per_shard))
-    )
+    tasks = tuple(_tasks(split, documents, planned, per_shard))
     separators = int((planned.slots - planned.length).sum(dtype=np.int64)) if pack.mode == "eos" else 0
     return PackedSplit(
         tasks=tasks,
@@ -161,6 +159,16 @@ def pack_split(
         num_separators=separators,
         num_padding=planned.num_blocks * pack.block_len - int(planned.length.sum(dtype=np.int64)) - separators,
     )
+
+
+def _tasks(split: str, documents: DocumentShards, planned: PackPlan, per_shard: int) -> Iterator[BlockTask]:
+    of_shards, weighted = cache(documents.of_shards), documents.weighted
+    for index, first_row in enumerate(range(0, planned.num_blocks, per_shard)):
+        plan = planned.between(first_row, min(first_row + per_shard, planned.num_blocks))
+        first, last = int(plan.document.min()), int(plan.document.max())
+        own, before = of_shards(documents.shard_of(first), documents.shard_of(last))
+        plan = replace(plan, document=plan.document - before)
+        yield BlockTask(split=split, index=index, first_row=first_row, documents=own, weighted=weighted, plan=plan)
 
 
 def _trained_in(documents: DocumentShards) -> CountTrained:
@@ -183,18 +191,16 @@ def _ends_open(documents: DocumentShards, stop_ids: Sequence[int]) -> EndsOpen:
     return ends_open
 
 
-def block_worker(
-    folder: Path, documents_of: Mapping[str, DocumentShards], form: BlockForm
-) -> Callable[[BlockTask], Shard]:
-    """The function that makes block shards from the documents of the splits."""
-
-    @cache
-    def opened(split: str) -> tuple[DocumentShards, DocumentColumns]:
-        documents = documents_of[split]
-        return documents, documents.columns()
+def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
+    """The function that makes block shards; it keeps what it has opened for a task that needs the same."""
+    opened: dict[tuple[str, str, int], tuple[DocumentShards, DocumentColumns]] = {}
 
     def make(task: BlockTask) -> Shard:
-        documents, columns = opened(task.split)
+        key = (task.split, task.documents.shards[0].path, len(task.documents.shards))
+        if key not in opened:
+            opened.clear()
+            opened[key] = task.documents, task.documents.columns(weighted=task.weighted)
+        documents, columns = opened[key]
         # In the order they lie in the files: what is gathered in any order is in memory by then.
         documents.verify(np.unique(task.plan.document))
         batch_blocks = max(1, _BATCH_TOKENS // form.block_len)
@@ -205,7 +211,7 @@ def block_worker(
                 for first in range(0, task.plan.num_blocks, batch_blocks)
             ),
             block_len=form.block_len,
-            weighted=documents.weighted,
+            weighted=task.weighted,
             paired=documents.is_paired,
             split=task.split,
             index=task.index,

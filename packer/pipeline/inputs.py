@@ -182,7 +182,7 @@ def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Ca
 def refuse_changed(files: Sequence[tuple[Path, FileStatus]], inputs: Sequence[Input]) -> None:
     """Compare inputs at the commit with what was read of them.
 
-    A partition is compared with its digest when it is read again; a file may still change behind the partition that was
+    A partition is compared with its digest when it is read again; a file may still change after the partition that was
     read last. Where size, time or number of a file differ, its bytes decide: a file that was only touched is the same.
 
     Args:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from packer.errors import BusyError, CheckError, InputError, NothingKeptError, PackerError, StorageError
@@ -79,7 +80,7 @@ def pack_documents(
     shards: dict[int, Shard] = {}
     # A token, some 8 bytes, is copied in about the time that a byte of rows takes to become tokens.
     sizes = [task.plan.num_blocks * form.block_len for task in tasks]
-    for number, shard in workers.run(block_worker, (folder, documents, form), tasks, sizes=sizes, folder=folder):
+    for number, shard in workers.run(block_worker, (folder, form), tasks, sizes=sizes, folder=folder):
         shards[number] = shard
         progress.advance(shard.num_rows, shard.num_tokens)
     return Packed(shards=tuple(shards[number] for number in range(len(tasks))), splits=packed)
@@ -106,7 +107,7 @@ def commit(
             written.
 
     """
-    rejected = rejected_lines(provenance.inputs, results, packed.splits, selected)
+    rejected = partial(rejected_lines, provenance.inputs, results, packed.splits, selected)
     manifest = make_manifest(
         provenance,
         folder,
@@ -114,12 +115,12 @@ def commit(
         packed.shards,
         packed=packed.splits,
         selected=selected,
-        rejected_sha256=rejected_digest(rejected),
+        rejected_sha256=rejected_digest(rejected()),
     )
     check_conservation(manifest)
     refuse_losses(manifest, fail_above)
     _refuse_unreadable(folder, manifest)
-    stage_rejected(folder, rejected, manifest)
+    stage_rejected(folder, rejected(), manifest)
     write_manifest(folder, manifest)
     try:
         Cache.open(folder).close()

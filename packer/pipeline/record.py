@@ -1,5 +1,6 @@
 """The record of a build: what was left out, the totals, the manifest."""
 
+import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -10,7 +11,7 @@ from packer.pack import REASONS
 from packer.pipeline.blocks import PackedSplit
 from packer.pipeline.identity import CODE_VERSION, Provenance, code_digest
 from packer.pipeline.partition import PartitionResult
-from packer.pipeline.selecting import Selected
+from packer.pipeline.selecting import Selected, values_of
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.cache import content_fingerprint
@@ -62,10 +63,10 @@ def _versions(*, is_selected: bool) -> dict[str, str]:
 
 def rejected_lines(
     inputs: Sequence[Input], results: Sequence[PartitionResult], packed: Mapping[str, PackedSplit], selected: Selected
-) -> list[Rejected]:
+) -> Iterator[Rejected]:
     """Rows that are not in the cache, documents that are in no split, and parts of documents that are in no block.
 
-    In the order of inputs and rows.
+    In the order of inputs and rows. Documents in no split may be nearly all there are: their lines are made one by one.
     """
     lines: list[tuple[int, int, Rejected]] = []
     for result in results:
@@ -104,8 +105,13 @@ def rejected_lines(
                 tokens=tokens,
             )
             lines.append((source, row, line))
-    lines += _left_out_lines(inputs, [result.shard for result in results], selected)
-    return [line for _, _, line in sorted(lines, key=lambda entry: entry[:2])]
+    lines.sort(key=_place)
+    left_out_lines = _left_out_lines(inputs, [result.shard for result in results], selected)
+    return (line for _, _, line in heapq.merge(lines, left_out_lines, key=_place))
+
+
+def _place(entry: tuple[int, int, Rejected]) -> tuple[int, int]:
+    return entry[:2]
 
 
 def _left_out_lines(
@@ -118,7 +124,7 @@ def _left_out_lines(
     documents = left_out.documents
     columns = (*documents.origins(), documents.doc_ids(), documents.lengths())
     reasons = left_out.reasons(inputs, shards)
-    for source, row, doc_id, length, (code, reason) in zip(*(c.tolist() for c in columns), reasons, strict=True):
+    for (source, row, doc_id, length), (code, reason) in zip(values_of(*columns), reasons, strict=True):
         path = inputs[source].path
         yield (
             source,

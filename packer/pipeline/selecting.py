@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import InputRows, Int64, SelectedRows
@@ -17,6 +19,8 @@ from packer.store.manifest import Input, RowSelection, Shard, StoredTable
 from packer.store.row_tables import read_table
 from packer.store.selected import rows_of_documents, split_documents, write_selection
 from packer.store.totals import Cut
+
+_ROWS_HELD = 2**14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,7 @@ class LeftOutRows:
         """The code of each document, and a sentence: by which rule, for the sake of which row."""
         places, names, rows = RowPlaces(inputs, shards), self.rules.names, self.rows
         columns = (rows.reason, rows.detail, rows.kept, rows.similarity)
-        for number, rule, kept, similarity in zip(*(column[self.row].tolist() for column in columns), strict=True):
+        for number, rule, kept, similarity in values_of(*(column[self.row] for column in columns)):
             code = ROW_REASONS[number - 1]
             if rule >= 0:
                 yield code, f"{named_rule(names[rule])} does not let the row pass"
@@ -70,6 +74,12 @@ class LeftOutRows:
             else:
                 alike = f", {similarity:.3f} alike" if code in {"near_duplicate", "leaks"} else ""
                 yield code, f"{CODES[code]}: {places.named(kept)}{alike}"
+
+
+def values_of(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
+    """The rows of columns as values of Python, of which only some are held at a time."""
+    for first in range(0, len(columns[0]), _ROWS_HELD):
+        yield from zip(*(column[first : first + _ROWS_HELD].tolist() for column in columns), strict=True)
 
 
 class RowPlaces:

@@ -12,7 +12,7 @@ from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.stages import compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
-from packer.source import TEXT_FIELDS, InputFile, hint_of_roles, hint_of_schema
+from packer.source import TEXT_FIELDS, InputFile, first_rows, roles_hint, schema_hint
 
 _ABOUT_IDS = re.compile(
     r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
@@ -42,9 +42,9 @@ def way_out(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
 
     """
     if code == "unknown_schema":
-        return hint_of_schema(file.path, format=file.format, schema=file.schema, columns=file.columns)
+        return schema_hint([*first_rows(file.path, file.format, file.columns)], file.schema, file.columns)
     if code == "unknown_role":
-        return hint_of_roles(file.path, format=file.format, columns=file.columns)
+        return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
     if code == "no_content" and (keys := _OTHER_KEYS.search(reason)) is not None and file.format == "jsonl":
         named = re.findall("`([^`]*)`", keys["names"])
         key = next((name for name in TEXT_FIELDS if name in named), named[0])

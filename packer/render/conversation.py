@@ -10,7 +10,7 @@ on borders.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -173,7 +173,7 @@ class Conversation:
                 message=k,
             )
         tried_turn, continued = chosen
-        return replace(self._close(k, tried_turn, weight=weight, prompts=prompts, rules=rules), continued=continued)
+        return self._close(k, tried_turn, weight=weight, prompts=prompts, rules=rules, continued=continued)
 
     def _try_modes(
         self, k: int, prompts: Sequence[tuple[str, Mode]], *, patient: bool
@@ -293,6 +293,7 @@ class Conversation:
         weight: float,
         prompts: Sequence[tuple[str, Mode]],
         rules: TurnRules,
+        continued: bool,
     ) -> RenderedTurn:
         prompt, whole, mode = tried
         text = self._terminated(k, len(prompt), whole, mode, rules)
@@ -305,6 +306,7 @@ class Conversation:
             prompt_ends=tuple(dict.fromkeys(len(other) for other, _ in prompts if text.startswith(other))),
             whole=whole,
             mode=mode,
+            continued=continued,
         )
 
     def _terminated(self, k: int, prompt_end: int, whole: str, mode: Mode, rules: TurnRules) -> str:

@@ -175,7 +175,7 @@ class ConversationLosses:
         return Loss("mangled_text", turn.message) if added_escape(prompt, context, marks=self.check.marks) else None
 
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
-        # What stands behind the terminator is not learned: some templates write a call after the stop token of a text.
+        # What follows the terminator is not learned: some templates write a call after the stop token of a text.
         probe = functools.partial(self._replaced.probe, self.conversation, turn, self.check.stops, first=first)
         completion = turn.text[turn.prompt_end :]
         missing = [item for item in items if not item.shows(completion if item.own else turn.text)]

@@ -1,6 +1,6 @@
 """Incremental rendering: the prompts and turns of a conversation, each from where the one before it ended.
 
-By definition every prompt and every turn is rendered from the first message. Here a rendering stops behind the ending
+By definition every prompt and every turn is rendered from the first message. Here a rendering stops after the ending
 of its template (:mod:`packer.render.stoppable`), and goes on in the loop through the messages when there are more.
 
 What was written before holds for a longer conversation unless it depends on where the conversation ends. That is seen
@@ -166,7 +166,7 @@ class _Opening:
 
 
 class _Rendering(_Opening):
-    """A rendering that stops behind its ending, and goes on when there are more messages.
+    """A rendering that stops after its ending, and goes on when there are more messages.
 
     Args:
         messages: the conversation so far.
@@ -257,7 +257,7 @@ class _Rendering(_Opening):
         return _Items(self, items)
 
     def items(self, messages: MessageList, loop: Loop) -> Iterator[Any]:
-        """The messages, and behind the last of them the end, as often as it is asked for."""
+        """The messages, and after the last of them the end, as often as it is asked for."""
         root = self.messages
         while True:
             if self._is_last_asked and len(messages.known) > len(self._before):

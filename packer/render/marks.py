@@ -54,7 +54,7 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
 def _by_message(conversation: Conversation, last: int, text: str, ranges: Sequence[Range]) -> dict[int, list[Range]]:
     """The blocks that wrote something, by the assistant message they belong to.
 
-    A block belongs to the message in whose stretch it begins: behind what the text has in common with the rendering
+    A block belongs to the message in whose stretch it begins: after what the text has in common with the rendering
     before the message, and within what it has in common with that up to it. Where a later message changed a turn, its
     stretch ends too soon; then one block for each message is taken in order, if none begins before its message.
     """

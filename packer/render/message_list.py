@@ -44,7 +44,7 @@ class MessageList(list[Any]):
         return len(self.known) <= len(messages) and all(map(is_, self.known, messages))
 
     def grow(self, messages: Sequence[Any]) -> None:
-        """Take the messages behind those that are known."""
+        """Take the messages after those that are known."""
         more = messages[len(self.known) :]
         if more:
             for part in self.parts:

@@ -38,10 +38,6 @@ def is_constant(leaf: Any) -> bool:
     return leaf is None or isinstance(leaf, bool)
 
 
-_MANY_WORDS = 64
-_STAND_IN = re.compile(r"Zq\d+x+W|\d{6,}")
-
-
 class _Words:
     """Words and numbers that occur nowhere else, and what each stands for."""
 
@@ -77,10 +73,15 @@ class _Words:
 
     def lost(self, text: str, first: int = 0, end: int | None = None) -> frozenset[Loss]:
         """What of some words, or of all, is not in a text."""
-        given = self._given[first:end]
-        # Of many words one look at a text tells of nearly all.
-        shown = set(_STAND_IN.findall(text)) if len(given) > _MANY_WORDS else ()
-        return frozenset(loss for loss, stand_in in given if stand_in not in shown and stand_in not in text)
+        lost: set[Loss] = set()
+        place = 0
+        for loss, stand_in in self._given[first:end]:
+            found = text.find(stand_in, place)  # they nearly always follow each other
+            place = text.find(stand_in) if found < 0 else found
+            if place < 0:
+                lost.add(loss)
+                place = 0
+        return frozenset(lost)
 
 
 class Placeholders:

@@ -29,7 +29,7 @@ ANY_TAG = re.compile("|".join(tag for pair in _PAIRS for tag in pair))
 """An opening or a closing tag."""
 
 EMPTY_BLOCK = re.compile("(?:" + "|".join(rf"{opening}\s*{closing}" for opening, closing in _PAIRS) + r")\s*")
-"""A block of reasoning with nothing in it, and the white space behind it."""
+"""A block of reasoning with nothing in it, and the white space after it."""
 
 _INLINE = re.compile(
     r"\s*(?:" + "|".join(f"{opening}(.*?){closing}" for opening, closing in _PAIRS) + r")\s*", re.DOTALL
@@ -63,7 +63,7 @@ class Opened(NamedTuple):
 
 
 def may_make_tags(between: Sequence[str]) -> bool:
-    """Whether some words may be part of a tag, together with the texts before, between and behind them."""
+    """Whether some words may be part of a tag, together with the texts before, between and after them."""
     return (
         any(text in tag for text in between[1:-1] for tag in _ALL)
         or any(_BEGINS_TAG.search(text) for text in between[:-1])
@@ -72,7 +72,7 @@ def may_make_tags(between: Sequence[str]) -> bool:
 
 
 def opened_by(prompt: str) -> Opened | None:
-    """The reasoning a prompt ends inside of, or right behind."""
+    """The reasoning a prompt ends inside of, or right after."""
     match = _OPENED.search(prompt)
     if match is None:
         return None
@@ -104,9 +104,9 @@ def continuation(opened: Opened, reasoning: str, answer: str) -> str:
 
 
 def split_inline(content: Any) -> tuple[str, str, str] | None:
-    """A block of reasoning that a text opens with: the block, what is in it, and the text behind it.
+    """A block of reasoning that a text opens with: the block, what is in it, and the text after it.
 
-    None without, and where a closing tag stands in the text behind it too: nobody can tell where the block ends.
+    None without, and where a closing tag stands in the text after it too: nobody can tell where the block ends.
     """
     match = _INLINE.match(content) if isinstance(content, str) else None
     if match is None or any(closing in match.string[match.end() :] for _, closing in TAGS):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Never
 
 import jinja2
+import jinja2.compiler
 import jinja2.ext
 import jinja2.nodes
 import jinja2.visitor
@@ -129,6 +130,7 @@ def _recorded(template: ChatTemplate, variables: dict[str, Any]) -> str:
 class _Environment(Environment):
     """The sandbox of templates, where no other text is asked about a symbolic one."""
 
+    code_generator_class = jinja2.compiler.CodeGenerator  # all that is asked of a text is to be seen
     concat = staticmethod(joined)  # of macros and captured blocks
 
     def call(self, context: Any, callee: Any, *args: Any, **kwargs: Any) -> Any:

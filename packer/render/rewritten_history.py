@@ -11,7 +11,7 @@ that the next one begins with is let go.
 import bisect
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from packer.render.conversation import Mode, RenderedTurn
@@ -49,14 +49,18 @@ def encoded(
     if len(content) == len(text):
         return EncodedText(content, tuple(turns), raw, tuple(guarded))
 
-    def place(position: int) -> int:
-        return len(text[:position].encode())
-
+    turns, guarded = list(turns), list(guarded)
+    places = {place for _, *each, _ in turns for place in each} | {place for each in guarded for place in each}
+    in_bytes: dict[int, int] = {}
+    num_bytes = last = 0
+    for place in sorted(places):
+        num_bytes += len(text[last:place].encode())
+        in_bytes[place], last = num_bytes, place
     return EncodedText(
         content,
-        tuple((message, place(a), place(b), weight) for message, a, b, weight in turns),
+        tuple([(message, in_bytes[a], in_bytes[b], weight) for message, a, b, weight in turns]),
         raw,
-        tuple((place(a), place(b)) for a, b in guarded),
+        tuple([(in_bytes[a], in_bytes[b]) for a, b in guarded]),
     )
 
 
@@ -69,8 +73,7 @@ class RenderedRow(NamedTuple):
     prompt, or no mark, for them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedTurn:
+class PlacedTurn(NamedTuple):
     """A turn and where it is trained, in characters of its text."""
 
     message: int
@@ -113,6 +116,8 @@ class _Kept:
         """Give up the turns that `text` begins with; as they are cut from one text, they are its first ones."""
         if text.startswith(self.text):
             number = len(self.placed)
+        elif self.placed[0].completion_end == len(self.text):
+            number = 0
         else:
             number = bisect.bisect_left(
                 self.placed, 1, key=lambda turn: not text.startswith(self.text[: turn.completion_end])
@@ -206,7 +211,7 @@ def _shown(turn: PlacedTurn, home: str, text: str, stops: re.Pattern[str] | None
         if stop is None:
             continue
         if _shows_without_block(own[prompt_end:], text[prompt_end : stop.end()]):
-            return replace(turn, prompt_end=prompt_end, completion_end=stop.end())
+            return turn._replace(prompt_end=prompt_end, completion_end=stop.end())
     return None
 
 

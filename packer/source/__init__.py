@@ -9,14 +9,15 @@ CSV (`csv_rows`) and of Parquet and Arrow (`tables`) come as values. From `read_
 """
 
 from packer.source.chat import TEXT_FIELDS, unused_keys
-from packer.source.detect import detect_format, detect_schema, field_names, fields_found, hint_of_roles, hint_of_schema
+from packer.source.detect import detect_format, detect_schema, field_names, fields_found, first_rows
 from packer.source.file_bytes import NoRowsError, shown
 from packer.source.file_cuts import partition_file, smallest_partition
 from packer.source.files import STANDARD_INPUT, data_set_files, data_set_splits, expand, is_data_set, place_of
 from packer.source.partition import Partition
+from packer.source.roles import roles_hint
 from packer.source.rows import InputFile, RawRow, read_rows, refuse_empty
 from packer.source.schema import SCHEMAS, fields_read
-from packer.source.schema_errors import listed, refuse_absent_columns, refuse_unread_columns
+from packer.source.schema_errors import listed, refuse_absent_columns, refuse_unread_columns, schema_hint
 
 __all__ = [
     "SCHEMAS",
@@ -34,8 +35,7 @@ __all__ = [
     "field_names",
     "fields_found",
     "fields_read",
-    "hint_of_roles",
-    "hint_of_schema",
+    "first_rows",
     "is_data_set",
     "listed",
     "partition_file",
@@ -44,6 +44,8 @@ __all__ = [
     "refuse_absent_columns",
     "refuse_empty",
     "refuse_unread_columns",
+    "roles_hint",
+    "schema_hint",
     "shown",
     "smallest_partition",
     "unused_keys",

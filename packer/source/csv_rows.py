@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> tuple[tuple[str, ...], "Iterator[Record]"]:
-    """Read the header; returns its names, and the records behind it.
+    """Read the header; returns its names, and the records after it.
 
     TSV has tabs; the delimiter of CSV is the one that its header has most often.
 

@@ -14,11 +14,10 @@ from packer.source.csv_rows import cells_of, delimiter_of, read_csv
 from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import BLANK, BYTE_ORDER_MARK, codec_of, decompressed, no_rows, read_chunks
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
-from packer.source.roles import roles_hint
-from packer.source.row import Columns
+from packer.source.row import Columns, rename
 from packer.source.rows import file_rows, file_stream
-from packer.source.schema import SCHEMAS, VOTING_FIELDS, rename, schema_of
-from packer.source.schema_errors import no_schema, schema_hint
+from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
+from packer.source.schema_errors import no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
 
 _SAMPLED_ROWS = 1000
@@ -121,7 +120,7 @@ def detect_schema(path: Path, *, format: Format, columns: Columns) -> str:  # no
         InputError: the file cannot be read, or no row looked at fits a schema.
 
     """
-    rows = [*_sampled_rows(path, format, columns)]
+    rows = [*first_rows(path, format, columns)]
     votes = Counter(schema for row in rows if (schema := schema_of(rename(row, columns))) is not None)
     if votes:
         return max(SCHEMAS, key=lambda schema: votes[schema])  # the first of those with most votes
@@ -134,26 +133,6 @@ def detect_schema(path: Path, *, format: Format, columns: Columns) -> str:  # no
     return schema
 
 
-def hint_of_schema(path: Path, *, format: Format, schema: str, columns: Columns) -> str:  # noqa: A002
-    """The hint for a file none of whose rows fits the schema that was named for it, by the rows it has.
-
-    Raises:
-        InputError: the file cannot be read.
-
-    """
-    return schema_hint([*_sampled_rows(path, format, columns)], schema, columns)
-
-
-def hint_of_roles(path: Path, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word
-    """The hint for a file whose messages have roles that no schema knows, by the roles they have.
-
-    Raises:
-        InputError: the file cannot be read.
-
-    """
-    return roles_hint(rename(row, columns) for row in _sampled_rows(path, format, columns))
-
-
 def field_names(path: Path, *, format: Format, most: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word
     """The columns of a table, or the fields that the first rows of JSON have, of `most` rows.
 
@@ -163,7 +142,7 @@ def field_names(path: Path, *, format: Format, most: int = _SAMPLED_ROWS) -> set
     """
     if format in TABLE_FORMATS or format in CSV_FORMATS:
         return {*_columns_of(path, format)}
-    return {name for row in _sampled_rows(path, format, {}, most) for name in row}
+    return {name for row in first_rows(path, format, {}, most) for name in row}
 
 
 def fields_found(path: Path, fields: Collection[str], *, format: Format) -> set[str]:  # noqa: A002 - as above
@@ -178,7 +157,7 @@ def fields_found(path: Path, fields: Collection[str], *, format: Format) -> set[
     if format in TABLE_FORMATS:
         schema = table_schema(path, format)
         return {field for field in fields if _has_column(pa.struct(list(schema)), field)}
-    rows = list(_sampled_rows(path, format, {}))
+    rows = list(first_rows(path, format, {}))
     return {field for field in fields if any(_has_field(row, field) for row in rows)}
 
 
@@ -204,13 +183,19 @@ def _columns_of(path: Path, format: Format) -> dict[str, str]:  # noqa: A002
     return {field.name: str(field.type) for field in table_schema(path, format)}
 
 
-def _sampled_rows(
+def first_rows(
     path: Path,
-    format: Format,  # noqa: A002
+    format: Format,  # noqa: A002 - the recipe's word
     columns: Columns,
     most: int = _SAMPLED_ROWS,
 ) -> Iterator[dict[str, Any]]:
-    """The objects among the first rows, as many as fit in a few megabytes."""
+    """The objects among the first rows, as many as fit in a few megabytes.
+
+    Raises:
+        InputError: the file cannot be read.
+        NoRowsError: it holds none.
+
+    """
     left, row = _SAMPLED_BYTES, None
     rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
     for row in islice(rows, most):

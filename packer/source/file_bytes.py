@@ -117,7 +117,7 @@ def decompressed(path: Path, chunks: Iterable[bytes], codec: Codec | None) -> It
             raise limit from error
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         if said.startswith("Not a gzipped file"):
-            said = "something else stands behind it"
+            said = "something else follows it"
         raise InputError(
             f"{path}: {codec} data is damaged or cut off: {said}; "
             f"at least {num_bytes:,} bytes of text could be read before",
@@ -126,7 +126,7 @@ def decompressed(path: Path, chunks: Iterable[bytes], codec: Codec | None) -> It
 
 
 def _opened(stream: io.BufferedReader, codec: Codec) -> Any:
-    # Arrow's gzip takes no zeros behind a member.
+    # Arrow's gzip takes no zeros after a member.
     return gzip.GzipFile(fileobj=stream) if codec == "gzip" else pa.CompressedInputStream(pa.PythonFile(stream), codec)
 
 

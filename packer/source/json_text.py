@@ -101,7 +101,7 @@ class _Brackets:
     depth: int = 0
     in_string: bool = False
     held: bytes = b""
-    """A backslash at the end of a chunk, which belongs to the byte behind it."""
+    """A backslash at the end of a chunk, which belongs to the byte after it."""
 
     def ends(self, chunk: bytes, *, single: bool) -> tuple[bytes, list[tuple[int, bool]]]:
         """The chunk without what is held, and where in it an element ends, each with whether the array ends there."""
@@ -110,7 +110,7 @@ class _Brackets:
         data = data[: len(data) - len(self.held)]
         if not data:
             return data, []
-        # Two bytes for two, from left to right: behind this no quote and no backslash is escaped.
+        # Two bytes for two, from left to right: after this no quote and no backslash is escaped.
         plain = np.frombuffer(data.replace(b"\\\\", b"__").replace(b'\\"', b"__"), np.uint8)
         inside = (np.cumsum(plain == _QUOTE, dtype=np.int32) + self.in_string) % 2 == 1
         self.in_string = bool(inside[-1])

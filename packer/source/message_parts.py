@@ -122,9 +122,7 @@ def read_tools(value: list[Any] | str | None, *, where: str) -> list[Any] | None
         Refused: `bad_tools`.
 
     """
-    if isinstance(value, str):
-        value = _json(value, where=where) if value.strip() else None
-    tools: Any = value
+    tools = _decoded(value, where=where)
     if not tools:
         return None
     if isinstance(tools, dict):
@@ -134,8 +132,15 @@ def read_tools(value: list[Any] | str | None, *, where: str) -> list[Any] | None
     return [_definition(tool, where=f"{where}[{i}]") for i, tool in enumerate(tools)]
 
 
+def _decoded(value: Any, *, where: str) -> Any:
+    """A value that may stand as its JSON in a text; None for an empty one."""
+    if not isinstance(value, str):
+        return value
+    return _json(value, where=where) if value.strip() else None
+
+
 def _definition(tool: Any, *, where: str) -> dict[str, Any]:
-    tool = _json(tool, where=where) if isinstance(tool, str) else tool
+    tool = _decoded(tool, where=where)
     if not isinstance(tool, dict):
         raise Refused("bad_tools", f"expected a tool definition, got `{type_name(tool)}` at {where}")
     function = tool.get("function")
@@ -158,9 +163,7 @@ def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, A
         Refused: `bad_tools`.
 
     """
-    if isinstance(value, str):
-        value = _json(value, where=where) if value.strip() else None
-    calls: Any = value
+    calls = _decoded(value, where=where)
     if calls is None:
         return []
     if isinstance(calls, dict):
@@ -171,7 +174,7 @@ def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, A
 
 
 def _call(call: Any, *, where: str) -> dict[str, Any]:
-    call = _json(call, where=where) if isinstance(call, str) else call
+    call = _decoded(call, where=where)
     if not isinstance(call, dict):
         raise Refused("bad_tools", f"expected a tool call, got `{type_name(call)}` at {where}")
     if "function" in call:

@@ -1,8 +1,8 @@
 """Schema `preference`: two answers to one request, the one chosen and the other rejected.
 
 A pair is read as two rows of another schema, one with each answer, by that schema's own reader: answers that are texts
-behind a prompt that is a text are completions, all others are chats. What two chats say alike from their start on,
-message by message and never by characters, is the context, of which nothing is learned. Behind it, both go on with an
+after a prompt that is a text are completions, all others are chats. What two chats say alike from their start on,
+message by message and never by characters, is the context, of which nothing is learned. After it, both go on with an
 answer of the assistant's.
 """
 
@@ -96,7 +96,7 @@ def _side(name: Literal["chosen", "rejected"], rows: _TwoRows, beside: dict[str,
 def _apart(chosen: Sample, rows: _TwoRows, beside: dict[str, Any], number: int) -> tuple[Messages, Messages, Messages]:
     """What both chats say alike from their start on, and how each of them goes on.
 
-    What is the same in the row is read once: of the rejected side only what stands behind it is read.
+    What is the same in the row is read once: of the rejected side only what follows it is read.
     """
     num_same = 0
     if not isinstance(rows.chosen, str):
@@ -279,7 +279,7 @@ def _turns_in_text(text: str) -> Any:
 
 
 def _transcript(text: str) -> Turns:
-    r"""The messages of a transcript as the data sets of HH have it; the blank behind a speaker's name is the form's.
+    r"""The messages of a transcript as the data sets of HH have it; the blank after a speaker's name is the form's.
 
     Example:
         >>> _transcript("\n\nHuman: Hi\n\nAssistant: Hello")
@@ -338,8 +338,8 @@ SCHEMA = RowSchema(
     rows=(RowFields,),
     others=(*_CHOSEN, *_REJECTED, *_OPENINGS, *_OF_ALPACA, "margin", *chain(*_SCORES)),
     read=read,
-    help="`chosen` and `rejected` (also `chosen_messages`, `chosen_response` and so on) behind a `prompt`, all texts "
-    "or all messages; or with the whole conversation in each of them; or behind `messages`, `conversations` or "
+    help="`chosen` and `rejected` (also `chosen_messages`, `chosen_response` and so on) after a `prompt`, all texts "
+    "or all messages; or with the whole conversation in each of them; or after `messages`, `conversations` or "
     "`instruction`; `margin`, or scores as `score_chosen` and `score_rejected`; `tools`, `system`, "
     "`chat_template_kwargs`, `id`",
     is_meant=is_preference,

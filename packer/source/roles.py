@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from packer.source.chat import CALL_ROLES, ROLES
+from packer.source.row import Columns, rename
 
 _LISTS = (
     *("messages", "conversations", "conversation", "prompt", "completion"),
@@ -53,9 +54,9 @@ def _renamed(said_by: Any, roles: Mapping[str, str]) -> Any:
     return said_by | {name: roles.get(role) or roles.get(role.lower()) or role for name, role in said.items()}
 
 
-def roles_hint(rows: Iterable[Mapping[str, Any]]) -> str:
+def roles_hint(rows: Iterable[dict[str, Any]], columns: Columns) -> str:
     """How to say which role is which, by the names data sets give them, and else by who speaks first."""
-    guessed = guess_roles(rows)
+    guessed = guess_roles(rename(row, columns) for row in rows)
     pairs = ", ".join(f"{_as_key(name)}: {role}" for name, role in guessed.items())
     if not pairs:
         return "--set 'sources.roles={NAME: user, OTHER: assistant}' says which role is which"

@@ -193,7 +193,7 @@ def _partition_rows(
     if partition.format in TABLE_FORMATS:
         _refuse_changed_table(partition)
     else:
-        for _ in chunks:  # what stands behind the rows that are taken
+        for _ in chunks:  # what follows the rows that are taken
             pass
         if num_rows == partition.num_rows and digest.hexdigest() != partition.xxh3:
             raise changed(path, f"bytes {partition.start} to {partition.stop} are not what they were")

@@ -16,6 +16,7 @@ from packer.source.row import (
     RowSchema,
     json_in_text,
     messages_in_text,
+    rename,
     type_name,
 )
 from packer.source.tokens import MARKS
@@ -46,25 +47,6 @@ def schema_of(row: dict[str, Any]) -> str | None:
     if is_preference(row):
         return "preference"
     return "tokens" if row.get("input_ids") is not None else None
-
-
-def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
-    """The row under its new names, as `columns` of a source says.
-
-    `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is gone under
-    its old name, and a new name covers a field that had it already.
-
-    Example:
-        >>> rename({"q": "2+2?", "a": "4", "label": True}, {"instruction": "q", "output": "a", "label": None})
-        {'instruction': '2+2?', 'output': '4'}
-
-    """
-    if not columns:
-        return row
-    taken = {*columns, *columns.values()}
-    renamed = {name: value for name, value in row.items() if name not in taken}
-    renamed |= {new: row[old] for new, old in columns.items() if old is not None and old in row}
-    return renamed
 
 
 def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: Mapping[str, str] = NO_ROLES) -> Sample:

@@ -10,8 +10,8 @@ from typing import Any
 
 from packer.errors import InputError
 from packer.source.file_bytes import shown
-from packer.source.row import Columns
-from packer.source.schema import SCHEMAS, fields_read, rename, schema_of
+from packer.source.row import Columns, rename
+from packer.source.schema import SCHEMAS, fields_read, schema_of
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _MOST_NAMED = 12

@@ -6,7 +6,7 @@ Of a Parquet footer only what is said of whole row groups is read. Where a foote
 `RowGroupMetaData.column` ends the process, while its decoder answers with an error.
 
 Arrow IPC is a file format, and a stream format, as `datasets` writes its caches. A file is a stream between two magics,
-with an index behind it, so both are read as streams.
+with an index after it, so both are read as streams.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ ARROW_CONTINUATION = b"\xff\xff\xff\xff"
 """What a stream begins with, and every message of it."""
 
 _STREAM_START = 8
-"""Where the stream begins in an IPC file: behind the magic and two bytes of padding."""
+"""Where the stream begins in an IPC file: after the magic and two bytes of padding."""
 
 BATCH_ROWS = 256
 """Of Parquet. A dictionary of strings, by default of a megabyte at most, brings its longest text into each row."""

@@ -152,7 +152,7 @@ def _flags(fields: Mapping[str, npt.NDArray[Any]], name: str) -> Bool:
 
 
 def _unpadded(fields: Mapping[str, npt.NDArray[Any]]) -> slice:
-    """The tokens that the attention mask does not call padding, which lies before or behind them.
+    """The tokens that the attention mask does not call padding, which lies before or after them.
 
     Raises:
         Refused: `bad_mask`, `already_packed`, or `empty` where all is padding.

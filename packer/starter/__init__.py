@@ -1,5 +1,6 @@
 """What `packer init` writes: a recipe, samples in five forms and a small tokenizer, or the recipe of a family."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from packer.errors import StorageError, UsageError
@@ -24,32 +25,24 @@ def write_starter(folder: Path) -> tuple[Path, ...]:
         StorageError: the disk refused.
 
     """
-    _check_free(folder)
-    names = sorted(path.relative_to(_FILES) for path in _FILES.rglob("*") if path.is_file())
-    try:
-        for name in sorted(names, key=lambda name: name.name == RECIPE_FILE):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes((_FILES / name).read_bytes())
-    except OSError as error:
-        raise StorageError(f"cannot write the starter to {folder}: {error}") from error
-    return tuple(folder / name for name in names)
+    return _write({path.relative_to(_FILES): path for path in _FILES.rglob("*") if path.is_file()}, folder)
 
 
 def write_family(name: str, folder: Path) -> tuple[Path, ...]:
-    """Write the recipe of a family of :data:`FAMILIES` into `folder`, new or empty.
+    """As :func:`write_starter`, of the recipe of a family of :data:`FAMILIES`."""
+    return _write({Path(RECIPE_FILE): _FAMILIES / f"{name}.yaml"}, folder)
 
-    Raises:
-        UsageError: `folder` is a file, or holds something.
-        StorageError: the disk refused.
 
-    """
+def _write(files: Mapping[Path, Path], folder: Path) -> tuple[Path, ...]:
+    """Copy files, each under its name, the recipe last."""
     _check_free(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / RECIPE_FILE).write_bytes((_FAMILIES / f"{name}.yaml").read_bytes())
+        for name in sorted(files, key=lambda name: (name.name == RECIPE_FILE, name)):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(files[name].read_bytes())
     except OSError as error:
-        raise StorageError(f"cannot write the recipe to {folder}: {error}") from error
-    return (folder / RECIPE_FILE,)
+        raise StorageError(f"cannot write the starter to {folder}: {error}") from error
+    return tuple(folder / name for name in sorted(files))
 
 
 def _check_free(folder: Path) -> None:

@@ -40,8 +40,8 @@ class Ragged:
 
     def __getitem__(self, index: int) -> npt.NDArray[Any]:
         """Values of one row; none where its range is impossible."""
-        start, end = self.bounds(index)
-        return self.values[start:end]
+        start, end = self.offsets.item(index), self.offsets.item(index + 1)
+        return self.values[start:end] if 0 <= start <= end <= len(self.values) else self.values[:0]
 
     def bounds(self, index: int, *, packed: int = 1) -> tuple[int, int]:
         """Start and end of one row, both 0 where its range is impossible; `packed` as for :meth:`take`."""

@@ -203,11 +203,12 @@ class DocumentShards(NumberedRows[DocumentRows]):
             ids[positions] = column.values[column.offsets[rows] + tokens[positions]]
         return ids
 
-    def columns(self) -> DocumentColumns:
+    def columns(self, *, weighted: bool = False) -> DocumentColumns:
         """All tokens, one flat array a record batch, over the files' own pages.
 
         No digest is checked: call :meth:`verify` with the documents that are about to be used. Where only some shards
-        have loss weights, those of the others are made in memory (1 where trained), four bytes a token.
+        have loss weights, or these are documents of a split of which others do (`weighted`), those that are missing are
+        made in memory (1 where trained), four bytes a token.
 
         Raises:
             CheckError: a shard's size or structure is not what the manifest says.
@@ -215,7 +216,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """
         opened = [rows for rows, _ in self.chunks()]
         starts = [rows.input_ids.offsets[:-1].astype(np.int64) for rows in opened]
-        weighted = any(rows.loss_weights is not None for rows in opened)
+        weighted = weighted or any(rows.loss_weights is not None for rows in opened)
         return DocumentColumns(
             input_ids=tuple(rows.input_ids.values for rows in opened),
             labels=tuple(rows.labels.values for rows in opened),

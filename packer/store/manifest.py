@@ -1,7 +1,7 @@
 """The manifest: what a cache is made of, from what, by which rules. Its presence is the commit.
 
 Canonical JSON: UTF-8, keys sorted, no spaces, one line for each key and for each input and shard, POSIX relative paths,
-a newline at the end; the same manifest is always the same bytes. Its first key is a checksum of all bytes behind it, so
+a newline at the end; the same manifest is always the same bytes. Its first key is a checksum of all bytes after it, so
 that a flipped bit is found wherever it lies; against somebody who can work out a checksum there is the fingerprint.
 """
 
@@ -261,7 +261,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def sealed(content: bytes) -> bytes:
-    """A manifest's JSON with its checksum in front, xxh3-128 of everything behind it; one that is there is replaced."""
+    """A manifest's JSON with its checksum in front, xxh3-128 of everything after it; one that is there is replaced."""
     rest = b",\n" + _without_seal(content).removeprefix(b"{").lstrip()
     return b'{\n"checksum":"' + xxh3_128_hexdigest(rest).encode() + b'"' + rest
 

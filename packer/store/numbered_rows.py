@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -142,6 +142,19 @@ class NumberedRows(Generic[Rows]):
         """Relative path of a row's shard, and its row in there."""
         chunks, rows = self._locate(self._in_shards(np.array([index])))
         return self.path_of(int(chunks[0])), self.row_in_shard(int(chunks[0]), int(rows[0]))
+
+    def shard_of(self, row: int) -> int:
+        """Number of the shard that a row lies in."""
+        return self._shard_of[int(self._locate(self._in_shards(np.array([row])))[0][0])]
+
+    def of_shards(self, first: int, last: int) -> tuple[Self, int]:
+        """The rows of the shards from `first` to `last` alone, and the number of the first of them among all."""
+        begin, end = offsets_of([shard.num_rows for shard in self.shards])[[first, last + 1]].tolist()
+        chosen, before = None, begin
+        if self._chosen is not None:
+            before, after = np.searchsorted(self._chosen, [begin, end]).tolist()
+            chosen = self._chosen[before:after] - begin
+        return type(self)(self.folder, self.shards[first : last + 1], mmap=self.mmap, chosen=chosen), before
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Compare the digests of some rows, of all where none are named, whether compared before or not.

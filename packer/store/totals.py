@@ -54,7 +54,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Slots with an EOS between documents."""
 
     padding: Count
-    """Slots with nothing: at the end of blocks, and behind documents where they are aligned."""
+    """Slots with nothing: at the end of blocks, and after documents where they are aligned."""
 
     unused_keys: dict[str, Count] = {}
     """Keys of messages that no schema knows, and how many messages have them."""

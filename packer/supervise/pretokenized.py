@@ -15,7 +15,7 @@ import numpy as np
 
 from packer.backend import load_backend
 from packer.batches import Bool, DocumentBatch, Float32, Int32, Int64, PretokenizedTokens, Rejection, Sample
-from packer.layout import concatenated_ranges, offsets_of
+from packer.layout import begins_run, concatenated_ranges, offsets_of
 from packer.model import TOKENIZER_FILE, Model
 
 
@@ -103,8 +103,7 @@ def _nothing(given: PretokenizedTokens) -> str:
 
 def _runs(weight: Float32, offsets: Int64) -> _Runs:
     """Maximal runs of equal weight above 0 that lie in one document."""
-    begins = np.ones(len(weight), np.bool_)
-    begins[1:] = weight[1:] != weight[:-1]
+    begins = begins_run(weight)
     begins[offsets[:-1]] = True
     starts = np.flatnonzero(begins)
     ends = np.append(starts[1:], len(weight))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from packer.batches import Bool, DocumentBatch, Int32, Int64, Rejection, TokenBatch, TurnBatch
-from packer.layout import concatenated_ranges
+from packer.layout import concatenated_ranges, offsets_of
 from packer.supervise.round_trip import Surface
 
 
@@ -86,7 +86,7 @@ class Supervisor:
         num_bytes = spelling.num_bytes[tokens.ids]
         if not spelling.byte_level or np.any(num_bytes < 0):
             return np.zeros(len(tokens.turn_sequence), np.bool_)
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(num_bytes)])
+        ends = offsets_of(num_bytes)
         first = tokens.offsets[tokens.turn_sequence]
         prompt_bytes = ends[first + tokens.prompt_tokens] - ends[first]
         completion_bytes = ends[first + tokens.completion_tokens] - ends[first]
@@ -119,7 +119,7 @@ class Supervisor:
         """The last id of a chat turn is a stop id, and none comes before it; a raw one is closed as its text is."""
         first = tokens.offsets[tokens.turn_sequence]
         is_stop = np.isin(tokens.ids, self._stop_ids)
-        stops = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_stop)])
+        stops = offsets_of(is_stop)
         start, end = first + tokens.prompt_tokens, first + tokens.completion_tokens
         closed: Bool = (stops[end] - stops[start] == 1) & is_stop[np.maximum(end - 1, 0)]
         for t in np.flatnonzero(turns.raw[turns.turn_text] & ~closed):
@@ -164,10 +164,10 @@ def _documents(
     lengths, row = end[order], row[order]
     return DocumentBatch(
         input_ids=tokens.ids[concatenated_ranges(tokens.offsets[used[order]], lengths)],
-        offsets=_offsets(lengths),
+        offsets=offsets_of(lengths),
         sample=row.astype(np.int32),
         sample_id=tuple(sample_ids[int(r)] for r in row),
-        run_offsets=_offsets(num_runs),
+        run_offsets=offsets_of(num_runs),
         run_start=np.maximum(tokens.prompt_tokens[of_run], 1).astype(np.int32),
         run_end=tokens.completion_tokens[of_run].astype(np.int32),
         run_message=turns.turn_message[of_run].astype(np.int32),
@@ -207,7 +207,3 @@ def _settle(homes: Int64, turns_of_row: Int64, tokens: TokenBatch, learned: Int6
             if len(other) >= num and other[num - 1] == last and np.array_equal(other[:num], ids):
                 homes[i] = sequence
                 break
-
-
-def _offsets(lengths: Int64) -> Int64:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])

@@ -15,7 +15,7 @@ from rich.table import Table
 from timing import best, measured
 
 from packer import PackedLoader
-from packer.load.order import EpochOrder
+from packer.load.ordering import EpochOrder
 from packer.store.cache import Cache
 
 _BLOCK_LEN = 2048

@@ -132,7 +132,7 @@ def test_inspect_shows_the_piece_of_a_document_and_what_is_behind_it(starter_cac
     run("pack", starter_cache, "-o", tmp_path / "split", "--block-len", "64", "--overlong", "split", "-j", "1")
     assert "from token" in run("inspect", tmp_path / "split").stdout
     run("pack", starter_cache, "-o", tmp_path / "aligned", "--set", "pack.align=64", "-j", "1")
-    assert " padding tokens behind it" in run("inspect", tmp_path / "aligned").stdout
+    assert " padding tokens after it" in run("inspect", tmp_path / "aligned").stdout
     run("pack", open_ended, "-o", tmp_path / "eos", "--mode", "eos", "--block-len", "64", "-j", "1")
     assert "<|im_end|>\n   between the documents, not trained" in run("inspect", tmp_path / "eos").stdout
     run_of = json.loads(run("inspect", tmp_path / "eos", "--json").stdout)["block"]["documents"][0]["behind"]

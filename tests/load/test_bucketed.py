@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.load.order import BUCKET, BucketedOrder, EpochOrder
-from packer.load.ordering import WINDOW
+from packer.load.ordering import BUCKET, WINDOW, BucketedOrder, EpochOrder
 
 
 def order_of(num_items, seed=0):

@@ -19,8 +19,12 @@ from small_documents import PAD_ID, small_document_cache  # noqa: E402
 from packer.errors import InputError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.batching import Padded, PaddingFree, TokenBudget  # noqa: E402
-from packer.load.order import EpochOrder  # noqa: E402
-from packer.load.ordering import Curriculum, LengthBucketed, Weighted  # noqa: E402
+from packer.load.ordering import (  # noqa: E402
+    Curriculum,
+    EpochOrder,
+    LengthBucketed,
+    Weighted,
+)
 
 BATCHINGS = [
     "padded",

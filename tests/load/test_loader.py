@@ -15,7 +15,7 @@ from small_blocks import PAD_ID, small_cache  # noqa: E402
 
 from packer.errors import CheckError, InputError, UsageError  # noqa: E402
 from packer.load import PackedLoader, reading  # noqa: E402
-from packer.load.order import EpochOrder  # noqa: E402
+from packer.load.ordering import EpochOrder  # noqa: E402
 
 
 def loader_of(cache, **options):

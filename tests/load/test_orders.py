@@ -15,8 +15,7 @@ from small_documents import small_document_cache  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.order import EpochOrder, WeightedOrder  # noqa: E402
-from packer.load.ordering import Curriculum, LengthBucketed, Weighted  # noqa: E402
+from packer.load.ordering import Curriculum, EpochOrder, LengthBucketed, Weighted, WeightedOrder  # noqa: E402  # noqa: E402
 from packer.permute import permutation_key  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 

@@ -9,7 +9,7 @@ from packer.errors import CheckError
 from packer.load.state import NOTHING_RETURNED, Counters, ReaderState, restore
 
 READER = ReaderState(
-    version=4,
+    version=5,
     fingerprint="f00d",
     split="train",
     batching="packed",
@@ -20,11 +20,13 @@ READER = ReaderState(
     seed=7,
     end="drop",
     schedule=None,
-    micro_batch_size=2,
+    share_schedule=None,
     epoch=0,
     cursor=0,
     batch_size=4,
     opened_batch_size=4,
+    micro_batch_size=2,
+    opened_micro_batch_size=2,
     shares=None,
     mix=None,
     taken=None,
@@ -45,7 +47,7 @@ def saved(**changes):
 
 def test_a_state_is_plain_values_and_survives_json():
     assert saved() == {
-        "version": 4,
+        "version": 5,
         "fingerprint": "f00d",
         "split": "train",
         "batching": "packed",
@@ -56,11 +58,13 @@ def test_a_state_is_plain_values_and_survives_json():
         "seed": 7,
         "end": "drop",
         "schedule": None,
-        "micro_batch_size": 2,
+        "share_schedule": None,
         "epoch": 2,
         "cursor": 5,
         "batch_size": 6,
         "opened_batch_size": 4,
+        "micro_batch_size": 2,
+        "opened_micro_batch_size": 2,
         "shares": None,
         "mix": None,
         "taken": None,
@@ -78,7 +82,7 @@ def test_a_state_is_plain_values_and_survives_json():
         ({"order": "sequential"}, "order 'sequential'.*'random'"),
         ({"order_by": "4096"}, "order_by '4096'.*None"),
         ({"seed": 8}, "seed 8.*7"),
-        ({"version": 3}, "expected version 4, found 3"),
+        ({"version": 4}, "expected version 5, found 4"),
         ({"cursor": 11}, "cursor 11 is beyond the 10 blocks"),
         ({"cursor": -1}, "cursor"),
         ({"epoch": "2"}, "epoch"),
@@ -104,7 +108,7 @@ def test_what_is_not_a_state_is_refused(value):
 
 
 def test_what_decides_no_row_goes_on_as_the_reader_has_it_and_a_warning_names_it():
-    state = saved(padded={"length": None, "multiple_of": 8, "side": "left"}, schedule="doubling", micro_batch_size=1)
+    state = saved(padded={"length": None, "multiple_of": 8, "side": "left"}, schedule="doubling")
     with pytest.warns(UserWarning, match="this loader goes on with") as caught:
         restored = restore(state, reader=READER, length=lambda _: 10)
     assert restored.to_dict() == saved()
@@ -112,3 +116,13 @@ def test_what_decides_no_row_goes_on_as_the_reader_has_it_and_a_warning_names_it
         "padded Padded(length=None, multiple_of=8, side='left')",
         "schedule doubling",
     ]
+
+
+def test_sizes_that_were_changed_are_taken_over_unless_the_reader_was_opened_with_others():
+    def sizes_of(**changes):
+        restored = restore(saved(**changes), reader=READER, length=lambda _: 10)
+        return restored.batch_size, restored.opened_batch_size, restored.micro_batch_size
+
+    assert sizes_of() == (6, 4, 2)
+    assert sizes_of(batch_size=8, micro_batch_size=4) == (8, 4, 4)
+    assert sizes_of(opened_batch_size=8, opened_micro_batch_size=8, micro_batch_size=16) == (4, 4, 2)

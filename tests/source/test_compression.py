@@ -74,7 +74,7 @@ def test_zeros_behind_members_of_gzip_are_nothing_and_other_bytes_are_an_error(t
     assert rows_of(path) == ([row["text"] for row in ROWS[:9]], [])
     assert gzip.decompress(whole) == as_jsonl(ROWS[:9])
     path.write_bytes(whole + b"something else")
-    with pytest.raises(InputError, match="gzip data is damaged or cut off: something else stands behind it"):
+    with pytest.raises(InputError, match="gzip data is damaged or cut off: something else follows it"):
         rows_of(path)
 
 

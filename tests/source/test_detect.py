@@ -6,7 +6,7 @@ import pytest
 
 from packer.errors import InputError
 from packer.source import detect as detect_module
-from packer.source import detect_format, detect_schema, hint_of_schema
+from packer.source import detect_format, detect_schema, first_rows, schema_hint
 
 LINE = b'{"text": "a"}'
 
@@ -153,7 +153,7 @@ def test_a_column_that_no_row_has_is_named_with_those_there_are(tmp_path):
 )
 def test_rows_that_do_not_fit_the_schema_named_say_which_they_would(tmp_path, row, said):
     path = write(tmp_path, lines(row))
-    assert said in hint_of_schema(path, format="jsonl", schema="alpaca", columns={})
+    assert said in schema_hint([*first_rows(path, "jsonl", {})], "alpaca", {})
 
 
 def test_rows_that_are_no_objects_are_an_error(tmp_path):

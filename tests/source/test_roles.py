@@ -47,7 +47,7 @@ def test_the_hint_followed_literally_makes_samples_of_the_rows(pair, turns):
     row = {"messages": said}
     guessed = guess_roles([row])
     assert {*guessed} == {*pair}
-    (setting,) = re.findall(r"--set ('(?:[^']|'\\'')*')", roles_hint([row]))
+    (setting,) = re.findall(r"--set ('(?:[^']|'\\'')*')", roles_hint([row], {}))
     (source,) = make_recipe({"sources": [{"path": "rows.jsonl"}]}, shlex.split(setting)).sources
     assert source.roles == guessed
     sample = read_row(row, number=0, schema="messages", columns={}, roles=source.roles)

@@ -22,7 +22,9 @@ def test_what_work_gives_or_raises_is_handed_on() -> None:
 def test_work_that_does_not_end_is_left_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "GRACE_S", 0.05)
     release = threading.Event()
-    with pytest.raises(InputError, match="no end within 0 s with 2 texts of 5 characters, the longest of 4") as caught:
+    with pytest.raises(
+        InputError, match="did not finish within 0 s: 2 texts of 5 characters, the longest of 4"
+    ) as caught:
         encode_in_time(lambda: release.wait(60), ["a", "bcde"])
     release.set()
     assert caught.value.hint is not None

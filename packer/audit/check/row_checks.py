@@ -14,7 +14,7 @@ from packer.audit.check.row_facts import RowFacts
 from packer.audit.check.split_checks import FEW_ROWS
 from packer.batches import Int64, UInt64
 from packer.curate.contamination import Counted
-from packer.curate.near import NearCopies, near_duplicates, nearest
+from packer.curate.near import Lost, exact_duplicates, near_duplicates, nearest
 from packer.display import plural
 from packer.pipeline.benchmarks import Benchmark
 
@@ -78,7 +78,7 @@ def near_between(facts: RowFacts) -> Found:
     """Rows of a held-out split whose prompt is nearly one that is learned."""
 
     def near(rows: Int64, among: Int64) -> Places:
-        return _pairs(rows, nearest(facts.prompts, among, rows, JACCARD))
+        return _pairs(nearest(facts.prompts, among, rows, JACCARD))
 
     found = _between(
         facts,
@@ -94,14 +94,12 @@ def near_between(facts: RowFacts) -> Found:
 
 def copies_within(facts: RowFacts) -> Found:
     """Rows that stand in their split more than once."""
-    rows, pairs = 0, []
+    rows, pairs = 0, list[tuple[int, int, float]]()
     for name in facts.splits:
         own = facts.of_split(name)
-        _, first, group = np.unique(facts.content[own], return_index=True, return_inverse=True)
-        group = group.reshape(-1)
-        copies = np.flatnonzero(first[group] != np.arange(len(own)))
-        rows += len(copies)
-        pairs += [(int(own[i]), int(own[first[group[i]]]), 1.0) for i in copies[:SHOWN].tolist()]
+        copies = exact_duplicates(facts.content, own)
+        rows += len(copies.row)
+        pairs += _pairs(copies)[:SHOWN]
     return _within(
         "copies_within_splits",
         rows,
@@ -122,10 +120,9 @@ def near_within(facts: RowFacts) -> Found:
         own = facts.of_split(name)
         copies = near_duplicates(conversations, own, JACCARD)
         num_capped += copies.num_capped
-        found = _pairs(own, copies)
         rows.append(own)
-        near.append(own[copies.of >= 0])
-        pairs += [pair for pair in found if pair[2] < 1][:SHOWN]
+        near.append(copies.row)
+        pairs += [pair for pair in _pairs(copies) if pair[2] < 1][:SHOWN]
     whole, part = (np.bincount(facts.source[np.concatenate(each)], minlength=len(facts.files)) for each in (rows, near))
     large = np.where(whole >= FEW_ROWS, part / np.maximum(whole, 1), 0)
     worst, number = int(np.argmax(large)), int(part.sum())
@@ -291,7 +288,5 @@ def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> Places:
     return tuple((row, of, 1.0) for row, of in zip(rows[found].tolist(), order[at[found]].tolist(), strict=True))
 
 
-def _pairs(rows: Int64, copies: NearCopies) -> Places:
-    found = np.flatnonzero(copies.of >= 0)
-    columns: Sequence[npt.NDArray[np.generic]] = (rows[found], copies.of[found], copies.jaccard[found])
-    return tuple(zip(*(column.tolist() for column in columns), strict=True))
+def _pairs(copies: Lost) -> Places:
+    return tuple(zip(copies.row.tolist(), copies.kept.tolist(), copies.similarity.tolist(), strict=True))

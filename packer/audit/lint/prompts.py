@@ -47,7 +47,7 @@ def find_openings(subject: Subject) -> Iterator[CodedFinding]:
     )
     yield finding(
         "opening_learned",
-        "an answer without reasoning is learned behind an empty reasoning block that the model has to write: "
+        "an answer without reasoning is learned after an empty reasoning block that the model has to write: "
         "it learns to skip its reasoning"
         if is_empty_block
         else "every answer opens with text of the template, which the model learns to write",

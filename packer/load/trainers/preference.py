@@ -1,6 +1,6 @@
 """TRL's DPOTrainer and KTOTrainer over the pairs or rated answers of a cache.
 
-Both render, tokenize and truncate what they are given, and learn whatever stands behind the prompt. All of that was
+Both render, tokenize and truncate what they are given, and learn whatever follows the prompt. All of that was
 decided when the cache was built. So they are given a dataset of numbers, one a pair or an answer, prepare nothing, and
 a collator reads the documents: what is learned is exactly what has a label. Order, accumulation, losses, metrics, PEFT
 and resume are TRL's.

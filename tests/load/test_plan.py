@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.load.order import EpochOrder
-from packer.load.steps import PADDING_ROW, check_batch_size, plan_step, steps_left
+from packer.load.ordering import EpochOrder
+from packer.load.plan import PADDING_ROW, check_batch_size, plan_step, steps_left
 
 
 def order_of(num_blocks, *, fingerprint="f00d", seed=0, kind="random"):

@@ -1,4 +1,4 @@
-"""What a step holds: the next rows of the order, and where the reader stands after it.
+"""Which rows a step takes: the next ones of the order, and where the reader stands after it.
 
 A step of G rows takes Ω[c : c + G] and moves the cursor c by G; a step of G tokens takes as many rows as G tokens hold.
 World size, micro-batch size, accumulation, workers and prefetch never enter: they only decide who reads which part of
@@ -22,7 +22,8 @@ import numpy as np
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.order import Order
+from packer.load.mixture import Shares
+from packer.load.ordering import Order
 
 End = Literal["drop", "pad", "short", "wrap"]
 
@@ -54,6 +55,11 @@ class StepPlan:
 
     taken: tuple[int, ...] | None = None
     """For a mixture, the rows of each cache up to the end of this step."""
+
+    mix: Shares | None = None
+    """For a mixture, the proportions of the step."""
+
+    micro_batch_size: int = 1
 
     @property
     def real_rows(self) -> Int64:

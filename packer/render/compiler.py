@@ -1,0 +1,83 @@
+"""What templates are compiled to: Python that looks into rows by itself, and asks the sandbox about all else.
+
+Jinja compiles `message.role` to a call of the sandbox, which finds out what `message` is and whether the attribute may
+be seen. Nearly always it is an object of the row, a text of it, or the variable `loop`, of which the answer is known:
+
+    (m["role"] if type(m := l_1_message) is dict and "role" in m else environment.getattr(m, "role"))
+
+Only where the type is exactly the expected one, and what is asked for is there, is the sandbox not asked. So the text
+is the same, and so is what is refused. Conversations of 32 messages with tools take a quarter to a third less time.
+"""
+
+import jinja2.compiler
+from jinja2 import nodes
+from jinja2.compiler import Frame
+
+OF_DICT = frozenset(dir(dict))
+"""Attributes that every dict has, which come before its keys."""
+
+METHODS: dict[str, frozenset[str]] = {
+    "str": frozenset(
+        {"capitalize", "count", "endswith", "index", "join", "lower", "lstrip", "replace", "rsplit", "rstrip", "split"}
+        | {"splitlines", "startswith", "strip", "title", "upper"}
+    ),
+    "dict": frozenset({"get", "items", "keys", "values"}),
+    "list": frozenset({"count", "index"}),
+}
+"""Methods of rows, by type, that Jinja's sandbox allows; those that templates call most."""
+
+_OF_LOOP = frozenset(
+    {"depth", "depth0", "first", "index", "index0", "last", "length", "nextitem", "previtem", "revindex", "revindex0"}
+)
+
+
+class Compiler(jinja2.compiler.CodeGenerator):
+    """Writes the Python of a template."""
+
+    def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:  # noqa: N802 - the name Jinja calls
+        """`value.attribute`."""
+        asked = self.temporary_identifier()
+        if isinstance(node.node, nodes.Name) and node.node.name == "loop" and node.attr in _OF_LOOP:
+            self._write(f"({asked}.{node.attr} if type({asked} := ", node.node, ") is LoopContext", frame)
+        elif node.attr not in OF_DICT:
+            self._write_key(asked, node.attr, node.node, frame)
+        else:
+            super().visit_Getattr(node, frame)
+            return
+        self.write(f" else environment.getattr({asked}, {node.attr!r}))")
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802 - as above
+        """`value[item]`."""
+        if not isinstance(node.arg, nodes.Const) or type(node.arg.value) is not str:
+            super().visit_Getitem(node, frame)
+            return
+        asked = self.temporary_identifier()
+        self._write_key(asked, node.arg.value, node.node, frame)
+        self.write(f" else environment.getitem({asked}, {node.arg.value!r}))")
+
+    def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:  # noqa: FBT001, FBT002, N802 - as above
+        """`value.method(…)`, of names and constants: they are written twice."""
+        method = node.node
+        kinds = [kind for kind, names in METHODS.items() if getattr(method, "attr", None) in names]
+        is_plain = not (node.kwargs or node.dyn_args or node.dyn_kwargs or forward_caller)
+        is_simple = is_plain and all(isinstance(value, nodes.Const | nodes.Name) for value in node.args)
+        if not (kinds and is_simple and isinstance(method, nodes.Getattr)):
+            super().visit_Call(node, frame, forward_caller=forward_caller)
+            return
+        asked = self.temporary_identifier()
+        self.write(f"({asked}.{method.attr}(")
+        for argument in node.args:
+            self._write("", argument, ", ", frame)
+        self._write(f") if type({asked} := ", method.node, f") is {kinds[0]} else ", frame)
+        self.write(f"environment.call(context, environment.getattr({asked}, {method.attr!r})")
+        around = {"_loop_vars": frame.loop_frame, "_block_vars": frame.block_frame}
+        self.signature(node, frame, {name: name for name, is_within in around.items() if is_within})
+        self.write("))")
+
+    def _write_key(self, asked: str, key: str, of: nodes.Expr, frame: Frame) -> None:
+        self._write(f"({asked}[{key!r}] if type({asked} := ", of, f") is dict and {key!r} in {asked}", frame)
+
+    def _write(self, before: str, node: nodes.Expr, behind: str, frame: Frame) -> None:
+        self.write(before)
+        self.visit(node, frame)
+        self.write(behind)

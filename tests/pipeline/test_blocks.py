@@ -1,0 +1,58 @@
+"""A block shard is made from the document shards of its groups, and is the one that all documents would make."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from packer.pipeline import build
+from packer.pipeline.blocks import BlockForm, BlockTask, block_worker, pack_split
+from packer.recipe import make_recipe
+from packer.store.document_shards import DocumentShards
+from packer.store.manifest import read_manifest
+from packer.store.selected import documents_of
+
+RULES = {"split": {"shares": {"validation": 0.3}}}
+
+
+@pytest.mark.parametrize("rules", [{}, RULES], ids=["all rows", "rules about rows"])
+def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would(
+    rules: dict[str, object], starter: Path, tmp_path: Path
+) -> None:
+    rows = [{"prompt": f"row {i}", "completion": "word " * (1 + i * 7 % 40)} for i in range(600)]
+    weighted = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "b.jsonl").write_text(json.dumps({"messages": weighted}) + "\n")
+    recipe = make_recipe(
+        {
+            "sources": [{"path": str(tmp_path / name)} for name in ("a.jsonl", "b.jsonl")],
+            "tokenizer": str(starter / "tokenizer"),
+            "pack": {"block_len": 128, "group_documents": 20},
+            "partition_bytes": 2**15,
+            "shard_bytes": 2**14,
+            **rules,
+        }
+    )
+    build(recipe, tmp_path / "cache", jobs=1)
+    manifest, model = read_manifest(tmp_path / "cache"), read_manifest(tmp_path / "cache").model
+    form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+    work, most, blocks = block_worker(tmp_path / "cache", form), 0, []
+    for split, documents in documents_of(tmp_path / "cache", manifest).items():
+        packed = pack_split(split, documents, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+        for task in packed.tasks:
+            most = max(most, len(task.documents.shards))
+            blocks += [work(task), work(_of_all(task, documents))]
+    assert blocks[::2] == blocks[1::2] == [shard for shard in manifest.shards if shard.kind == "blocks"]
+    assert len(blocks) > 8 and any(
+        documents.weighted for documents in documents_of(tmp_path / "cache", manifest).values()
+    )
+    assert most < sum(shard.kind == "documents" for shard in manifest.shards) / 2
+
+
+def _of_all(task: BlockTask, documents: DocumentShards) -> BlockTask:
+    """The task with all documents of its split."""
+    first = documents.find(int(task.documents.doc_ids()[0]))
+    assert first is not None
+    plan = replace(task.plan, document=task.plan.document + first)
+    return replace(task, documents=documents, plan=plan)
