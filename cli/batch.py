@@ -91,12 +91,7 @@ def batch_options(function: Function) -> Function:
 def show_batch(
     cache: "Cache", asked: dict[str, Any], split: str | None, *, head: int | None, with_ids: bool, reply: Reply
 ) -> None:
-    """Print a batch and whether it keeps the contract; exit code 1 where it does not.
-
-    Raises:
-        UsageError: torch is not installed.
-
-    """
+    """Print a batch and whether it keeps the contract; exit code 1 where it does not."""
     from packer.audit import view_pieces  # noqa: PLC0415 - not for --help
     from packer.errors import UsageError  # noqa: PLC0415 - as above
 

@@ -181,7 +181,8 @@ class _Page:
             return
         self._heading("documents")
         names = ("only_old", "only_new", "both", "rows_changed", "rows_only_old", "rows_only_new")
-        columns = [("", "<"), *((name.replace("_", " "), ">") for name in names), ("", "<")]
+        headings = ("only old", "only new", "both", "rows changed", "rows old", "rows new")
+        columns = [("", "<"), *((heading, ">") for heading in headings), ("", "<")]
         rows = [(each.split, *(number(getattr(each, name)) for name in names), "") for each in found.documents]
         print_table(self._out, columns, rows)
         moved = [each.split for each in found.documents if not each.only_old and not each.only_new]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from packer.display import visible
-from packer_cli.output import NEWLINES, cells, drawable, signs, stdout, wrap_words
+from packer_cli.output import NEWLINES, cells, drawable, print_table, signs, stdout, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit.check.check_report import RowPair
@@ -37,9 +37,7 @@ class FindingsPage:
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
         """Names and what there is to say of them, in two columns."""
-        width = max(len(name) for name, _ in facts)
-        for name, fact in facts:
-            self.out.words(fact, label=(f"  {name:{width}}  ", ""), hanging=width + 4)
+        print_table(self.out, [("", "<"), ("", "<")], facts)
 
     def findings(self, findings: "Iterable[CodedFinding]", *, follow: bool) -> None:
         """Findings, a blank line between them, and before the first where they `follow` something."""

@@ -46,12 +46,7 @@ def foreign_options(function: Function) -> Function:
 
 
 def cache_alone(cache: Path | None, foreign: Path | None, tokenizer: str | None, template: Path | None) -> Path | None:
-    """The cache that is meant; None where foreign rows are.
-
-    Raises:
-        UsageError: neither, or what does not go together.
-
-    """
+    """The cache that is meant; None where foreign rows are."""
     if foreign is not None:
         if cache is not None:
             raise click.UsageError("name a cache or --foreign PATH, not both")
@@ -64,12 +59,7 @@ def cache_alone(cache: Path | None, foreign: Path | None, tokenizer: str | None,
 
 
 def refuse_with_foreign(**options: object) -> None:
-    """Options that are about caches.
-
-    Raises:
-        UsageError: one of them was given.
-
-    """
+    """Options that are about caches."""
     for name, value in options.items():
         if value:
             raise click.UsageError(f"--{name.replace('_', '-')} is about a cache, and cannot go with --foreign")
@@ -133,8 +123,8 @@ def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> Non
         page.words(_fine(report, has_tokenizer=has_tokenizer))
     if not has_tokenizer:
         named = shlex.quote(str(report.path))
-        page.words(f"hint: packer verify --foreign {named} --tokenizer DIR looks at the rest", 2)
-        page.words("--template FILE too, where the tokenizer has no chat template", 8)
+        command = f"packer verify --foreign {named} --tokenizer DIR looks at the rest"
+        page.words(f"hint: {command}; --template FILE too, where the tokenizer has no chat template", 2)
 
 
 def _with_counts(finding: "ForeignFinding", report: "ForeignReport", *, verbose: bool) -> "ForeignFinding":

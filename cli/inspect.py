@@ -101,12 +101,7 @@ def _show_why(cache: "Cache", asked: str, reply: Reply) -> None:
 
 
 def first_split(cache: "Cache") -> str:
-    """The first split with blocks.
-
-    Raises:
-        UsageError: there is none.
-
-    """
+    """The first split with blocks."""
     from packer.errors import UsageError  # noqa: PLC0415 - not for --help
 
     splits = cache.splits("blocks")

@@ -11,7 +11,7 @@ from packer_cli.output import fields_of
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
-    from packer.audit.lint.checks import LintReport
+    from packer.audit.lint.lint_report import LintReport
 
 
 @click.command("lint", context_settings=HELP_OPTIONS)

@@ -215,12 +215,7 @@ def recipe_options(function: Function) -> Function:
 
 
 def file_and_row(text: str, option: str = "--row") -> tuple[str, int]:
-    """The parts of `--row FILE:N`.
-
-    Raises:
-        UsageError: it is something else.
-
-    """
+    """The parts of `--row FILE:N`."""
     source, separator, row = text.rpartition(":")
     if not separator or not source or not row.isdecimal():
         raise click.UsageError(f"{option} {text}: expected FILE:N, for example {option} data/chat.jsonl:0")

@@ -237,12 +237,11 @@ def paged() -> Iterator[None]:
     if not (stdout().has_cursor and sys.stdin is not None and sys.stdin.isatty()):
         yield
         return
-    # Below the guard: what others print is shown before it is collected.
+    # Below a guard: what others print is shown before it is collected.
     before, ended = sys.stdout, True
-    guard = before if isinstance(before, _Guarded) else _Guarded(before)
-    terminal = guard.stream
+    terminal = before.stream if isinstance(before, _Guarded) else before
     collected = _Collected(terminal)
-    sys.stdout, guard.stream = cast("TextIO", guard), cast("TextIO", collected)
+    sys.stdout = cast("TextIO", _Guarded(cast("TextIO", collected)))
     try:
         yield
     except click.exceptions.Exit:
@@ -251,7 +250,7 @@ def paged() -> Iterator[None]:
         ended = False
         raise
     finally:
-        sys.stdout, guard.stream = before, terminal
+        sys.stdout = before
         text = collected.text.getvalue()
         if ended and text.count("\n") >= shutil.get_terminal_size().lines and _has_pager():
             click.echo_via_pager(text)
@@ -363,7 +362,7 @@ def print_table(out: Output, columns: Sequence[tuple[str, str]], rows: Sequence[
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns) - 1)]
     indent = sum(widths) + 2 * len(columns)
     for number, line in enumerate(lines):
-        first, *more = textwrap.wrap(line[-1], max(20, out.width - indent)) or [""]
+        first, *more = wrap_words(line[-1], max(20, out.width - indent))
         cells = [f"{cell:{side}{width}}" for cell, (_, side), width in zip(line, columns, widths, strict=False)]
         style = "dim" if number == 0 and any(headings) else ""
         out.line(("  ".join(["", *cells, first]).rstrip(), style))

@@ -49,7 +49,7 @@ class ViewPage:
         self.note([f"{view.path} row {view.shard_row:,}"])
         for place, document in enumerate(view.documents[:head], 1):
             self.blank()
-            self._document(document, f"{place}/{len(view.documents)} ")
+            self.document(document, f"{place}/{len(view.documents)} ")
             if document.behind is not None:
                 self._behind(document.behind)
         if head is not None and head < len(view.documents):
@@ -60,9 +60,6 @@ class ViewPage:
             self.heading([plural(view.padding.num_tokens, "padding token")])
             if self._with_ids:
                 self._ids(view.padding, 2)
-
-    def document(self, view: "DocumentView", *, prefix: str = "") -> None:
-        self._document(view, prefix)
 
     def foreign(self, view: "ForeignRowView", path: str) -> None:
         """A row that another tool prepared."""
@@ -92,7 +89,7 @@ class ViewPage:
             if place or view.rejected:
                 self.blank()
             prefix = f"{place + 1}/{len(view.documents)} " if len(view.documents) > 1 else ""
-            self._document(document, prefix, before, limit=_EXCERPT if excerpt else None)
+            self.document(document, prefix, before, limit=_EXCERPT if excerpt else None)
             before = "".join(run.text for run in document.runs)
 
     def reasons(self, view: "RowView", *, was: str) -> None:
@@ -136,7 +133,7 @@ class ViewPage:
     def blank(self) -> None:
         self._line("", "", "")
 
-    def _document(self, view: "DocumentView", prefix: str, before: str = "", *, limit: int | None = None) -> None:
+    def document(self, view: "DocumentView", prefix: str = "", before: str = "", *, limit: int | None = None) -> None:
         piece = (
             []
             if view.length == view.document_length

@@ -32,12 +32,7 @@ class Reply:
     def verdict(
         self, fields: dict[str, Any], show: Callable[[], None], message: str | None, hint: str | None = None
     ) -> None:
-        """Print what a check found; where there is a message, it failed: an error, and exit code 1.
-
-        Raises:
-            Exit: there is a message.
-
-        """
+        """Print what a check found; where there is a message, it failed: an error, and exit code 1."""
         self.data(fields | {"error": None if message is None else error_object("check_failed", message, hint)}, show)
         if message is not None:
             if not self.as_json:

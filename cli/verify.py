@@ -13,7 +13,7 @@ from packer_cli.progress import listener
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
-    from packer.audit.verify_report import Checked, Finding, VerifyReport
+    from packer.audit.verify.verify_report import Checked, Finding, VerifyReport
 
 _SHOWN = 20
 _NAMES = {"rejected": "rejected.jsonl", "model": "tokenizer files", "manifest": "manifest.json"}
@@ -108,7 +108,7 @@ def _message(report: "VerifyReport") -> str:
 
 def _print(report: "VerifyReport", *, every: bool) -> None:
     out = stdout()
-    out.line(f"{report.folder}: {_LEVELS[report.level]}")
+    out.sentence(f"{report.folder}: {_LEVELS[report.level]}", hanging=2)
     out.line()
     table = [
         (

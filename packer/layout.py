@@ -124,6 +124,16 @@ def first_trained(labels: Int32) -> int:
     return int((labels != MASKED).argmax())
 
 
+def crossed(prompt: tuple[Int32, Int32], answer: tuple[Int32, Int32]) -> tuple[Int32, Int32]:
+    """Ids and labels of one document's prompt followed by the answer of another one, each given by its ids and labels.
+
+    Worked example: ids 5 6 7 with labels . . 7 and ids 5 8 with labels . 8 give ids 5 6 8 with labels . . 8.
+    """
+    end, start = first_trained(prompt[1]), first_trained(answer[1])
+    labels = np.concatenate([np.full(end, MASKED, np.int32), answer[1][start:]])
+    return np.concatenate([prompt[0][:end], answer[0][start:]]), labels
+
+
 def partners(prompts: Int64, batch_size: int) -> Int64:
     """For each row the row whose answer is put under its prompt.  # int64[N]
 

@@ -27,15 +27,7 @@ class Excerpt:
 def excerpts_of(
     rejection: Rejection, *, sample: Sample | None, content: bytes | None, renderer: Renderer
 ) -> tuple[Excerpt, ...]:
-    """What can be shown of a rejection; empty where nothing can.
-
-    Args:
-        rejection: why the row is not kept.
-        sample: the row, where it was understood.
-        content: the row's bytes.
-        renderer: the one that rejected it.
-
-    """
+    """What can be shown of a rejection; empty where nothing can."""
     if sample is None:
         text = (content or b"").decode("utf-8", "backslashreplace")
         return (_blamed("the row", _head(text)),) if text else ()

@@ -34,12 +34,7 @@ def explanations() -> list[Explanation]:
 
 
 def explain(name: str) -> list[Explanation]:
-    """What a code means: of the codes of rejected rows and those of `lint`, some have the same name.
-
-    Raises:
-        UsageError: there is none of this name.
-
-    """
+    """What a code means: of the codes of rejected rows and those of `lint`, some have the same name."""
     every = explanations()
     found = [each for each in every if each.name == name]
     if not found:

@@ -24,12 +24,7 @@ class InputPart:
     """Number of the input in the manifest."""
 
     def rows(self, max_row_bytes: int, fields: Sequence[str] = ()) -> Iterator[RowBatch]:
-        """Its rows, read as the build read them, with the fields that are asked about.
-
-        Raises:
-            InputError: the input changed after it was cut.
-
-        """
+        """Its rows, read as the build read them, with the fields that are asked about."""
         return read_rows(
             self.partition,
             schema=self.entry.schema,

@@ -163,12 +163,7 @@ class _Maker:
         self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
 
     def row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
-        """Take a row through the stages.
-
-        Raises:
-            TemplateOverrunError: rendering it exceeds the limit of time or memory.
-
-        """
+        """Take a row through the stages."""
         with overruns_at(lambda _: f"{entry.name} (row {raw.number}), {named_template(self._recipe)}"):
             return self._row(entry, raw)
 

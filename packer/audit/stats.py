@@ -284,13 +284,7 @@ def _sides(documents: DocumentShards, lengths: Int32) -> dict[Side, Lengths]:
 
 
 def kept_rows(cache: Cache, split: str) -> int:
-    """Rows of the inputs that have documents in a split.
-
-    Raises:
-        CheckError: the selection or a shard is damaged.
-        UsageError: no such split.
-
-    """
+    """Rows of the inputs that have documents in a split."""
     selection = cache.manifest.selection
     if selection is None:
         return sum(shard.num_kept for shard in cache.documents(split).shards)

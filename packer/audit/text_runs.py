@@ -79,13 +79,7 @@ def has_messages(schema: str, message: int) -> bool:
 
 
 def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
-    """The tokenizer a cache was built with, from its own copy.
-
-    Raises:
-        CheckError: the copy is missing or damaged.
-        StorageError: it cannot be read.
-
-    """
+    """The tokenizer a cache was built with, from its own copy."""
     files = kept_files(folder, manifest)
     if TOKENIZER_FILE not in files:
         raise CheckError(f"{folder} keeps no {TOKENIZER_FILE}")
@@ -96,12 +90,7 @@ def boundaries_of(labels: Int32, spans: Int32) -> list[int]:
     """Where runs begin, and the end.
 
     Worked example: labels . . x x x . of the spans - - 0 0 1 1 give [0, 2, 4, 5, 6]: a boundary lies where training
-    begins or ends, and between trained tokens of two spans.
-
-    Args:
-        labels: int32[n]
-        spans: int32[n], as :meth:`Spans.numbers`
-
+    begins or ends, and between trained tokens of two spans.  # each int32[n]
     """
     runs = np.where(labels == MASKED, np.int32(-2), spans)
     changes = np.flatnonzero(runs[1:] != runs[:-1]) + 1

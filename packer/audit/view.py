@@ -16,18 +16,6 @@ from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards
 from packer.store.rejected import Rejected, read_rejected
 
-__all__ = [
-    "BlockView",
-    "DocumentView",
-    "RowView",
-    "Run",
-    "find_inputs",
-    "view_block",
-    "view_document",
-    "view_pieces",
-    "view_row",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentView:

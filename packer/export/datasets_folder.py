@@ -22,7 +22,7 @@ import pyarrow as pa
 from packer.batches import CHOSEN, DESIRABLE, BlockBatch, Int64
 from packer.errors import UsageError
 from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
-from packer.layout import MASKED, concatenated_ranges, first_trained, offsets_of, partners
+from packer.layout import concatenated_ranges, crossed, offsets_of, partners
 
 _COLUMNS = {
     "documents": ("input_ids", "attention_mask", "labels"),
@@ -158,13 +158,10 @@ class DatasetsWriter(DatasetFolder):
             self._partners = partners(documents.prompts(), 1)
         own = self._partners[self._num_crossed : self._num_crossed + len(batch.length)]
         self._num_crossed += len(own)
-        answers, ids, labels = documents.locate(own), [], []
-        lengths = prompt_lengths(batch)
-        rows = zip(answers.values("input_ids"), answers.values("labels"), batch.offsets, lengths, strict=False)
-        for answer, trained, start, length in rows:
-            behind = first_trained(trained)
-            ids.append(np.concatenate([batch.input_ids[start : start + length], answer[behind:]]))
-            labels.append(np.concatenate([np.full(length, MASKED, np.int32), trained[behind:]]))
+        answers, bounds = documents.locate(own), batch.offsets[1:-1]
+        of_prompts = zip(np.split(batch.input_ids, bounds), np.split(batch.labels, bounds), strict=True)
+        of_answers = zip(answers.values("input_ids"), answers.values("labels"), strict=True)
+        ids, labels = zip(*map(crossed, of_prompts, of_answers), strict=True)
         offsets = offsets_of([len(each) for each in ids])
         return {
             "kl_input_ids": _lists(np.concatenate(ids), offsets),

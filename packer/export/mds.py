@@ -89,7 +89,7 @@ class MdsWriter(Writer):
         with self.files.open(f"{self.split}/{name}") as file:
             file.write(count.to_bytes(4, "little") + offsets.tobytes() + _CONFIG_BYTES)
             file.write(b"".join(self._samples))
-        info = {"basename": name, "bytes": file.num_bytes, "hashes": {}}
+            info = {"basename": name, "bytes": file.tell(), "hashes": {}}
         self._shards.append(_CONFIG | {"raw_data": info, "samples": count, "zip_data": None})
         self._samples, self._num_bytes = [], 0
 

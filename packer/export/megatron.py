@@ -57,7 +57,7 @@ class MegatronWriter(Writer):
     def documents(self, batch: FlatDocuments) -> None:
         for name, file in self._bins.items():
             values = batch.input_ids if name == "tokens" else batch.trained
-            file.write_array(values.astype(self._types[name]))
+            file.write(values.astype(self._types[name]).data)
         self._lengths.append(batch.length)
 
     def finish(self) -> dict[str, Any]:
@@ -66,9 +66,9 @@ class MegatronWriter(Writer):
             with self.files.open(f"{prefix}.idx") as file:
                 code = _CODES[self._types[name]]
                 file.write(_MAGIC + struct.pack("<QBQQ", 1, code, len(lengths), len(lengths) + 1))
-                file.write_array(lengths.astype(np.int32))
-                file.write_array(offsets_of(lengths)[:-1] * np.dtype(self._types[name]).itemsize)
-                file.write_array(np.arange(len(lengths) + 1, dtype=np.int64))
+                file.write(lengths.astype(np.int32).data)
+                file.write((offsets_of(lengths)[:-1] * np.dtype(self._types[name]).itemsize).data)
+                file.write(np.arange(len(lengths) + 1, dtype=np.int64).data)
         return {
             "prefixes": self._prefixes,
             "dtypes": {name: np.dtype(dtype).name for name, dtype in self._types.items()},

@@ -78,5 +78,5 @@ class OlmoWriter(Writer):
             )
 
     def _append(self, input_ids: Int32, trained: Bool) -> None:
-        self._tokens.write_array(input_ids.astype(self._dtype))
-        self._mask.write_array(trained)
+        self._tokens.write(input_ids.astype(self._dtype).data)
+        self._mask.write(trained.data)

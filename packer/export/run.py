@@ -109,6 +109,7 @@ def export(
             record = json.dumps(_record(opened, found), indent=2, sort_keys=True).encode() + b"\n"
             with Files(folder) as files:
                 files.write(RECORD, record)
+            files.written()
     return found
 
 
@@ -116,13 +117,11 @@ def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
     there = list(cache.splits(unit))
     if not there:
         raise UsageError(f"{cache.folder} has no {unit}", hint="--documents exports its documents")
-    if split is None:
-        return there
-    if split not in there:
+    if split not in (None, *there):
         raise UsageError(
             f"{cache.folder} has no {unit} of split '{split}'", hint=f"splits with {unit}: {', '.join(there)}"
         )
-    return [split]
+    return there if split is None else [split]
 
 
 def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:

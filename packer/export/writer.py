@@ -1,17 +1,15 @@
 """What writers are given and what they write: the rows of a split as flat arrays, and files with their digests."""
 
 import hashlib
-import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.batches import BlockBatch, Bool, Float32, Int8, Int32, Int64
 from packer.export.formats import Unit
@@ -100,13 +98,10 @@ class SplitRows:
         for first, end in _windows(lengths, together=2 if shards.is_paired else 1):
             found = shards.locate(np.arange(first, end, dtype=np.int64))
             offsets = offsets_of(lengths[first:end])
-            columns = {name: np.empty(int(offsets[-1]), np.int32) for name in ("input_ids", "labels")}
-            weights = np.empty(int(offsets[-1]), np.float32) if shards.weighted else None
-            for name, column in (*columns.items(), ("loss_weights", weights)):
-                if column is not None:
-                    found.copy(name, column, offsets[:-1].tolist(), lengths[first:end].tolist(), 0)
+            weights = np.concatenate(found.values("loss_weights"), dtype=np.float32) if shards.weighted else None
             yield FlatDocuments(
-                **columns,
+                input_ids=np.concatenate(found.values("input_ids")),
+                labels=np.concatenate(found.values("labels")),
                 loss_weights=weights,
                 offsets=offsets,
                 sides=None if sides is None else sides[first:end],
@@ -137,40 +132,15 @@ class ExportedFile:
     sha256: str
 
 
-class HashedFile(io.BufferedWriter):
-    """A new file and the sha256 of what was written; closing it puts it on the disk."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(io.FileIO(path, "x"), 2**20)
-        self.sha256 = hashlib.sha256()
-        self.num_bytes = 0
-
-    def write(self, data: Any) -> int:
-        written = super().write(data)
-        self.sha256.update(data)
-        self.num_bytes += written
-        return written
-
-    def write_array(self, values: npt.NDArray[Any]) -> None:
-        """The bytes of an array, in its own type."""
-        self.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self.flush()
-            os.fsync(self.fileno())
-        super().close()
-
-
 class Files(ExitStack):
     """Writes files below one folder; as a context it closes them."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
-        self._opened: dict[str, HashedFile] = {}
+        self._opened: dict[str, BinaryIO] = {}
 
-    def open(self, path: str) -> HashedFile:
+    def open(self, path: str) -> BinaryIO:
         """A new file, by its path relative to the folder.
 
         Raises:
@@ -179,7 +149,7 @@ class Files(ExitStack):
         """
         place = inside(self._folder, path)
         make_folder(place.parent)
-        file = self._opened[path] = self.enter_context(HashedFile(place))
+        file = self._opened[path] = self.enter_context(place.open("xb", 2**20))
         return file
 
     def write(self, path: str, content: bytes) -> None:
@@ -188,11 +158,14 @@ class Files(ExitStack):
             file.write(content)
 
     def written(self) -> tuple[ExportedFile, ...]:
-        """All files so far."""
-        return tuple(
-            ExportedFile(path=path, num_bytes=file.num_bytes, sha256=file.sha256.hexdigest())
-            for path, file in self._opened.items()
-        )
+        """All files, once they are closed: puts them on the disk, and digests what is read of them again."""
+        found = []
+        for path in self._opened:
+            with (self._folder / path).open("rb") as file:
+                os.fsync(file.fileno())
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                found.append(ExportedFile(path=path, num_bytes=file.tell(), sha256=digest))
+        return tuple(found)
 
 
 class Writer:

@@ -7,35 +7,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from packer.load.batch_view import view_batch
-    from packer.load.contract import check_batch
-    from packer.load.datasets import PackedDataset, StepDataset, collate
-    from packer.load.loader import PackedLoader
-    from packer.load.mixture import Mixture
-    from packer.load.poison import poison_test
-    from packer.load.preference import answer_logps
-    from packer.load.reference import Reference, fill_reference, read_reference
-    from packer.load.seeds import example_seed
-    from packer.load.step import MicroBatch, Step, shift_labels
-
-__all__ = [
-    "MicroBatch",
-    "Mixture",
-    "PackedDataset",
-    "PackedLoader",
-    "Reference",
-    "Step",
-    "StepDataset",
-    "answer_logps",
-    "check_batch",
-    "collate",
-    "example_seed",
-    "fill_reference",
-    "poison_test",
-    "read_reference",
-    "shift_labels",
-    "view_batch",
-]
+    from packer.load.batch_view import view_batch as view_batch
+    from packer.load.contract import check_batch as check_batch
+    from packer.load.datasets import PackedDataset as PackedDataset
+    from packer.load.datasets import StepDataset as StepDataset
+    from packer.load.datasets import collate as collate
+    from packer.load.loader import PackedLoader as PackedLoader
+    from packer.load.mixture import Mixture as Mixture
+    from packer.load.poison import poison_test as poison_test
+    from packer.load.preference import answer_logps as answer_logps
+    from packer.load.reference import Reference as Reference
+    from packer.load.reference import fill_reference as fill_reference
+    from packer.load.reference import read_reference as read_reference
+    from packer.load.seeds import example_seed as example_seed
+    from packer.load.step import MicroBatch as MicroBatch
+    from packer.load.step import Step as Step
+    from packer.load.step import shift_labels as shift_labels
 
 _HOME = {
     "MicroBatch": "step",
@@ -55,6 +42,8 @@ _HOME = {
     "shift_labels": "step",
     "view_batch": "batch_view",
 }
+
+__all__ = list(_HOME)
 
 
 def __dir__() -> list[str]:

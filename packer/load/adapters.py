@@ -85,57 +85,52 @@ def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch
     return loss
 
 
+def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> None:
+    """Refuse what these models would get wrong in silence; the first that applies."""
+    num_rows, is_flat = len(micro_batch["input_ids"]), "cu_seq_lens_q" in micro_batch
+    is_masked, is_numbered = "attention_mask" in micro_batch, "document_ids" in micro_batch
+    refused = {
+        f"cu_seq_lens_q beside {num_rows} rows; a flattened micro-batch has one": (
+            is_flat and num_rows != 1,
+            "do not add a batch dimension: hand over the micro-batch as the loader gives it",
+        ),
+        "a flattened micro-batch without position_ids, where eager and SDPA find the boundaries": (
+            is_flat and "position_ids" not in micro_batch,
+            "open the loader with columns that have position_ids",
+        ),
+        "a flattened micro-batch with an attention_mask: transformers then overlooks the boundaries": (
+            is_flat and is_masked,
+            "remove attention_mask, or pass mask_dtype for a 4-D mask that has the boundaries",
+        ),
+        "a micro-batch of several rows: flash attention ignores position_ids where the batch is not 1": (
+            not is_flat and not explicit_mask and _has_packed_rows(micro_batch),
+            "open the loader with flatten=True, or pass mask_dtype for a 4-D mask (eager and SDPA)",
+        ),
+        "a micro-batch that does not say where documents begin: no cu_seq_lens_q, document_ids or attention_mask": (
+            not (is_flat or is_numbered or is_masked),
+            "hand over a micro-batch as the loader gives it",
+        ),
+        "seq_idx for a padded micro-batch, whose rows hold one document each": (
+            seq_idx and not (is_flat or is_numbered),
+            "leave seq_idx out",
+        ),
+        "the labels are shifted, and Hugging Face models shift them again": (
+            "shift_labels" in micro_batch,
+            "open the loader with labels='unshifted'",
+        ),
+        "Hugging Face models compute their loss without loss_weights": (
+            "loss_weights" in micro_batch,
+            "take weighted_loss(model(...).logits, micro_batch), or remove loss_weights to train all turns alike",
+        ),
+    }
+    for what, (applies, hint) in refused.items():
+        if applies:
+            raise UsageError(what, hint=hint)
+
+
 def _has_packed_rows(micro_batch: MicroBatch) -> bool:
     """Whether a row holds more than one document by ``document_ids``, in which -1 is padding of padded rows."""
     if "document_ids" not in micro_batch:
         return False
     left, right = micro_batch["document_ids"][..., :-1], micro_batch["document_ids"][..., 1:]
     return "attention_mask" not in micro_batch or bool(((left != right) & (left >= 0) & (right >= 0)).any())
-
-
-def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> None:
-    if "cu_seq_lens_q" in micro_batch:
-        _check_flattened(micro_batch)
-    elif _has_packed_rows(micro_batch) and not explicit_mask:
-        raise UsageError(
-            "a micro-batch of several rows: flash attention ignores position_ids where the batch is not 1",
-            hint="open the loader with flatten=True, or pass mask_dtype for a 4-D mask (eager and SDPA)",
-        )
-    elif "document_ids" not in micro_batch and "attention_mask" not in micro_batch:
-        raise UsageError(
-            "a micro-batch that does not say where documents begin: no cu_seq_lens_q, document_ids or attention_mask",
-            hint="hand over a micro-batch as the loader gives it",
-        )
-    elif "document_ids" not in micro_batch and seq_idx:
-        raise UsageError(
-            "seq_idx for a padded micro-batch, whose rows hold one document each", hint="leave seq_idx out"
-        )
-    if "shift_labels" in micro_batch:
-        raise UsageError(
-            "the labels are shifted, and Hugging Face models shift them again",
-            hint="open the loader with labels='unshifted'",
-        )
-    if "loss_weights" in micro_batch:
-        raise UsageError(
-            "Hugging Face models compute their loss without loss_weights",
-            hint="take weighted_loss(model(...).logits, micro_batch), or remove loss_weights to train all turns alike",
-        )
-
-
-def _check_flattened(micro_batch: MicroBatch) -> None:
-    num_rows = micro_batch["input_ids"].shape[0]
-    if num_rows != 1:
-        raise UsageError(
-            f"cu_seq_lens_q beside {num_rows} rows; a flattened micro-batch has one",
-            hint="do not add a batch dimension: hand over the micro-batch as the loader gives it",
-        )
-    if "position_ids" not in micro_batch:
-        raise UsageError(
-            "a flattened micro-batch without position_ids, where eager and SDPA find the boundaries",
-            hint="open the loader with columns that have position_ids",
-        )
-    if "attention_mask" in micro_batch:
-        raise UsageError(
-            "a flattened micro-batch with an attention_mask: transformers then overlooks the boundaries",
-            hint="remove attention_mask, or pass mask_dtype for a 4-D mask that has the boundaries",
-        )

@@ -24,13 +24,12 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer.batches import Int64
 from packer.errors import CheckError
-from packer.layout import offsets_of
 from packer.load.arguments import function, instance, one_of, opened
 from packer.load.content import content_of, refuse_preference
 from packer.load.loader import PackedLoader
 from packer.load.rows import RowKind, check_weights
 from packer.load.step import Step
-from packer.store.cache import Cache, FoundBlocks, FoundDocuments
+from packer.store.cache import Cache
 
 _HINT = "pass what state_dict() returned, unchanged"
 
@@ -107,10 +106,22 @@ class PackedDataset(Dataset[Item]):
             raise IndexError(f"index out of range for {size} {self._kind}")
         numbers = np.where(asked < 0, asked + size, asked)
         found = self._rows.locate(numbers)
-        listed = self._of_blocks(found) if self._kind == "blocks" else self._of_documents(found, numbers)
-        return [
-            Item({name: torch.as_tensor(column[row]) for name, column in listed.items()}) for row in range(len(found))
-        ]
+        columns: dict[str, Any] = {
+            name: [values.astype(np.int64) for values in found.values(name)] for name in ("input_ids", "labels")
+        }
+        if self._weighted:
+            columns["loss_weights"] = [values.astype(np.float32) for values in found.values("loss_weights")]
+        columns["num_trained"] = np.array(found.values("num_trained"), np.int64)
+        if self._kind == "blocks":
+            for name in ("position_ids", "seq_lengths"):
+                columns[name] = [values.astype(np.int64) for values in found.values(name)]
+        else:
+            lengths = np.array(found.values("length"), np.int64)
+            sources, rows = (column[numbers] for column in self._origins)
+            columns |= {"position_ids": [np.arange(length) for length in lengths], "seq_lengths": lengths[:, None]}
+            columns |= {"doc_id": np.array(found.values("doc_id"), np.int64), "row": rows, "source": sources}
+        of_rows = zip(*columns.values(), strict=True)
+        return [Item(zip(columns, map(torch.as_tensor, values), strict=True)) for values in of_rows]
 
     def __getstate__(self) -> dict[str, Any]:
         weights = "use" if self._weighted else "refuse"
@@ -123,42 +134,6 @@ class PackedDataset(Dataset[Item]):
     def _origins(self) -> tuple[Int64, Int64]:
         found: tuple[Int64, Int64] = self._rows.origins()
         return found
-
-    def _of_blocks(self, found: FoundBlocks) -> dict[str, Any]:
-        """By name, an array for each block."""
-        shape = (len(found), self._rows.block_len)
-        columns = {name: np.empty(shape, np.int64) for name in ("input_ids", "labels", "position_ids")}
-        for name, column in columns.items():
-            found.copy(name, column)
-        listed: dict[str, Any] = {
-            **columns,
-            "seq_lengths": [lengths.astype(np.int64) for lengths in found.values("seq_lengths")],
-            "num_trained": [np.array(number, np.int64) for number in found.values("num_trained")],
-        }
-        if self._weighted:
-            listed["loss_weights"] = weights = np.empty(shape, np.float32)
-            found.copy("loss_weights", weights)
-        return listed
-
-    def _of_documents(self, found: FoundDocuments, numbers: Int64) -> dict[str, Any]:
-        """By name, an array for each document."""
-        lengths = np.array(found.values("length"), np.int64)
-        bounds = offsets_of(lengths)
-        names: dict[str, type] = {"input_ids": np.int64, "labels": np.int64}
-        listed: dict[str, Any] = {}
-        for name, dtype in (names | ({"loss_weights": np.float32} if self._weighted else {})).items():
-            flat = np.empty(bounds[-1], dtype)
-            found.copy(name, flat, bounds[:-1].tolist(), lengths.tolist(), 0)
-            listed[name] = np.split(flat, bounds[1:-1])
-        sources, rows = (column[numbers] for column in self._origins)
-        return listed | {
-            "position_ids": [np.arange(length) for length in lengths],
-            "seq_lengths": lengths[:, None],
-            "num_trained": np.array(found.values("num_trained"), np.int64),
-            "doc_id": np.array(found.values("doc_id"), np.int64),
-            "row": rows,
-            "source": sources,
-        }
 
 
 def collate(items: Sequence[Item]) -> dict[str, Any]:

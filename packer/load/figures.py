@@ -50,7 +50,8 @@ class Pace:
     """When steps were asked for and given: in between, training works on the one and waits for the other."""
 
     def __init__(self) -> None:
-        self._spans: deque[tuple[float, float, int]] = deque(maxlen=_LAST_STEPS)  # whole, of it waiting; tokens
+        # Of the last steps: seconds from one to the next, those of them spent waiting, and the tokens worked on.
+        self._spans: deque[tuple[float, float, int]] = deque(maxlen=_LAST_STEPS)
         self._asked = self._given = 0.0
         self._tokens: int | None = None  # of the step that is worked on
 
@@ -69,24 +70,15 @@ class Pace:
         """The loop has ended: what comes before the next one is no work on a step."""
         self._tokens = None
 
-    @property
-    def tokens_per_s(self) -> float:
-        """Tokens of the last steps in the time from one to the next."""
-        return self._per_s(2)
-
-    @property
-    def waiting_share(self) -> float:
-        """Share of this time that was spent on waiting."""
-        return self._per_s(1)
-
-    def _per_s(self, column: int) -> float:
-        whole = sum(span[0] for span in self._spans)
-        return sum(span[column] for span in self._spans) / whole if whole else 0.0
+    def speed(self) -> tuple[float, float]:
+        """Tokens a second, and the share of the time that was spent on waiting."""
+        whole, waiting, tokens = (sum(column) for column in zip(*self._spans, (0.0, 0.0, 0), strict=True))
+        return (tokens / whole, waiting / whole) if whole else (0.0, 0.0)
 
 
 def figures_of(state: ReaderState, num_rows: int, pace: Pace) -> Figures:
     """The figures at a state, of whose epoch the number of rows is given."""
-    counters = state.counters
+    counters, (tokens_per_s, waiting_share) = state.counters, pace.speed()
     return Figures(
         steps=counters.steps,
         epoch=state.epoch + state.cursor / num_rows,
@@ -95,6 +87,6 @@ def figures_of(state: ReaderState, num_rows: int, pace: Pace) -> Figures:
         trained_tokens=counters.trained,
         slots=counters.slots,
         padding_share=counters.padding_share,
-        tokens_per_s=pace.tokens_per_s,
-        waiting_share=pace.waiting_share,
+        tokens_per_s=tokens_per_s,
+        waiting_share=waiting_share,
     )

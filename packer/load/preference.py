@@ -6,15 +6,16 @@ where the cache has a label. What a model says of an answer is summed over these
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from packer.batches import CHOSEN, REJECTED, Bool, Int32, Int64
 from packer.errors import UsageError
-from packer.layout import MASKED, first_trained
+from packer.layout import MASKED, crossed
 from packer.load.arguments import opened
 from packer.load.attention import document_ids
 from packer.load.step import MicroBatch
@@ -90,9 +91,8 @@ def padded_documents(documents: DocumentShards, numbers: Int64, *, pad_id: int, 
 
     """
     found = documents.locate(numbers)
-    ids: list[Int32] = found.values("input_ids")
-    trained = [labels != MASKED for labels in found.values("labels")]
-    return padded_rows(ids, trained, pad_id=pad_id, multiple_of=multiple_of)
+    ids, labels = found.values("input_ids"), found.values("labels")
+    return padded_rows(ids, [each != MASKED for each in labels], pad_id=pad_id, multiple_of=multiple_of)
 
 
 def crossed_documents(
@@ -102,15 +102,12 @@ def crossed_documents(
 
     KTO compares an answer with what the model thinks of answers to other requests.
     """
-    ids, trained = [], []
-    first, second = documents.locate(prompts), documents.locate(answers)
-    of_prompts = zip(first.values("input_ids"), first.values("labels"), strict=True)
-    of_answers = zip(second.values("input_ids"), second.values("labels"), strict=True)
-    for (prompt, masked), (answer, labels) in zip(of_prompts, of_answers, strict=True):
-        end, start = first_trained(masked), first_trained(labels)
-        ids.append(np.concatenate([prompt[:end], answer[start:]]))
-        trained.append(np.concatenate([np.zeros(end, np.bool_), labels[start:] != MASKED]))
-    return padded_rows(ids, trained, pad_id=pad_id, multiple_of=multiple_of)
+    of_prompts, of_answers = (
+        zip(found.values("input_ids"), found.values("labels"), strict=True)
+        for found in (documents.locate(prompts), documents.locate(answers))
+    )
+    ids, labels = zip(*map(crossed, of_prompts, of_answers), strict=True)
+    return padded_rows(ids, [each != MASKED for each in labels], pad_id=pad_id, multiple_of=multiple_of)
 
 
 def padded_rows(ids: Sequence[Int32], trained: Sequence[Bool], *, pad_id: int, multiple_of: int = 1) -> MicroBatch:
@@ -119,15 +116,15 @@ def padded_rows(ids: Sequence[Int32], trained: Sequence[Bool], *, pad_id: int, m
     Worked example: ids [5, 6, 7] and [5, 8] with the last one of each trained, padded by 0: ids [[5, 6, 7], [5, 8, 0]],
     attention mask [[1, 1, 1], [1, 1, 0]], completion mask [[0, 0, 1], [0, 1, 0]].
     """
-    width = -(-max(map(len, ids)) // multiple_of) * multiple_of
-    shape = (len(ids), width)
-    columns: dict[str, npt.NDArray[np.int64]] = {
-        "input_ids": np.full(shape, pad_id, np.int64),
-        "attention_mask": np.zeros(shape, np.int64),
-        "completion_mask": np.zeros(shape, np.int64),
+    columns: dict[str, tuple[Sequence[npt.NDArray[Any]], int]] = {
+        "input_ids": (ids, pad_id),
+        "attention_mask": ([np.ones(len(row), np.int64) for row in ids], 0),
+        "completion_mask": (trained, 0),
     }
-    for row, (tokens, mask) in enumerate(zip(ids, trained, strict=True)):
-        columns["input_ids"][row, : len(tokens)] = tokens
-        columns["attention_mask"][row, : len(tokens)] = 1
-        columns["completion_mask"][row, : len(mask)] = mask
-    return {name: torch.from_numpy(column) for name, column in columns.items()}
+    missing = -max(map(len, ids)) % multiple_of
+    batch: MicroBatch = {}
+    for name, (rows, fill) in columns.items():
+        of_rows = [torch.from_numpy(row.astype(np.int64)) for row in rows]
+        padded = nn.utils.rnn.pad_sequence(of_rows, batch_first=True, padding_value=fill)
+        batch[name] = nn.functional.pad(padded, (0, missing), value=fill)
+    return batch

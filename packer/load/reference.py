@@ -123,7 +123,7 @@ def fill_reference(
     progress = progress or Silent()
     progress.stage("filling", len(documents) // 2, "pairs")
     with file.filled_up(model) as descriptor:
-        is_missing = np.isnan(file.read()[:, 0])
+        is_missing = np.isnan(file.reference().chosen)
         for pairs in _batches(documents, is_missing, batch_size, rank, world_size):
             rows = answers_of(pairs)
             with torch.no_grad():
@@ -160,12 +160,12 @@ class _File:
         self.path = path
         self._digest = digest_of(documents)
         self._num_pairs = len(documents) // 2
-        self._line = {"format": "packer-reference", "version": 1, "split": split, "documents": self._digest}
+        self._head = {"format": "packer-reference", "version": 1, "split": split, "documents": self._digest}
 
     @contextmanager
     def filled_up(self, model: str) -> Iterator[int]:
         """The file for writing, made of its full size where it is not there; on the disk when the context ends."""
-        line = json.dumps(self._line | {"pairs": self._num_pairs, "model": model}).encode()
+        line = json.dumps(self._head | {"pairs": self._num_pairs, "model": model}).encode()
         line = line.ljust(-(-(len(line) + 1) // _ALIGNED) * _ALIGNED - 1) + b"\n"
         with storage_errors("write", self.path):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -175,7 +175,7 @@ class _File:
                     # What several processes write here at once is the same.
                     os.pwrite(descriptor, line, 0)
                     os.ftruncate(descriptor, len(line) + self._num_pairs * _RECORD.itemsize)
-            _, found = self._head()
+            _, found = self._line()
             if found != model:
                 raise UsageError(
                     f"{self.path} holds log-probabilities of the model '{found}'; expected '{model}'",
@@ -188,21 +188,13 @@ class _File:
             os.close(descriptor)
 
     def reference(self) -> Reference:
-        """What the file holds."""
-        values = self.read()
-        chosen, rejected = np.ascontiguousarray(values.T)
-        return Reference(
-            path=self.path, model=self._head()[1], documents=self._digest, chosen=chosen, rejected=rejected
-        )
-
-    def read(self) -> Float32:
-        """Values of all pairs, NaN where there are none.  # float32[P, 2]
+        """What the file holds, NaN where a pair is not filled.
 
         Raises:
             CheckError: a record is not what was written.
 
         """
-        line, _ = self._head()
+        line, model = self._line()
         with storage_errors("read", self.path):
             records = np.fromfile(self.path, _RECORD, offset=len(line))
         if len(records) != self._num_pairs:
@@ -213,19 +205,20 @@ class _File:
         if wrong.any():
             raise _damaged(self.path, f"the values of pair {int(wrong.argmax())} are not those that were written")
         values[is_empty] = np.nan
-        return values
+        chosen, rejected = np.ascontiguousarray(values.T)
+        return Reference(path=self.path, model=model, documents=self._digest, chosen=chosen, rejected=rejected)
 
     def write(self, descriptor: int, pairs: Int64, values: Float32) -> None:
         """Write the values of some pairs."""
-        line, _ = self._head()
+        line, _ = self._line()
         records = np.empty(len(pairs), _RECORD)
         records["logps"], records["digest"] = values, _digests(line, pairs, values)
         with storage_errors("write", self.path):
             for pair, record in zip(pairs.tolist(), records, strict=True):
                 os.pwrite(descriptor, record.tobytes(), len(line) + pair * _RECORD.itemsize)
 
-    def _head(self) -> tuple[bytes, str]:
-        """The line with its padding, and the model it names.
+    def _line(self) -> tuple[bytes, str]:
+        """The first line with its padding, and the model it names.
 
         Raises:
             CheckError: it is none, or that of other documents.
@@ -235,12 +228,12 @@ class _File:
             line = file.readline(_LONGEST_LINE)
         try:
             head = json.loads(line)
-            model, known = str(head.pop("model")), head.pop("pairs") == self._num_pairs and len(line) % _ALIGNED == 0
+            model, num_pairs = str(head.pop("model")), head.pop("pairs")
         except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
             raise _damaged(self.path, "it does not begin as one does") from None
-        if head.get("format") != self._line["format"] or head.get("version") != self._line["version"]:
+        if any(head.get(name) != self._head[name] for name in ("format", "version")):
             raise _damaged(self.path, "it is no reference of this version of packer")
-        if head != self._line or not known:
+        if head != self._head or num_pairs != self._num_pairs or len(line) % _ALIGNED:
             raise _of_others(self.path)
         return line, model
 

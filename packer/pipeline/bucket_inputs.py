@@ -32,6 +32,18 @@ def fetch_inputs(source: str) -> list[tuple[str, Path]]:
         return list(zip((url for url, _ in found), pool.map(lambda each: _fetched(*each), found), strict=True))
 
 
+def fetch_copy(name: str, copy: Path) -> None:
+    """Fetch the copy of an input that another machine has; nothing where it is here, or the input is in no bucket.
+
+    Raises:
+        InputError: the object is another one now, or gone.
+        UsageError, StorageError: as :func:`fetch_inputs`.
+
+    """
+    if bucket_url(name) is not None and not copy.exists() and dict(fetch_inputs(name)).get(name) != copy:
+        raise changed(name, "the object in the bucket is another one now")
+
+
 def refuse_changed_object(url: str, copy: Path) -> None:
     """Compare an object with the copy that was read of it.
 

@@ -20,6 +20,8 @@ import pyarrow as pa
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
 from packer.model import Model
+from packer.pipeline.benchmarks import questions_of
+from packer.pipeline.bucket_inputs import fetch_copy
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
@@ -135,10 +137,6 @@ class PartitionWork:
 
     @cached_property
     def _questions(self) -> "Questions | None":
-        if self._recipe.decontaminate is None:
-            return None
-        from packer.pipeline.benchmarks import questions_of  # noqa: PLC0415 - builds without rules do without it
-
         return questions_of(self._recipe)
 
     @cached_property
@@ -157,6 +155,7 @@ class PartitionWork:
         """
         result: PartitionResult | None = None
         traits: list[pa.RecordBatch] = []
+        fetch_copy(task.file.name, task.partition.path)
         with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
             batches = read_rows(
                 task.partition,

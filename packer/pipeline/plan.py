@@ -11,6 +11,7 @@ from packer.errors import InputError, RecipeError
 from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
+from packer.pipeline.bucket_inputs import fetch_copy
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
@@ -265,6 +266,7 @@ def cut_input(file: InputFile, partition_bytes: int) -> FilePartitions:
         InputError: it cannot be read.
 
     """
+    fetch_copy(file.name, file.path)
     return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
 
 

@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster whose nodes see the inputs and the cache under the same paths.
+"""Tasks on a Ray cluster whose nodes see the inputs and the cache under the same paths, or both in a bucket.
 
 A Ray task is a bundle of tasks: names go in, one small result a task comes out, and what is made lies in the cache by
 then. Each worker process makes its function once and keeps it. There are no actors: a task that is lost with its
@@ -31,6 +31,7 @@ from packer.limits import storage_errors
 from packer.pipeline.executor import WorkerDiedError
 from packer.pipeline.identity import code_digest
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX
+from packer.store.mirror import make_mirror, mirror_of
 from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")
@@ -129,8 +130,10 @@ class RayWorkers:
         if not tasks:
             return
         self._connect()
-        with _probe(folder) if folder is not None else nullcontext() as probe:
-            here = _Expected(versions=_versions(), folder=Path.cwd(), probe=probe)
+        mirror = None if folder is None else mirror_of(folder)
+        with _probe(folder) if folder is not None and mirror is None else nullcontext() as probe:
+            cache = None if mirror is None else (mirror.folder.absolute(), mirror.bucket.url)
+            here = _Expected(versions=_versions(), folder=Path.cwd(), probe=probe, cache=cache)
             self._refuse_other_nodes(here)
             job = _Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
             bundles = _Bundles(sizes, self.number(sizes))
@@ -308,6 +311,9 @@ class _Expected:
     probe: Path | None
     """A file that it must see."""
 
+    cache: tuple[Path, str] | None = None
+    """Of a cache in a bucket, the folder that stands for it on every node, and its URL."""
+
     def refusal(self) -> UsageError | None:
         """Why this node cannot take part, if so; otherwise its process is in the folder then."""
         found, node = _versions(), socket.gethostname()
@@ -323,6 +329,8 @@ class _Expected:
             )
         with suppress(OSError):
             os.chdir(self.folder)
+        if self.cache is not None:
+            make_mirror(*self.cache)
         if self.probe is not None and not self.probe.exists():
             return UsageError(
                 f"node {node} does not see {self.probe.parent.parent}",

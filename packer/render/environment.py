@@ -285,6 +285,8 @@ class IncrementalTemplate:
         self.takes_only_parts = template.takes_only_parts
         self._template = template
         self._renderings = template.new_renderings(num_messages)
+        self._first: Mapping[str, Any] | None = None
+        """The first message of what prompts are made of; few other renderings go on from each other."""
 
     def render(
         self,
@@ -298,7 +300,11 @@ class IncrementalTemplate:
         render = functools.partial(
             self._template.render, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
         )
-        if len(messages) > _FEWEST and self._renderings is not None:
+        if add_generation_prompt and messages:
+            self._first = messages[0]
+        is_own = bool(messages) and messages[0] is self._first
+        few = _FEWEST if is_own else 2 * FEW_MESSAGES
+        if len(messages) > few and self._renderings is not None:
             try:
                 return render(renderings=self._renderings)
             except NotIncrementalError:

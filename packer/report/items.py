@@ -73,12 +73,7 @@ class Name(NamedTuple):
 
 
 def names_of(chosen: Chosen, cache: Cache) -> list[Name]:
-    """The names of what was chosen, each once.
-
-    Raises:
-        UsageError: blocks of a cache that has none.
-
-    """
+    """The names of what was chosen, each once."""
     splits = cache.splits("blocks")
     if chosen.blocks and not splits:
         raise UsageError(f"{cache.folder} has no blocks: pack.mode is 'none'", hint="--rows and --doc show documents")
@@ -112,12 +107,7 @@ def sample(cache: Cache, documents: Documents) -> list[Name]:
 
 
 def parse_key(key: str) -> Name:
-    """The name in a link.
-
-    Raises:
-        UsageError: it names nothing.
-
-    """
+    """The name in a link."""
     pairs = parse_qsl(key)
     if len(pairs) == 1 and pairs[0][0] in get_args(Kind):
         return Name(cast("Kind", pairs[0][0]), pairs[0][1])
@@ -125,13 +115,7 @@ def parse_key(key: str) -> Name:
 
 
 def read_item(cache: Cache, name: Name) -> Item:
-    """Read what a name stands for; digests are checked.
-
-    Raises:
-        UsageError: it is not there.
-        CheckError: it is damaged.
-
-    """
+    """Read what a name stands for; digests are checked."""
     if name.kind == "block":
         split, _, index = name.value.rpartition(":")
         block = view_block(cache, split, _number(index))

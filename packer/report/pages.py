@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from packer.audit.diff.compare import CacheDiff
 from packer.audit.diff.settings import split_model
 from packer.audit.findings import LEVELS
-from packer.audit.lint.checks import LintReport
+from packer.audit.lint.lint_report import LintReport
 from packer.audit.stats import Stats, stats
 from packer.audit.why import ReasonView, reasons
 from packer.report.facts import Documents, Padding, SourceFacts, histograms, padding, source_facts
@@ -47,13 +47,7 @@ class PageFacts:
 
     @classmethod
     def of(cls, cache: Cache) -> "PageFacts":
-        """Gather them.
-
-        Raises:
-            CheckError: something of the cache is missing or damaged.
-            StorageError: something cannot be read.
-
-        """
+        """Gather them."""
         found, documents = stats(cache.folder), Documents.of(cache)
         return cls(
             stats=found,
@@ -69,12 +63,7 @@ class PageFacts:
 def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: PackedTokens | None = None) -> bytes:
     """The page about a cache, as UTF-8.
 
-    Args:
-        facts: of the cache.
-        items: listed in the token view; blocks among them are drawn.
-        note: how they were chosen.
-        packed: their tokens; None where the page asks a server for them.
-
+    `note` says how the items were chosen; without `packed`, the page asks a server for their tokens.
     """
     blocks = [item for item in items if item.kind == "block"]
     return fill(

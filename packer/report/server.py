@@ -76,13 +76,7 @@ class PageServer:
         self._server.shutdown()
 
     def answer(self, host: str | None, target: str) -> tuple[HTTPStatus, str, bytes]:
-        """Status, type and body for a request.
-
-        Args:
-            host: the header `Host`.
-            target: path and query.
-
-        """
+        """Status, type and body for a request, by its header `Host`, and its path and query."""
         if host not in (f"{_ADDRESS}:{self.port}", f"localhost:{self.port}"):
             return _text(HTTPStatus.MISDIRECTED_REQUEST, "not this host")
         try:

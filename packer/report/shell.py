@@ -34,13 +34,7 @@ _MARK, _HEAD_BYTES = b'<meta name="generator" content="packer ', 512
 def fill(template: str, *, title: str, scripts: Sequence[str] = (SCRIPT,), live: bool = False, **values: Any) -> bytes:
     """A page as UTF-8.
 
-    Args:
-        template: `cache`, `diff` or `lint`.
-        title: what it is about.
-        scripts: files of this package.
-        live: whether a server answers what the page asks for.
-        values: what the template is filled with.
-
+    `scripts` are files of this package; `live`: whether a server answers what the page asks for.
     """
     html: str = (
         _environment()

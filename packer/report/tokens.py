@@ -49,12 +49,7 @@ class TokenTable:
 
     @classmethod
     def of(cls, cache: Cache) -> Self:
-        """An empty table for the tokenizer that a cache keeps.
-
-        Raises:
-            CheckError: its files are missing or damaged.
-
-        """
+        """An empty table for the tokenizer that a cache keeps."""
         manifest = cache.manifest
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
         return cls(kept_model(cache.folder, manifest, recipe), manifest.model.control_ids)
@@ -113,14 +108,7 @@ class PackedTokens(NamedTuple):
 
 
 def pack_tokens(table: TokenTable, items: Sequence[Item], room: int) -> PackedTokens:
-    """Compress items, as many as fit into `room` bytes, of which at least one is taken.
-
-    Args:
-        table: knows the tokenizer; gets the tokens.
-        items: in order.
-        room: bytes for the table and the items.
-
-    """
+    """Compress items, as many as fit into `room` bytes, of which at least one is taken."""
     numbers = [_numbers(table, item) for item in items]
     counts = np.bincount(np.concatenate([np.zeros(0, np.int32), *numbers]), minlength=len(table.tokens))
     order = np.argsort(-counts, kind="stable").astype(np.int32)[: np.count_nonzero(counts)]

@@ -1,6 +1,6 @@
 """Reading documents: flat columns for packing, single documents for people; digests are checked on first touch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -53,23 +53,6 @@ class FoundDocuments(FoundRows[DocumentRows]):
     """Some documents, found and checked."""
 
     __slots__ = ()
-
-    def copy(
-        self, name: str, into: npt.NDArray[Any], places: Sequence[int], lengths: Sequence[int], first: int
-    ) -> None:
-        """Write the first tokens of some documents into a flat array, widened on the way.
-
-        Args:
-            name: ``input_ids``, ``labels``, or ``loss_weights``: 1 where trained if none are stored, 0 where masked.
-            into: [K], of a type that takes the values.
-            places: where in it each document begins.
-            lengths: how many of its tokens are written, at most as many as it has.
-            first: number of the first of them.
-
-        """
-        values = self.values(name, first, first + len(places))
-        for place, length, tokens in zip(places, lengths, values, strict=True):
-            into[place : place + length] = tokens[:length]
 
     def doc_ids(self) -> list[Int64]:
         """Identity of each document.  # int64[1] each"""

@@ -146,10 +146,8 @@ def _most_bytes(asked: int | str | None) -> int | None:
 
 def cache_dir(asked: Path | str | None = None) -> Path:
     """The folder for what packer keeps of its own; RuntimeError where there is no home."""
-    if asked is not None:
-        return Path(asked)
-    if os.environ.get(CACHE_DIR):
-        return Path(os.environ[CACHE_DIR])
+    if asked is not None or os.environ.get(CACHE_DIR):
+        return Path(asked or os.environ[CACHE_DIR]).absolute()
     home = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The specification says to ignore a path that is not absolute.
     return (home if home.is_absolute() else Path.home() / ".cache") / "packer"

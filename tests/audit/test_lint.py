@@ -12,7 +12,7 @@ import twins
 
 from packer.audit import lint
 from packer.audit.lint import CODES
-from packer.audit.lint.checks import LintReport
+from packer.audit.lint.lint_report import LintReport
 from packer.errors import InputError, RecipeError
 from packer.recipe import make_recipe
 

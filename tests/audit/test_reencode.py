@@ -12,8 +12,9 @@ import pytest
 import twins
 from rejected_lines import write_rejected
 
-from packer.audit import input_parts, reencode, verify
-from packer.audit.shard_checks import MAX_ROWS
+from packer.audit import input_parts, verify
+from packer.audit.verify import reencode
+from packer.audit.verify.shard_checks import MAX_ROWS
 from packer.batches import DocumentBatch
 from packer.layout import offsets_of
 from packer.pipeline import build, repack

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.audit import shard_checks, verify
-from packer.audit.shard_checks import MAX_ROWS, document_rules
+from packer.audit import verify
+from packer.audit.verify import shard_checks
+from packer.audit.verify.shard_checks import MAX_ROWS, document_rules
 from packer.errors import InputError
 from packer.pipeline import build
 from packer.recipe import load_recipe, make_recipe

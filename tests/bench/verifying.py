@@ -18,7 +18,7 @@ from caches import REAL, seed_rows
 from rich.table import Table
 
 from packer.audit import verify
-from packer.audit.verify_report import Level
+from packer.audit.verify.verify_report import Level
 from packer.pipeline import build
 from packer.pipeline.executor import default_jobs
 from packer.recipe import make_recipe

@@ -11,6 +11,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from bucket_objects import NUM_FILES
+from command_line import run
 
 from packer.store.bucket import Bucket
 
@@ -105,3 +107,26 @@ def bucket(endpoint, tmp_path, monkeypatch):
     use(monkeypatch, endpoint)
     monkeypatch.setenv("PACKER_CACHE_DIR", str(tmp_path / "kept"))
     return Bucket(f"s3://tests/{next(_numbers)}/cache")
+
+
+@pytest.fixture(scope="session")
+def recipe(starter, tmp_path_factory):
+    """A recipe of several partitions, some of whose rows are rejected."""
+    folder = tmp_path_factory.mktemp("recipe")
+    shutil.copytree(starter / "tokenizer", folder / "tokenizer")
+    lines = (starter / "data" / "chat.jsonl").read_bytes().splitlines(keepends=True)
+    for number in range(NUM_FILES):
+        (folder / f"{number}.jsonl").write_bytes(b"".join(lines[number % 7 :]) + b"no json\n" * (number % 2))
+    sources = "".join(f"  - path: {number}.jsonl\n" for number in range(NUM_FILES))
+    (folder / "recipe.yaml").write_text(
+        f"version: 1\ntokenizer: tokenizer\npack: {{block_len: 128}}\nsources:\n{sources}"
+    )
+    return folder / "recipe.yaml"
+
+
+@pytest.fixture(scope="session")
+def local(recipe, tmp_path_factory):
+    """The recipe, built into a folder."""
+    folder = tmp_path_factory.mktemp("local") / "cache"
+    run("build", "-c", recipe, "-o", folder, "-j", 1)
+    return folder

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bucket_objects import NUM_FILES, files, objects
 from command_line import assert_refused, fields, run
 from processes import wait_until
 
@@ -20,45 +21,7 @@ from packer.store.cache import Cache
 pytestmark = pytest.mark.slow
 
 PACKER = [sys.executable, "-c", "from packer_cli.main import main; main()"]
-NUM_FILES = 12
 SHORT = ("--block-len", 128)
-
-
-@pytest.fixture(scope="session")
-def recipe(starter, tmp_path_factory):
-    """A recipe of several partitions, some of whose rows are rejected."""
-    folder = tmp_path_factory.mktemp("recipe")
-    shutil.copytree(starter / "tokenizer", folder / "tokenizer")
-    lines = (starter / "data" / "chat.jsonl").read_bytes().splitlines(keepends=True)
-    for number in range(NUM_FILES):
-        (folder / f"{number}.jsonl").write_bytes(b"".join(lines[number % 7 :]) + b"no json\n" * (number % 2))
-    sources = "".join(f"  - path: {number}.jsonl\n" for number in range(NUM_FILES))
-    (folder / "recipe.yaml").write_text(
-        f"version: 1\ntokenizer: tokenizer\npack: {{block_len: 128}}\nsources:\n{sources}"
-    )
-    return folder / "recipe.yaml"
-
-
-@pytest.fixture(scope="session")
-def local(recipe, tmp_path_factory):
-    """The recipe, built into a folder."""
-    folder = tmp_path_factory.mktemp("local") / "cache"
-    run("build", "-c", recipe, "-o", folder, "-j", 1)
-    return folder
-
-
-def objects(bucket):
-    """Every object of a cache but the notes about finished partitions."""
-    names = [name for name in bucket.sizes() if not name.startswith(".packer/partitions/")]
-    return dict(bucket.read_all(names))
-
-
-def files(folder):
-    """What the objects of a cache must be."""
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    del found[".packer/lock"]
-    manifest = json.loads(found["manifest.json"])
-    return found | {f".packer/rejected-{manifest['rejected_sha256'][:12]}.jsonl": found["rejected.jsonl"]}
 
 
 def build(recipe, bucket, *options, **env):
@@ -216,6 +179,9 @@ def test_a_bounded_cache_reads_the_same_and_keeps_its_bound(bucket, recipe, tmp_
     with Cache.open(bucket.url) as whole, Cache.open(bucket.url, cache_dir=kept, cache_bytes=most) as bounded:
         assert np.array_equal(rows_of(whole), rows_of(bounded))
         there = [path.stat().st_size for path in bounded.folder.rglob("*.arrow")]
+        mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(bounded.folder) in line]
+    assert mapped
+    assert not [line for line in mapped if line.endswith("(deleted)")], "their space would not be free"
     assert 0 < sum(there) <= most
     assert (kept / "foreign.arrow").exists()
 
@@ -304,3 +270,17 @@ def test_an_input_that_is_replaced_during_the_build_is_refused_by_name(bucket, r
     command = ["build", f"{inputs.url}/*.jsonl", "--tokenizer", recipe.parent / "tokenizer", *SHORT, "-o", bucket.url]
     assert_refused(f"{inputs.url}/1.jsonl: changed while being read", *command, exit_code=3)
     assert bucket.read("manifest.json") is None
+
+
+def test_workers_on_ray_take_inputs_from_a_bucket_and_put_shards_there(bucket, recipe, local, monkeypatch):
+    pytest.importorskip("ray", reason="RAY MISSING: make cluster installs it")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    inputs = Bucket(bucket.url.replace("/cache", "/in"))
+    for number in range(NUM_FILES):
+        inputs.create(f"{number:02d}.jsonl", recipe.with_name(f"{number}.jsonl"))
+    model = recipe.parent / "tokenizer"
+    told = fields("build", f"{inputs.url}/*", "--tokenizer", model, *SHORT, "-o", bucket.url, "--on", "ray", "-j", 2)
+    assert told["partitions_built"] == NUM_FILES
+    with Cache.open(local) as cache:
+        assert told["content_fingerprint"] == cache.manifest.content_fingerprint
+    run("verify", bucket.url, "--full", "--sources")

@@ -21,7 +21,7 @@ import packer.export.mds
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.export import FORMATS, export, run
 from packer.export.mds import turns_of
-from packer.export.writer import Files, FlatDocuments, HashedFile, SplitRows
+from packer.export.writer import Files, FlatDocuments, SplitRows
 from packer.layout import document_labels
 from packer.pipeline.repacking import repack
 from packer.store.cache import Cache
@@ -355,10 +355,10 @@ def test_a_disk_that_refuses_leaves_what_was_there(starter_cache, tmp_path, monk
     export(starter_cache, tmp_path / "out", to="olmo")
     before = (tmp_path / "out/export.json").read_bytes()
 
-    def full(self, data):
+    def full(self):
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(HashedFile, "write", full)
+    monkeypatch.setattr(Files, "written", full)
     with pytest.raises(StorageError, match="out: full"):
         export(starter_cache, tmp_path / "out", to="datasets", force=True)
     assert (tmp_path / "out/export.json").read_bytes() == before

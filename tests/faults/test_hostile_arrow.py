@@ -14,7 +14,7 @@ import dataclasses, hashlib, random, sys
 from pathlib import Path
 import msgspec, numpy as np, pyarrow as pa
 from faults.readers import read_shard
-from packer.audit.shard_checks import audit_shard
+from packer.audit.verify.shard_checks import audit_shard
 from packer.errors import PackerError
 from packer.store.cache import Cache
 from packer.store.digest import digest_file

@@ -15,7 +15,7 @@ TRUNCATED = """
 import json, os, sys
 from pathlib import Path
 from packer.audit import verify
-from packer.audit.shard_checks import audit_shard
+from packer.audit.verify.shard_checks import audit_shard
 from packer.errors import CheckError
 from packer.store.cache import Cache
 from packer.store.mapping import map_shard

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.pipeline.ray_workers import _BUNDLE_BYTES, _BUNDLE_TASKS, MOST_DEATHS, _Bundles, _Expected, _versions
+from packer.store.mirror import shown
 
 sizes = st.lists(st.integers(0, 2 * _BUNDLE_BYTES), min_size=1, max_size=200)
 
@@ -48,6 +49,9 @@ def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, mo
     here = _versions()
     assert {"packer", "Python", "numpy", "pyarrow", "tokenizers", "jinja2"} <= here.keys()
     assert _Expected(versions=here, folder=tmp_path, probe=tmp_path).refusal() is None
+    bucket = (tmp_path / "scratch", "s3://bucket/cache")
+    assert _Expected(versions=here, folder=tmp_path, probe=None, cache=bucket).refusal() is None
+    assert shown(tmp_path / "scratch") == "s3://bucket/cache", "the node has a folder of its own for the bucket"
     other = _Expected(versions={**here, "numpy": "0", "more": "1"}, folder=tmp_path, probe=None).refusal()
     assert other is not None
     assert f"more is missing, here 1; numpy {here['numpy']}, here 0" in other.message

@@ -267,20 +267,16 @@ def test_no_id_is_special_when_none_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
-def test_what_is_copied_of_found_documents_is_what_is_read_of_them(tmp_path: Path, weights: tuple[float, ...]) -> None:
+def test_what_found_documents_hold_is_what_is_read_of_them(tmp_path: Path, weights: tuple[float, ...]) -> None:
     shard = write_documents(tmp_path, [document_batch(20, weights=weights)])
     documents = DocumentShards(tmp_path, [shard])
     asked = np.array([7, 0, 19, 7])
     found, read = documents.locate(asked), [documents.read(number) for number in asked.tolist()]
     assert len(found) == 4
-    lengths = [document.length - 1 for document in read[1:3]]
-    places = [2, 2 + lengths[0] + 3]
     for name in ("input_ids", "labels", "loss_weights"):
-        into = np.full(places[1] + lengths[1], -7, np.float64)
-        found.copy(name, into, places, lengths, 1)
-        for document, place, length in zip(read[1:3], places, lengths, strict=True):
-            assert into[place : place + length].tolist() == _column(document, name)[:length]
-        assert (into[:2] == -7).all() and (into[places[0] + lengths[0] : places[1]] == -7).all()
+        assert [values.tolist() for values in found.values(name, 1, 3)] == [
+            _column(document, name) for document in read[1:3]
+        ]
     assert [ids.tolist() for ids in found.doc_ids()] == [[document.doc_id] for document in read]
     sums = [sum(_column(document, "loss_weights")) for document in read]
     np.testing.assert_allclose(found.weight_sums(), sums)

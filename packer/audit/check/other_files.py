@@ -58,12 +58,7 @@ def _split_of(path: Path) -> str:
 
 
 def open_files(files: Sequence[NamedFile], recipe: Recipe) -> list[RowPart]:
-    """The parts of files.
-
-    Raises:
-        InputError: one cannot be read, or is nothing packer knows.
-
-    """
+    """The parts of files."""
     parts: list[RowPart] = []
     for source, (split, path) in enumerate(files):
         kind = detect_format(path)

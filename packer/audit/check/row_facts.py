@@ -129,16 +129,7 @@ def splits_of(cache: Cache, rows: Rows) -> Int64:
 def facts_of(
     rows: Rows, split: Int64, *, files: Sequence[str], splits: Sequence[str], learned: Sequence[str]
 ) -> RowFacts:
-    """The facts of rows that are in a split.
-
-    Args:
-        rows: all rows.
-        split: of each; -1 where it is in none.  # int64[R]
-        files: names of the files.
-        splits: names of the splits.
-        learned: those that are trained on.
-
-    """
+    """The facts of rows that are in a split; `split` has the number of each row's, -1 where it is in none."""
     kept, table = np.flatnonzero(split >= 0), rows.table
     prompts, ids = signatures_in(table, "prompt", NGRAM).rows(kept), table.column("prompt_ids").take(kept)
     names = set(table.column_names)

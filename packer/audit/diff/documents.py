@@ -201,11 +201,7 @@ def moved_rows(old: Cache, new: Cache, pairs: Mapping[int, int]) -> tuple[MovedR
 
     Nothing where neither cache has a selection.
 
-    Args:
-        old: a cache.
-        new: another one.
-        pairs: as for :class:`CommonInputs`.
-
+    `pairs`: as for :class:`CommonInputs`.
     """
     if old.manifest.selection is None and new.manifest.selection is None:
         return ()

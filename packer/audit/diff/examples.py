@@ -119,12 +119,7 @@ class RowExample:
 def make_examples(
     old: Cache, new: Cache, comparisons: Sequence[DocumentComparison], most: int
 ) -> tuple[RowExample, ...]:
-    """Up to `most` rows.
-
-    Raises:
-        CheckError: a document, a kept tokenizer or rejected.jsonl is damaged.
-
-    """
+    """Up to `most` rows."""
     rows: list[tuple[str, ChangedRow]] = []
     for comparison in comparisons:
         rows += [(comparison.split, row) for row in comparison.rows(most - len(rows))]

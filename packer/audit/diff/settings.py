@@ -153,12 +153,7 @@ _IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")
 
 
 def compare_models(old: Cache, new: Cache) -> tuple[list[Change], list[TemplateChange]]:
-    """What differs of files, settings and ids; and of the chat templates.
-
-    Raises:
-        CheckError: a kept file is missing or damaged.
-
-    """
+    """What differs of files, settings and ids; and of the chat templates."""
     before, after = (cache.manifest.model for cache in (old, new))
     ids = changes(_ids(before), _ids(after), names=_IDS)
     files = changes(model_digests(before), model_digests(after))

@@ -67,12 +67,7 @@ class ForeignPart:
         return sum(group.num_rows for group in self._groups)
 
     def read(self, numbers: Sequence[int]) -> Iterator[TokenRow]:
-        """Some rows, ascending.
-
-        Raises:
-            InputError: they cannot be read as lists of numbers.
-
-        """
+        """Some rows, ascending."""
         wanted, first = np.array(numbers, np.int64), 0
         for group in self._groups:
             own = wanted[slice(*np.searchsorted(wanted, (first, first + group.num_rows)).tolist())] - first
@@ -97,12 +92,7 @@ class ForeignPart:
 
 
 def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
-    """The format at a path, and its parts.
-
-    Raises:
-        InputError: nothing that is understood lies there, or it cannot be read.
-
-    """
+    """The format at a path, and its parts."""
     if "\0" in str(path):
         raise InputError(f"{str(path)!r}: a path cannot hold a NUL character")
     if is_data_set(path):

@@ -90,16 +90,7 @@ def load_facts(
 ) -> TokenizerFacts:
     """Read a tokenizer and ask its template.
 
-    Args:
-        tokenizer: a folder, a tokenizer.json, or a name on the Hub.
-        template: in place of the tokenizer's own.
-        note: called with the commit that a name on the Hub is.
-
-    Raises:
-        UsageError: a template without a tokenizer.
-        InputError: the tokenizer or the template cannot be read.
-        TemplateError: the template is not valid Jinja.
-
+    `note` is called with the commit that a name on the Hub is. A template without a tokenizer is a UsageError.
     """
     if tokenizer is None:
         if template is not None:
@@ -135,12 +126,7 @@ def facts_of(model: Model) -> TokenizerFacts:
 
 
 def ask_template(facts: TokenizerFacts, model: Model, source: str) -> TokenizerFacts:
-    """Add the facts of a template to those of its tokenizer.
-
-    Raises:
-        TemplateError: it is not valid Jinja.
-
-    """
+    """Add the facts of a template to those of its tokenizer."""
     template = compile_template(source, model, make_recipe({}))
     encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
 

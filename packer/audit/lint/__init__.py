@@ -1,6 +1,6 @@
 """The template report: what a tokenizer and its chat template do to conversations, shown on renderings and ids."""
 
-from packer.audit.lint.checks import lint
 from packer.audit.lint.codes import CODES
+from packer.audit.lint.lint_report import lint
 
 __all__ = ["CODES", "lint"]

@@ -54,12 +54,7 @@ class FirstRows:
 
 
 def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, FirstRows]]:
-    """Take the first rows of each input of the recipe through the stages, and count their results.
-
-    Raises:
-        InputError: an input cannot be read.
-
-    """
+    """Take the first rows of each input of the recipe through the stages, and count their results."""
     stages = Stages(recipe, model)
     files = []
     for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note):
@@ -103,12 +98,7 @@ def wholly_rejected(files: Sequence[FirstRows]) -> list[FirstRows]:
 def verdict_on(files: Sequence[FirstRows], recipe: Recipe, *, ok: bool, begins: bool) -> str:
     """Predict the result of a build of the recipe.
 
-    Args:
-        files: the first rows of its inputs; none where none were read.
-        recipe: of the build.
-        ok: there is no error.
-        begins: a build gets as far as its first row.
-
+    `ok`: there is no error. `begins`: a build gets as far as its first row.
     """
     if not begins:
         return "a build would refuse this template before its first row"

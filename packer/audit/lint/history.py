@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from packer.audit.findings import CodedFinding, Example, Level
 from packer.audit.lint.codes import finding
+from packer.audit.lint.probed_template import LearnedTurn, Outcome, Override, Subject
 from packer.audit.lint.probes import (
     ANSWER,
     CHAT,
@@ -19,7 +20,6 @@ from packer.audit.lint.probes import (
     REASONING,
     Row,
 )
-from packer.audit.lint.subject import LearnedTurn, Outcome, Override, Subject
 from packer.render import RenderError
 from packer.render.common_prefix import common_length
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from packer.audit.shard_checks import MAX_ROWS
-from packer.audit.verify_report import Finding, differing
+from packer.audit.verify.shard_checks import MAX_ROWS
+from packer.audit.verify.verify_report import Finding, differing
 from packer.batches import Int32, Int64, PackPlan
 from packer.errors import PackerError
 from packer.layout import MASKED, offsets_of

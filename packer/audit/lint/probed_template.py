@@ -57,12 +57,7 @@ class Override:
         return f"{self.key}={_written(self.value)}"
 
     def apply(self, recipe: Recipe) -> Recipe:
-        """The recipe as it is with `--set`.
-
-        Raises:
-            RecipeError: the recipe knows no such key, or takes no such value.
-
-        """
+        """The recipe as it is with `--set`."""
         return make_recipe(to_json(recipe), [self.setting])
 
     def __str__(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from packer.audit.findings import CodedFinding, Example
 from packer.audit.lint.codes import CODES, finding
+from packer.audit.lint.probed_template import Outcome, Override, Subject
 from packer.audit.lint.probes import (
     ANSWER,
     CHAT,
@@ -26,7 +27,6 @@ from packer.audit.lint.probes import (
     Row,
     listed,
 )
-from packer.audit.lint.subject import Outcome, Override, Subject
 from packer.batches import Rejection
 from packer.errors import TemplateError
 from packer.model import Model
@@ -68,13 +68,7 @@ class Usable:
 
 
 def find_usable(recipe: Recipe) -> Usable:
-    """Look for what keeps a plain chat from being built.
-
-    Raises:
-        RecipeError: no tokenizer.
-        InputError: the tokenizer cannot be read, or is of a kind whose ids cannot be proved.
-
-    """
+    """Look for what keeps a plain chat from being built."""
     model = load_bare_model(recipe)
     if model.template is None:
         return Usable(findings=(_no_template(model, recipe),), model=model)

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit.file_checks import check_size
-from packer.audit.verify_report import Finding, Level, differing, unreadable
+from packer.audit.verify.file_checks import check_size
+from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
 from packer.batches import Bool, Int64, UInt64
 from packer.errors import PackerError, ResourceError
 from packer.layout import MASKED, last_of_rows, misplaced_sides
@@ -108,12 +108,7 @@ def _name_rows(
 ) -> Iterator[Finding]:
     """The first rows of a record batch that break a rule, and how many more there are.
 
-    Args:
-        path: of the shard.
-        first_row: of the record batch in the shard.
-        rule: that is broken.
-        digests: those expected and those found, if the rule is about them.  # uint64[R] each
-
+    `digests`: those expected and those found, if the rule is about them.  # uint64[R] each
     """
     what, expected, broken = rule
     rows = np.flatnonzero(broken).tolist()

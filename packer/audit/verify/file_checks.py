@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from packer import __version__
-from packer.audit.verify_report import Finding, Level, differing, is_elsewhere, unreadable
+from packer.audit.verify.verify_report import Finding, Level, differing, is_elsewhere, unreadable
 from packer.errors import CheckError, PackerError
 from packer.model import TEMPLATE_FILE
 from packer.pipeline.identity import Provenance, model_digests
@@ -101,12 +101,7 @@ def check_kept(folder: Path, path: str, file: ModelFile | StoredTable, level: Le
 def check_selection(folder: Path, manifest: Manifest, level: Level, *, is_whole: bool) -> list[Finding]:
     """Check the tables of rows of a cache with a selection, and make the selection again.
 
-    Args:
-        folder: the cache.
-        manifest: of it.
-        level: `quick` looks at sizes alone.
-        is_whole: no document shard is damaged; only then can their lengths be read.
-
+    `is_whole`: whether the shards are, whose lengths are asked for.
     """
     selection = manifest.selection
     assert selection is not None, "the caller asked"

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packer.audit.findings import LEVELS, CodedFinding, Findings, in_order
+from packer.audit.lint.buildable import find_losses, find_rejected_shapes, find_usable
 from packer.audit.lint.codes import CODES
 from packer.audit.lint.first_rows import FirstRows, find_in_rows, read_first_rows, verdict_on, wholly_rejected
 from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
+from packer.audit.lint.probed_template import Subject
 from packer.audit.lint.probes import CHAT, PLAIN, SHAPES
 from packer.audit.lint.prompts import find_bos, find_clock, find_modes, find_openings, find_other_reading, find_own_text
-from packer.audit.lint.subject import Subject
-from packer.audit.lint.usable import find_losses, find_rejected_shapes, find_usable
 from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.stages import named_template, overruns_at
 from packer.progress import Silent

@@ -15,10 +15,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeAlias
 
-from packer.audit.block_checks import check_blocks, check_counts
-from packer.audit.file_checks import (
+from packer.audit.input_parts import InputPart, cut_input
+from packer.audit.verify.block_checks import check_blocks, check_counts
+from packer.audit.verify.file_checks import (
     check_fingerprint,
     check_identity,
     check_input,
@@ -29,10 +29,9 @@ from packer.audit.file_checks import (
     check_tokenizer,
     find_strays,
 )
-from packer.audit.input_parts import InputPart, cut_input
-from packer.audit.reencode import Reencoded, compare_reencoded
-from packer.audit.shard_checks import audit_shard
-from packer.audit.verify_report import Checked, Finding, Level, VerifyReport, differing
+from packer.audit.verify.reencode import Reencoded, compare_reencoded
+from packer.audit.verify.shard_checks import audit_shard
+from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.executor import default_jobs
@@ -57,8 +56,6 @@ from packer.store.mirror import mirror_of, shown
 from packer.store.place import checked_place
 from packer.store.rejected import rejected_path
 from packer.store.selected import documents_of
-
-_File: TypeAlias = Shard | StoredTable | ModelFile | Input
 
 
 def verify(
@@ -134,12 +131,7 @@ def verify(
 
 
 def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool) -> None:
-    """Rows that are not there to be compared are no damage.
-
-    Raises:
-        UsageError: an input was standard input, and nothing is piped in now.
-
-    """
+    """Rows that are not there to be compared are no damage."""
     if not is_compared or all(entry.path != STANDARD_INPUT or not entry.num_bytes for entry in manifest.inputs):
         return
     try:
@@ -176,24 +168,18 @@ class _Audit:
         self.checked: list[Checked] = []
         self.findings: list[Finding] = []
 
-    def _record(
-        self, kind: str, findings: Sequence[Finding], *, num_files: int, num_bytes: int, num_rows: int = 0
-    ) -> None:
+    def _record(self, kind: str, findings: Sequence[Finding], sizes: Sequence[int], num_rows: int = 0) -> None:
+        """Record what was found in files of some sizes."""
         damaged = len({finding.path for finding in findings})
-        self.checked.append(
-            Checked(kind=kind, num_files=num_files, num_rows=num_rows, num_bytes=num_bytes, num_damaged=damaged)
-        )
+        checked = Checked(kind=kind, num_files=len(sizes), num_rows=num_rows, num_bytes=sum(sizes), num_damaged=damaged)
+        self.checked.append(checked)
         self.findings += findings
-
-    def _record_files(self, kind: str, findings: Sequence[Finding], files: Sequence[_File], *, num_rows: int) -> None:
-        num_bytes = sum(file.num_bytes for file in files)
-        self._record(kind, findings, num_files=len(files), num_bytes=num_bytes, num_rows=num_rows)
 
     def manifest(self, content: bytes, expect: str | None) -> None:
         # Another fingerprint than the pinned one is another cache, which may be whole.
         self.findings += check_fingerprint(content, expect)
         findings = check_manifest(self._manifest, content)
-        self._record("manifest", findings, num_files=1, num_bytes=len(content))
+        self._record("manifest", findings, [len(content)])
 
     def shards(self) -> None:
         """The shards, in threads; the tokenizer's files on the way."""
@@ -218,7 +204,7 @@ class _Audit:
             pairs = zip(manifest.shards, self._shards, strict=True)
             findings = [finding for shard, found in pairs if shard.kind == kind for finding in found]
             if own:
-                self._record_files(kind, findings, own, num_rows=sum(shard.num_rows for shard in own))
+                self._record(kind, findings, _sizes(own), sum(shard.num_rows for shard in own))
 
     def rows(self) -> None:
         """The selection and the traits, and whether the one is what the others give; the documents of the splits."""
@@ -226,7 +212,7 @@ class _Audit:
         damaged = any(self._shards)
         if manifest.selection is not None:
             findings = check_selection(self._folder, manifest, self._level, is_whole=not damaged)
-            self._record_files("rows", findings, manifest.tables, num_rows=manifest.tables[0].num_rows)
+            self._record("rows", findings, _sizes(manifest.tables), manifest.tables[0].num_rows)
             damaged |= bool(findings)
         if self._level != "quick" and not damaged:
             self._documents = documents_of(self._folder, manifest)
@@ -242,7 +228,7 @@ class _Audit:
         else:
             findings = check_rejected(self._folder, self._manifest)
         lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
-        self._record("rejected", findings, num_files=1, num_rows=lines, num_bytes=size or 0)
+        self._record("rejected", findings, [size or 0], lines)
 
     def _check_model(self) -> None:
         """The tokenizer's files, and where they are whole, what the manifest makes of them."""
@@ -253,7 +239,7 @@ class _Audit:
 
     def model(self) -> None:
         """The tokenizer's files, as they were found beside the shards."""
-        self._record_files("model", self._model, self._manifest.model.files, num_rows=0)
+        self._record("model", self._model, _sizes(self._manifest.model.files))
 
     def inputs(self, *, cut: bool) -> None:
         """The inputs' sha256; on the way they are cut into partitions, where documents are to be made again."""
@@ -263,7 +249,7 @@ class _Audit:
         for source, entry in enumerate(inputs):
             findings += self._cut(source, entry) if cut else check_input(entry)
             self._progress.advance(entry.num_bytes)
-        self._record_files("inputs", findings, inputs, num_rows=sum(entry.num_rows for entry in inputs))
+        self._record("inputs", findings, _sizes(inputs), sum(entry.num_rows for entry in inputs))
 
     def _cut(self, source: int, entry: Input) -> list[Finding]:
         try:
@@ -279,7 +265,7 @@ class _Audit:
 
     def tokenizer(self) -> None:
         """The tokenizer and the template where the recipe says they are."""
-        self._record_files("tokenizer", check_tokenizer(self._manifest), self._manifest.model.files, num_rows=0)
+        self._record("tokenizer", check_tokenizer(self._manifest), _sizes(self._manifest.model.files))
 
     def identity(self) -> None:
         """The fingerprints, as far as what they are made of is whole."""
@@ -320,8 +306,12 @@ class _Audit:
             jobs=self._threads,
             progress=self._progress,
         )
-        self._record("re-encoded", done.findings, num_files=done.num_files, num_bytes=0, num_rows=done.num_rows)
+        self._record("re-encoded", done.findings, [0] * done.num_files, done.num_rows)
         return done
+
+
+def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int]:
+    return [file.num_bytes for file in files]
 
 
 def _unreadable(named: Path | str, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:

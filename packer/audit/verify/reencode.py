@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from packer.audit.input_parts import InputPart
-from packer.audit.shard_checks import MAX_ROWS
-from packer.audit.verify_report import Finding, differing, unreadable
+from packer.audit.verify.shard_checks import MAX_ROWS
+from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.batches import Int32, Int64, RowBatch, UInt64
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import TraitMaker
@@ -111,10 +111,6 @@ def compare_reencoded(
             them, only documents are compared.
         jobs: processes.
         progress: listens; counts rows.
-
-    Raises:
-        WorkerDiedError: a process was killed.
-
     """
     try:
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")

@@ -1,0 +1,20 @@
+"""The objects of a cache in a bucket, and the files of a folder that they must be."""
+
+import json
+
+NUM_FILES = 12
+"""Inputs of the recipe of tests/cluster, each of which is a partition."""
+
+
+def objects(bucket):
+    """Every object of a cache but the notes about finished partitions."""
+    names = [name for name in bucket.sizes() if not name.startswith(".packer/partitions/")]
+    return dict(bucket.read_all(names))
+
+
+def files(folder):
+    """What the objects of a cache must be."""
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    del found[".packer/lock"]
+    manifest = json.loads(found["manifest.json"])
+    return found | {f".packer/rejected-{manifest['rejected_sha256'][:12]}.jsonl": found["rejected.jsonl"]}
