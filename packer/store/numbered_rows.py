@@ -29,8 +29,12 @@ from packer.store.views import flat_view
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
 
-MOST_MAPS = 1_000
-"""Shards that are mapped at a time; those mapped first go first."""
+MOST_MAPS = 8_192
+"""Shards that are mapped at a time; those mapped first go first.
+
+An eighth of a process's maps: there may be several splits and caches. Mapping a shard again takes about a millisecond,
+so in random order a smaller number would slow down caches that have room.
+"""
 
 _FEW = 4
 """Rows a record batch, on average, below which rows are verified one at a time."""
