@@ -4,20 +4,17 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packer.display import duration, number, one_line, plural, rate
 from packer.pipeline import summary
 from packer.pipeline.changes import Changes
 from packer.pipeline.losses import LeftOut
 from packer.pipeline.rejected_inputs import RejectedInput
+from packer.pipeline.row_report import RowReport
 from packer.pipeline.timing import NO_TIME, Profile
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 from packer.store.mirror import shown
-
-if TYPE_CHECKING:
-    from packer.pipeline.row_report import RowReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +42,7 @@ class BuildResult:
     replaced: Changes | None = None
     """After a dry run, what would change about the cache that is there."""
 
-    rows: "RowReport | None" = None
+    rows: RowReport | None = None
     """What the rules about rows came to, where the recipe has some."""
 
     profile: Profile = NO_TIME

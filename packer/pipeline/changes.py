@@ -186,7 +186,7 @@ def _reading(entry: Input) -> dict[str, Any]:
 
 
 def _model(manifest: Manifest, wanted: Provenance) -> list[str]:
-    old, new = model_digests(manifest.model), wanted.model_digests
+    old, new = model_digests(manifest.model), model_digests(wanted.model)
     return [f"{name} differs" for name in sorted(old.keys() | new) if old.get(name) != new.get(name)]
 
 

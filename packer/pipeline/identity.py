@@ -101,15 +101,9 @@ class Provenance:
     inputs: tuple[Input, ...]
 
     @property
-    def model_digests(self) -> dict[str, str]:
-        """File of the tokenizer → its sha256."""
-        return model_digests(self.model)
-
-    @property
     def recipe_fingerprint(self) -> str:
-        documents = documents_identity(
-            self.recipe, self.model_digests, self.engine_version, rules_version=self.rules_version
-        )
+        digests = model_digests(self.model)
+        documents = documents_identity(self.recipe, digests, self.engine_version, rules_version=self.rules_version)
         return recipe_fingerprint(self.recipe, documents, self.inputs)
 
     @classmethod

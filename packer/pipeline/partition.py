@@ -20,6 +20,7 @@ import pyarrow as pa
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
 from packer.model import Model
+from packer.pipeline.benchmarks import questions_of
 from packer.pipeline.bucket_inputs import fetch_copy
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.pipeline.timing import Clock
@@ -136,10 +137,6 @@ class PartitionWork:
 
     @cached_property
     def _questions(self) -> "Questions | None":
-        if self._recipe.decontaminate is None:
-            return None
-        from packer.pipeline.benchmarks import questions_of  # noqa: PLC0415 - builds without rules do without it
-
         return questions_of(self._recipe)
 
     @cached_property

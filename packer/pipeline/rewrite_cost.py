@@ -6,14 +6,12 @@ choice is the user's; each is tried on the first rows, and one of them recommend
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
 
 import msgspec
 import numpy as np
 
-from packer.batches import DocumentBatch, RowBatch, Sample
+from packer.batches import DocumentBatch, RowBatch, Sample, TurnBatch
 from packer.errors import UsageError
 from packer.layout import last_of_rows
 from packer.model import Model
@@ -41,8 +39,6 @@ CHEAPER = 0.9
 
 _ROWS, _MOST_ROWS = 64, 256
 """Examined: so many rows of an input, and of all together. Rows with tools take some milliseconds a choice."""
-
-Choice = Literal["exact", "as_rendered", "last"]
 
 
 class RewrittenError(UsageError):
@@ -106,17 +102,6 @@ def last_tokens(documents: DocumentBatch) -> int:
     return int(np.diff(documents.offsets)[last_of_rows(documents.sample, documents.side)].sum())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """What a choice makes of the rows examined."""
-
-    num_answers: int
-    """Answers that are learned."""
-
-    num_bytes: int
-    """Bytes of the texts they are learned in."""
-
-
 def choices_hint(model: Model, recipe: Recipe) -> str:
     """What the first rows hold, which choice suits them, and what each of the others would train.
 
@@ -129,22 +114,21 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
 
     """
     samples = list(islice(_first_samples(recipe), _MOST_ROWS))
-    tried = {choice: _tried(samples, model, recipe, choice) for choice in ("exact", "as_rendered", "last")}
-    exact, rendered, last = tried["exact"], tried["as_rendered"], tried["last"]
-    least = max(last.num_bytes, 1)
+    exact, rendered, last = (_turns(samples, model, recipe, choice) for choice in ("exact", "as_rendered", "last"))
+    least, num_last, num_answers = max(len(last.text), 1), len(last.turn_text), len(exact.turn_text)
     told = {
         "as_rendered": "learns every answer, earlier ones as the template shows them later on, without an empty "
-        f"reasoning block ({rendered.num_bytes / least:.1f} times the tokens)",
+        f"reasoning block ({len(rendered.text) / least:.1f} times the tokens)",
         "exact": "learns every answer as inference asks for it, in as many documents as that takes "
-        f"({exact.num_bytes / least:.1f} times the tokens)",
-        "last": f"learns the end of each conversation alone ({last.num_answers:,} of {exact.num_answers:,} answers)",
+        f"({len(exact.text) / least:.1f} times the tokens)",
+        "last": f"learns the end of each conversation alone ({num_last:,} of {num_answers:,} answers)",
     }
     closing = turn_end_marker(model, recipe)
     if closing is not None:
         best = f"--set 'supervision.stop=[\"{closing}\"]'"
         why = f"this template writes {closing} after every turn, and where generation stops at it nothing is rewritten"
     else:
-        choice: Choice = "as_rendered" if rendered.num_bytes < CHEAPER * exact.num_bytes else "exact"
+        choice = "as_rendered" if len(rendered.text) < CHEAPER * len(exact.text) else "exact"
         best = f"--set supervision.history_rewrite={choice}"
         why = f"it {told.pop(choice)}"
         told.pop("as_rendered", None)  # nothing is gained by it
@@ -167,8 +151,8 @@ def _first_samples(recipe: Recipe) -> Iterator[Sample]:
             yield from (sample for sample in row.batch.samples if sample.kind == "chat")
 
 
-def _tried(samples: list[Sample], model: Model, recipe: Recipe, choice: Choice) -> Tried:
+def _turns(samples: list[Sample], model: Model, recipe: Recipe, choice: str) -> TurnBatch:
+    """The answers that a choice learns, and the texts they are learned in."""
     supervision = msgspec.structs.replace(recipe.supervision, history_rewrite=choice)
     renderer = Renderer(model, RenderRules.of(msgspec.structs.replace(recipe, supervision=supervision)))
-    turns = renderer.render(RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples)))
-    return Tried(num_answers=len(turns.turn_text), num_bytes=len(turns.text))
+    return renderer.render(RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples)))

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from packer.backend import load_fast_meanwhile
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
+from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.changes import Changes, changes
 from packer.pipeline.documents import BuildOptions, RowDocuments, Share, by_reference
@@ -35,6 +36,7 @@ from packer.pipeline.reuse import (
     reusable,
     up_to_date,
 )
+from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
 from packer.pipeline.timing import Clock, Profile
 from packer.progress import Progress, Silent
@@ -46,9 +48,6 @@ from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.store.mirror import shown
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError
-
-if TYPE_CHECKING:
-    from packer.pipeline.row_report import RowReport
 
 Result = TypeVar("Result")
 
@@ -76,12 +75,6 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
                     finish_if_free(folder, found)
                 return _nothing_to_do(folder, found, options)
 
-        before = None if found is None else found.engine
-
-        def plan_of(recipe: Recipe) -> BuildPlan:
-            with clock.of("plan"):
-                return plan_build(recipe, progress, before=before, workers=options.workers)
-
         def made(plan: BuildPlan) -> BuildResult:
             if options.dry_run:
                 return _dry_run(folder, found, plan, options)
@@ -89,7 +82,7 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
 
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():
-            return _with_plan(plan_of, recipe, progress, made)
+            return _with_plan(recipe, found, options, progress, made, clock=clock)
 
 
 def build_share(
@@ -121,28 +114,36 @@ def build_share(
         recipe = _pinned(recipe, progress)
         with lock(folder, shared=True):
             found = existing(folder, progress)
-            before = None if found is None else found.engine
-
-            def plan_of(recipe: Recipe) -> BuildPlan:
-                return plan_build(recipe, progress, before=before, workers=options.workers)
 
             def made(plan: BuildPlan) -> tuple[int, int]:
                 return RowDocuments(plan, folder, options, progress).make_share(found, share)
 
-            return _with_plan(plan_of, recipe, progress, made)
+            return _with_plan(recipe, found, options, progress, made, clock=Clock())
 
 
 def _with_plan(
-    plan_of: Callable[[Recipe], BuildPlan], recipe: Recipe, progress: Progress, work: Callable[[BuildPlan], Result]
+    recipe: Recipe,
+    found: Manifest | None,
+    options: BuildOptions,
+    progress: Progress,
+    work: Callable[[BuildPlan], Result],
+    *,
+    clock: Clock,
 ) -> Result:
     """Plan, and do what is planned; again with the reference engine where the fast one turns out to differ."""
-    plan = plan_of(recipe)
+    before = None if found is None else found.engine
+
+    def planned(recipe: Recipe) -> BuildPlan:
+        with clock.of("plan"):
+            return plan_build(recipe, progress, before=before, workers=options.workers)
+
+    plan = planned(recipe)
     try:
         return work(plan)
     except EngineDiffersError as error:
         progress.note(f"{error.message}; building with the reference engine")
         engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
-        return work(plan_of(by_reference(recipe)))
+        return work(planned(by_reference(recipe)))
 
 
 class Source(Protocol):
@@ -196,7 +197,7 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
         num_partitions_built=made.num_built,
         num_partitions_reused=len(results) - made.num_built,
         left_out=left_out(folder, manifest),
-        rows=_row_report(folder, manifest),
+        rows=row_report(folder, manifest),
     )
 
 
@@ -233,7 +234,7 @@ def _nothing_to_do(folder: Path, found: Manifest, options: BuildOptions) -> Buil
         num_partitions_built=0,
         num_partitions_reused=sum(shard.kind == "documents" for shard in found.shards),
         left_out=left_out(folder, found),
-        rows=_row_report(folder, found),
+        rows=row_report(folder, found),
     )
 
 
@@ -276,17 +277,4 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
 
 def _pinned(recipe: Recipe, progress: Progress) -> Recipe:
     """The recipe with the commits of its names on the Hub, and the digests of its benchmarks."""
-    recipe = pin_recipe(recipe, progress.note)
-    if recipe.decontaminate is None:
-        return recipe
-    from packer.pipeline.benchmarks import pin_benchmarks  # noqa: PLC0415 - builds without rules do without it
-
-    return pin_benchmarks(recipe)
-
-
-def _row_report(folder: Path, manifest: Manifest) -> "RowReport | None":
-    if manifest.selection is None:
-        return None
-    from packer.pipeline.row_report import row_report  # noqa: PLC0415 - as above
-
-    return row_report(folder, manifest)
+    return pin_benchmarks(pin_recipe(recipe, progress.note))

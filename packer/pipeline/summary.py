@@ -6,19 +6,16 @@ Lines that begin with two blanks belong to the line before them, and what begins
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packer.display import aligned, number, percent, plural
 from packer.errors import PackerError
 from packer.pipeline.losses import LeftOut
 from packer.pipeline.rejected_inputs import RejectedInput
+from packer.pipeline.row_report import RowReport
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.manifest import Manifest
 from packer.store.mirror import shown
 from packer.store.rejected import read_rejected
-
-if TYPE_CHECKING:
-    from packer.pipeline.row_report import RowReport
 
 SKIPPED = "answers not learned: they are empty, or the template has no prompt for them"
 
@@ -46,21 +43,21 @@ def of_left_out(left_out: LeftOut, num_tokens: int) -> Iterator[str]:
     yield ""
 
 
-def of_row_warnings(rows: "RowReport") -> Iterator[str]:
+def of_row_warnings(rows: RowReport) -> Iterator[str]:
     """The warnings of rules about rows."""
     yield from (f"warning: {warning}" for warning in rows.warnings)
     if rows.warnings:
         yield ""
 
 
-def of_splits(rows: "RowReport") -> Iterator[str]:
+def of_splits(rows: RowReport) -> Iterator[str]:
     """Rows of each split."""
     yield ""
     yield "rows of each split"
     yield from aligned("<>>", [(each.split, number(each.rows), percent(each.share)) for each in rows.splits])
 
 
-def of_rules(rows: "RowReport", num_rows: int, *, listed: str) -> Iterator[str]:
+def of_rules(rows: RowReport, num_rows: int, *, listed: str) -> Iterator[str]:
     """What each rule leaves out of all rows of the inputs."""
     if rows.left_out:
         yield ""
@@ -70,7 +67,7 @@ def of_rules(rows: "RowReport", num_rows: int, *, listed: str) -> Iterator[str]:
         yield from aligned(">><<", lines)
 
 
-def of_kept(num_rows: int, num_kept: int, rows: "RowReport | None") -> str:
+def of_kept(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
     """What becomes of all rows.
 
     Args:
@@ -84,7 +81,7 @@ def of_kept(num_rows: int, num_kept: int, rows: "RowReport | None") -> str:
     return f"{number(num_kept - left_out)} kept, {by_rules}{number(num_rows - num_kept)} rejected"
 
 
-def of_totals(manifest: Manifest, folder: Path, rows: "RowReport | None", *, warned: bool) -> Iterator[str]:
+def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warned: bool) -> Iterator[str]:
     """Rows, documents, blocks, and what is in none.
 
     Args:
