@@ -19,6 +19,7 @@ from packer.names import RuleName
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Scalar = str | int | float | bool
+Values = Annotated[tuple[Scalar, ...], Meta(min_length=1)]
 
 WHERE = "where"
 """Name of the rule that the conditions of a source's `where` are."""
@@ -47,8 +48,8 @@ class Condition(Rule, frozen=True, kw_only=True):
 
     min: float | None = None
     max: float | None = None
-    one_of: tuple[Scalar, ...] | None = msgspec.field(default=None, name="in")
-    none_of: tuple[Scalar, ...] | None = msgspec.field(default=None, name="not_in")
+    one_of: Values | None = msgspec.field(default=None, name="in")
+    none_of: Values | None = msgspec.field(default=None, name="not_in")
     matches: str | None = None
     """A regular expression (RE2) that is found in the text."""
 
@@ -74,7 +75,7 @@ class Filter(Condition, frozen=True, kw_only=True):
     chars: Range | None = None
     """Characters of each of the texts."""
 
-    language: tuple[str, ...] | None = None
+    language: Annotated[tuple[str, ...], Meta(min_length=1)] | None = None
     """The texts together are in one of these languages (ISO 639); too few letters to tell pass."""
 
     messages: Range | None = None
@@ -276,7 +277,7 @@ def check_rules(rules: RowRules, where: str) -> None:
             place = f"{where}: sources[{source}].where.{field}"
             if not field or not condition.asks:
                 raise RecipeError(f"{place}: no condition", hint="min, max, in, not_in, matches or not_matches")
-            _check_condition(condition, place)
+            _check_range(condition.min, condition.max, place)
         if len(conditions) + len(rules.filters) > MAX_CONDITIONS:
             raise RecipeError(f"{where}: more than {MAX_CONDITIONS} filters and conditions of one source", hint=_KEYS)
     if rules.deduplicate is not None and rules.deduplicate == Deduplicate():
@@ -306,14 +307,7 @@ def _check_filter(each: Filter, place: str) -> None:
     for value in given:
         if isinstance(value, Rule):
             _check_range(getattr(value, "min", None), getattr(value, "max", None), place)
-    _check_condition(each, place)
-
-
-def _check_condition(condition: Condition, place: str) -> None:
-    _check_range(condition.min, condition.max, place)
-    for values in (condition.one_of, condition.none_of, getattr(condition, "language", None)):
-        if values is not None and not values:
-            raise RecipeError(f"{place}: an empty list", hint="name the values")
+    _check_range(each.min, each.max, place)
 
 
 def _check_range(least: float | None, most: float | None, place: str) -> None:
@@ -357,13 +351,10 @@ def zone_of(split: Split, place: str = "split") -> dt.timezone | None:
     """
     if split.zone is None:
         return None
-    found = re.fullmatch(r"UTC|([+-])(\d\d):(\d\d)", split.zone)
-    if found is None or int(found[2] or 0) > 23 or int(found[3] or 0) > 59:
+    if re.fullmatch(r"UTC|[+-]([01]\d|2[0-3]):[0-5]\d", split.zone) is None:
         raise RecipeError(f"{place}.zone: expected UTC or an offset such as +02:00, found '{split.zone}'", hint=_KEYS)
-    if found[1] is None:
-        return dt.UTC
-    offset = dt.timedelta(hours=int(found[2]), minutes=int(found[3]))
-    return dt.timezone(-offset if found[1] == "-" else offset)
+    offset = dt.datetime.strptime(split.zone.replace("UTC", "+00:00"), "%z").utcoffset()
+    return dt.timezone(offset or dt.timedelta(0))
 
 
 def time_of(text: str, split: Split, place: str = "split.cutoffs") -> int:

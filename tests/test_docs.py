@@ -142,7 +142,7 @@ def test_the_batchings_and_mixtures_of_the_documentation_open(
     examples = [block for block in shown if any(word in block for word in ("batching=", "order=", "Mixture("))]
     for code in examples:
         exec(code, {})
-    assert len(examples) == 3
+    assert len(examples) == 4
 
 
 def test_the_example_of_a_seed_runs(starter_cache: Path) -> None:
@@ -150,7 +150,7 @@ def test_the_example_of_a_seed_runs(starter_cache: Path) -> None:
     from packer import PackedLoader
     from packer.load import example_seed
 
-    code = next(block for block in blocks_of("docs/how-to/train.md") if "example_seed" in block)
+    code = next(block for block in blocks_of("docs/how-to/determinism.md") if "example_seed" in block)
     names: dict[str, Any] = {"loader": PackedLoader(starter_cache, micro_batch_size=1, global_batch_size=1)}
     exec(code, names)
     assert len(names["seeds"]) > 1

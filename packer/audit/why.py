@@ -10,7 +10,7 @@ import numpy as np
 from packer.audit.check.check_report import RowPair, RowText
 from packer.audit.stats import meaning_of
 from packer.audit.view import find_inputs
-from packer.curate.row_words import said
+from packer.curate.texts import said
 from packer.errors import PackerError, UsageError
 from packer.pipeline.benchmarks import read_rule
 from packer.pipeline.input_resolution import input_place

@@ -4,6 +4,7 @@ Normalized means: ASCII letters in lower case, white space of ASCII as one blank
 no row changes its split with the interpreter.
 """
 
+from collections.abc import Iterator
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
@@ -38,6 +39,22 @@ def conversation(sample: Sample) -> str:
     if sample.kind != "chat":
         return "\n".join([sample.prompt, *answers(sample)] if sample.prompt else answers(sample))
     return "\n".join(_text(message.fields) for message in sample.all_messages if message.role in {"user", "assistant"})
+
+
+def said(sample: Sample) -> Iterator[tuple[str, str]]:
+    """Role and text of what user and assistant say; a plain text and a completion are the assistant's.
+
+    Of a pair, both answers.
+    """
+    if sample.kind != "chat":
+        if sample.prompt:
+            yield "user", sample.prompt
+        yield from (("assistant", text) for text in answers(sample) if text)
+        return
+    for message in sample.all_messages:
+        text = message.fields.get("content")
+        if message.role in {"user", "assistant"} and isinstance(text, str) and text:
+            yield message.role, text
 
 
 def sides(sample: Sample) -> tuple[Sample, ...]:

@@ -19,6 +19,7 @@ partition at a time and stored, so that another rule about rows, or another toke
 import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -29,10 +30,10 @@ import pyarrow as pa
 from packer.batches import Int64, RowBatch, Sample, array_of
 from packer.curate.contamination import Questions
 from packer.curate.filters import Tester
-from packer.curate.row_words import RowWords, row_words
-from packer.curate.signatures import signature_columns
-from packer.curate.texts import content_key, prompt_key, value_key, whole
+from packer.curate.signatures import Signatures, signature_columns, signatures
+from packer.curate.texts import content_key, prompt_key, said, value_key, whole
 from packer.curate.trait_rules import TraitRules
+from packer.curate.words import Words, words_of
 from packer.row_rules import Split, microseconds, zone_of
 
 NO_TIME = -(2**63)
@@ -81,10 +82,10 @@ class TraitMaker:
         if rules.time is not None:
             columns["time"] = pa.array([self._time(value) for value in values[rules.time]], pa.int64())
         if rules.unicode is not None:
-            columns |= self._of_words(row_words(samples), place, number)
+            columns |= self._of_words(_row_words(samples), place, number)
         return pa.RecordBatch.from_pydict(columns)
 
-    def _of_words(self, words: RowWords, place: Int64, number: int) -> dict[str, pa.Array]:
+    def _of_words(self, words: "_RowWords", place: Int64, number: int) -> dict[str, pa.Array]:
         columns: dict[str, pa.Array] = {}
         for of, ngram in self._rules.compared:
             columns |= signature_columns(words.signatures(of, ngram).at(place, number), of, ngram)
@@ -155,3 +156,46 @@ def _bits(flags: Sequence[Any], number: int) -> pa.Array:
     for i, flag in enumerate(flags):
         found |= flag.astype(np.uint64) << np.uint64(i)
     return array_of(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowWords:
+    """The words of all that user and assistant say in N rows, M messages, and of the first prompts.
+
+    System messages, tools, calls and reasoning are left out: they are alike in rows that have nothing else in common.
+    """
+
+    words: Words  # of M texts
+    rows: Int64  # [N + 1] the messages of row i are rows[i] … rows[i + 1] - 1
+    prompt: Int64  # [N, 2] first message of the first prompt, and the one after it; all of a row without one
+
+    def signatures(self, of: str, ngram: int) -> Signatures:
+        """What the rows are compared by. A prompt of fewer words than a shingle is like none.
+
+        Args:
+            of: `conversation` or `prompt`.
+            ngram: words of a shingle.
+
+        """
+        ranges = np.stack([self.rows[:-1], self.rows[1:]], axis=1) if of == "conversation" else self.prompt
+        start, stop = self.words.offsets[ranges.T]
+        if of == "prompt":  # "hello there" is no prompt to be recognised by
+            stop = np.where(stop - start < ngram, start, stop)
+        return signatures(self.words, start, stop, ngram)
+
+
+def _row_words(samples: Sequence[Sample]) -> _RowWords:
+    """Take the texts of rows apart."""
+    texts: list[str] = []
+    rows, prompt = [0], []
+    for sample in samples:
+        first, asked = len(texts), -1
+        for role, text in said(sample):
+            if asked < 0 and role == "user":
+                asked = len(texts)
+            texts.append(text)
+        rows.append(len(texts))
+        prompt.append((asked, asked + 1) if asked >= 0 else (first, len(texts)))
+    return _RowWords(
+        words=words_of(texts), rows=np.array(rows, np.int64), prompt=np.array(prompt, np.int64).reshape(-1, 2)
+    )

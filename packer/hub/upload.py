@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packer.hub.fetch import asking, without_chatter
+from packer.errors import InputError
+from packer.hub.fetch import UnreachableError, asking, without_chatter
 from packer.hub.names import HubName
 
 
@@ -35,12 +36,16 @@ def data_set(name: HubName, *, private: bool) -> DataSet:
     from huggingface_hub import HfApi, constants, errors  # noqa: PLC0415 - a third of a second
 
     api = HfApi(library_name="packer")
-    with asking(name):
-        try:
-            found = api.dataset_info(name.repository, revision=name.revision)
-        except errors.RepositoryNotFoundError:
-            api.create_repo(name.repository, repo_type="dataset", private=private)
-            found = api.dataset_info(name.repository, revision=name.revision)
+    try:
+        with asking(name):
+            try:
+                found = api.dataset_info(name.repository, revision=name.revision)
+            except errors.RepositoryNotFoundError:
+                api.create_repo(name.repository, repo_type="dataset", private=private)
+                found = api.dataset_info(name.repository, revision=name.revision)
+    except UnreachableError as error:
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
+        raise InputError(f"{name.label}: {why}", hint="nothing was uploaded; push again when it answers") from error
     return DataSet(
         name=replace(name, revision=found.sha),
         is_private=bool(found.private),

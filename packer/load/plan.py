@@ -53,13 +53,12 @@ class StepPlan:
     size: int
     """Rows or tokens that were asked for."""
 
+    micro_batch_size: int = 1
     taken: tuple[int, ...] | None = None
     """For a mixture, the rows of each cache up to the end of this step."""
 
     mix: Shares | None = None
     """For a mixture, the proportions of the step."""
-
-    micro_batch_size: int = 1
 
     @property
     def real_rows(self) -> Int64:
@@ -68,7 +67,15 @@ class StepPlan:
 
 
 def plan_step(
-    order: Order, *, epoch: int, cursor: int, size: int, end: End, lengths: Int32 | None = None
+    order: Order,
+    *,
+    epoch: int,
+    cursor: int,
+    size: int,
+    end: End,
+    lengths: Int32 | None = None,
+    micro_batch_size: int = 1,
+    mix: Shares | None = None,
 ) -> StepPlan | None:
     """The step that begins at `cursor`, or None where the epoch has none left.
 
@@ -83,6 +90,8 @@ def plan_step(
         size: rows, or with `lengths` tokens.
         end: what becomes of an epoch's end.
         lengths: None, or tokens of every row, none longer than `size`.
+        micro_batch_size: of the step; decides no row.
+        mix: for a mixture, the proportions of the step, which the order has.
 
     Raises:
         UsageError: `end` is ``drop`` and not even a fresh epoch holds one step.
@@ -119,6 +128,8 @@ def plan_step(
         next_cursor=stop,
         size=size,
         taken=order.taken(epoch=next_epoch, cursor=stop),
+        mix=mix,
+        micro_batch_size=micro_batch_size,
     )
 
 

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any
@@ -75,7 +74,8 @@ class RowSource:
         self._mean_lengths = [Fraction(1)] * len(self._caches)
         if self._mixture is not None and self._mixture.by == "tokens":
             lengths = self.rows.lengths
-            self._mean_lengths = [Fraction(int(lengths[own].sum(dtype=np.int64)), len(own)) for own in self._own]
+            sums = [int(lengths[own].sum(dtype=np.int64)) for own in self._own]
+            self._mean_lengths = [Fraction(tokens, self._num_ordered(number)) for number, tokens in enumerate(sums)]
         self._num_items = self._order().num_items
         self._with_room = 0  # a size of micro-batches that every row fits into
         check_weights(weighted=self.rows.weighted, wanted=options.form.weighted)
@@ -134,12 +134,21 @@ class RowSource:
                 asked = index
             # Proportions change where a step begins: what an epoch leaves over is still dealt by the old ones.
             own_order, own_mix = self._with_scheduled_shares(order, mix, index, epoch, cursor)
-            plan = plan_step(own_order, epoch=epoch, cursor=cursor, size=size, end=self._options.end, lengths=lengths)
+            plan = plan_step(
+                own_order,
+                epoch=epoch,
+                cursor=cursor,
+                size=size,
+                end=self._options.end,
+                lengths=lengths,
+                micro_batch_size=micro_batch_size,
+                mix=own_mix,
+            )
             if plan is None:
                 epoch, cursor = epoch + 1, 0
                 continue
             order, mix = own_order, own_mix
-            yield replace(plan, micro_batch_size=micro_batch_size, mix=mix)
+            yield plan
             index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
 
     def steps_until(self, state: ReaderState, epoch: int) -> int:
@@ -272,14 +281,18 @@ class RowSource:
         fingerprint = self._caches[number].manifest.content_fingerprint
         if self._weights is not None:
             return WeightedOrder(fingerprint=fingerprint, seed=seed, weights=self._weights[own], rows=rows)
-        shuffled = self._options.order != "sequential"
-        return EpochOrder(fingerprint=fingerprint, seed=seed, num_items=len(own), shuffled=shuffled, rows=rows)
+        shuffled, num_items = self._options.order != "sequential", self._num_ordered(number)
+        return EpochOrder(fingerprint=fingerprint, seed=seed, num_items=num_items, shuffled=shuffled, rows=rows)
 
-    def _ordered_rows(self, number: int) -> Int64:
+    def _ordered_rows(self, number: int) -> slice | Int64:
         """The rows of one cache that are put in order, numbered through."""
         first, end = self.rows.bounds[number : number + 2].tolist()
         trained = self.rows.trained_of(number)
-        return np.arange(first, end) if trained is None else first + trained
+        return slice(first, end) if trained is None else first + trained
+
+    def _num_ordered(self, number: int) -> int:
+        own = self._own[number]
+        return own.stop - own.start if isinstance(own, slice) else len(own)
 
     def _order_by(self) -> str | None:
         """What a state says that the order goes by."""

@@ -136,10 +136,6 @@ class Rows:
             return None
         return np.flatnonzero(self.num_trained[self.bounds[number] : self.bounds[number + 1]])
 
-    def ordered_lengths(self) -> Int32:
-        """Tokens of the rows that are put in order."""
-        return np.delete(self.lengths, self.untrained)
-
     def of_inputs(self, caches: Sequence[Cache], values: Mapping[str, float]) -> Float64:
         """For each document the value of the input file it comes from, by the manifest's name of it.  # float64[N]
 

@@ -20,12 +20,12 @@ that order, sorted by the rank of their fill, are 1, 0, 3, 2: block 0 holds piec
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from packer.batches import Int32, Int64, PackPlan
 from packer.layout import offsets_of
 from packer.pack.decreasing import decreasing
 from packer.pack.keyed_order import keyed_order, order_key, shuffled
-from packer.pack.next_fit import next_fit
 from packer.pack.overlong import Pieces
 from packer.recipe import Pack
 
@@ -89,3 +89,29 @@ def _place(units: Int32, pack: Pack, group: int) -> tuple[Int64, Int64]:
     numbers.sort()
     piece = (numbers & np.uint64(2 ** int(bits) - 1)).view(np.int64)
     return piece, np.bincount(block, taken, minlength=runs.total_bins).astype(np.int64)
+
+
+def next_fit(sizes: npt.NDArray[np.integer], capacity: int, *, max_items: int | None = None) -> Int64:
+    """Where each block begins, and where the last one ends: where the next document does not fit.  # int64[B + 1]
+
+    Which document a block ends before depends only on the one it begins with, and is looked up for all documents at
+    once, in their cumulative lengths. What is left to do one by one is a step from block to block.
+
+    Worked example, capacity 10: sizes 4, 5, 3, 7, 2 lie from 0, 4, 9, 12, 19. A block that begins at 0 has room to 10,
+    which lies in the third document: it holds two. The next begins at 9 and has room to 19: it holds two. The last
+    holds one.
+
+    Args:
+        sizes: each from 1 to ``capacity``.  # integers [N]
+        capacity: of a block.
+        max_items: documents of a block at most.
+
+    """
+    offsets = offsets_of(sizes)
+    ends = np.searchsorted(offsets, offsets[:-1] + capacity, side="right") - 1
+    if max_items is not None:
+        ends = np.minimum(ends, np.arange(len(sizes)) + max_items)
+    bounds = [0]
+    while bounds[-1] < len(sizes):
+        bounds.append(int(ends[bounds[-1]]))
+    return np.array(bounds, np.int64)

@@ -10,6 +10,7 @@ from packer.hub import SCHEME, HubName, data_name, listed, snapshot
 from packer.progress import Progress
 from packer.report.card import card
 from packer.store.cache import Cache
+from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, REJECTED_NAME, manifest_bytes
 from packer.store.rejected import rejected_path
 
@@ -90,8 +91,8 @@ def _push(cache: Cache, target: HubName, *, public: bool, replaces: bool) -> Pus
     files: dict[str, Path | bytes] = {}
     name = there.name
     if old != content:
-        files = {str(inside / path): cache.folder / path for path in cache.manifest.digests}
-        files[str(inside / REJECTED_NAME)] = cache.folder / rejected_path(cache.folder, cache.manifest)
+        here = dict.fromkeys(cache.manifest.digests) | {REJECTED_NAME: rejected_path(cache.folder, cache.manifest)}
+        files = {str(inside / path): CacheFiles(cache.folder).fetch(name or path) for path, name in here.items()}
         files[manifest] = content
         if not keeps_card:
             files[readme] = card(cache, str(target))

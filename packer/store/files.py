@@ -59,6 +59,12 @@ class CacheFiles:
         mirror = mirror_of(self.folder)
         return {name: self.size(name) for name in names} if mirror is None else mirror.sizes(names)
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether shards stay here; False of a mirror that has room for some of them."""
+        mirror = mirror_of(self.folder)
+        return mirror is None or mirror.most_bytes is None
+
     def fetch(self, name: str) -> Path:
         """Where a file lies; one that is in a bucket is fetched, if it was not.
 

@@ -20,6 +20,7 @@ from packer.batches import Bool, Int64, UInt64
 from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
+from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, map_shard, repair_hint
 from packer.store.schema import Kind
@@ -28,8 +29,12 @@ from packer.store.views import flat_view
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
 
-MOST_MAPS = 1_000
-"""Shards that are mapped at a time; those mapped first go first."""
+MOST_MAPS = 8_192
+"""Shards that are mapped at a time; those mapped first go first.
+
+An eighth of a process's maps: there may be several splits and caches. Mapping a shard again takes about a millisecond,
+so in random order a smaller number would slow down caches that have room.
+"""
 
 _FEW = 4
 """Rows a record batch, on average, below which rows are verified one at a time."""
@@ -201,7 +206,16 @@ class NumberedRows(Generic[Rows]):
             self._in_order.append(shard)
             if len(self._in_order) > MOST_MAPS:
                 self._unmap(self._in_order.popleft())
+            if not CacheFiles(self.folder).keeps_all:
+                self._unmap_removed()
         return mapped
+
+    def _unmap_removed(self) -> None:
+        """Let go of shards that were removed to make room, or their space would not be free."""
+        for shard in [*self._in_order]:
+            if not (self.folder / self.shards[shard].path).exists():
+                self._in_order.remove(shard)
+                self._unmap(shard)
 
     def _unmap(self, shard: int) -> None:
         self._mapped[shard] = None

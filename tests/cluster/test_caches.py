@@ -179,6 +179,9 @@ def test_a_bounded_cache_reads_the_same_and_keeps_its_bound(bucket, recipe, tmp_
     with Cache.open(bucket.url) as whole, Cache.open(bucket.url, cache_dir=kept, cache_bytes=most) as bounded:
         assert np.array_equal(rows_of(whole), rows_of(bounded))
         there = [path.stat().st_size for path in bounded.folder.rglob("*.arrow")]
+        mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(bounded.folder) in line]
+    assert mapped
+    assert not [line for line in mapped if line.endswith("(deleted)")], "their space would not be free"
     assert 0 < sum(there) <= most
     assert (kept / "foreign.arrow").exists()
 

@@ -210,6 +210,9 @@ def test_nothing_is_pushed_of_a_cache_that_is_damaged_or_not_finished(logged_in,
 
 
 def test_a_push_without_a_token_or_beside_another_is_refused(hub, starter_cache, monkeypatch):
+    monkeypatch.setattr(hub, "closed", True)
+    assert_refused("/cache: http://127.0.0.1", "push", starter_cache, "tiny/cache", exit_code=3)
+    monkeypatch.setattr(hub, "closed", False)
     with pytest.raises(InputError, match=r"the Hub refuses it \(HTTP 401\)") as caught:
         push_cache(starter_cache, "tiny/cache")
     assert "hf auth login" in str(caught.value.hint)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pack.oracles import literal_next_fit, optimum
 
-from packer.pack.next_fit import next_fit
+from packer.pack.pack_plan import next_fit
 
 
 def bins_of(lengths, capacity, max_items=None):

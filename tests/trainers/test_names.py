@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,3 +47,11 @@ def test_without_its_library_a_trainer_says_what_to_install(name, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ImportError, match=f"{name} needs [a-z]+: pip install torch {library}"):
         getattr(trainers, name)
+
+
+def test_an_older_transformers_is_named(monkeypatch):
+    transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: its trainer is not tested")
+    monkeypatch.setattr(transformers, "__version__", "4.57.1")
+    monkeypatch.delitem(sys.modules, "packer.load.trainers.huggingface", raising=False)
+    with pytest.raises(ImportError, match=r"needs transformers 5 or newer, found 4\.57\.1"):
+        import_module("packer.load.trainers.huggingface")

@@ -24,8 +24,8 @@ from packer.audit.check.row_facts import (
 from packer.audit.input_parts import InputPart, cut_input
 from packer.batches import Sample
 from packer.curate.contamination import Questions
-from packer.curate.row_words import said
 from packer.curate.select import digests
+from packer.curate.texts import said
 from packer.errors import PackerError
 from packer.pipeline.benchmarks import Benchmark
 from packer.pipeline.executor import jobs_for

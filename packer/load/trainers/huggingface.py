@@ -135,16 +135,15 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         found = self.eval_dataset if eval_dataset is None else eval_dataset
-        if isinstance(found, str):
-            found = self.eval_dataset[found]
-        if isinstance(found, PackedLoader):
-            return EvaluationBatches(found, self._adapted)
-        return super().get_eval_dataloader(eval_dataset)
+        found = self.eval_dataset[found] if isinstance(found, str) else found
+        is_loader = isinstance(found, PackedLoader)
+        return EvaluationBatches(found, self._adapted) if is_loader else super().get_eval_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        if isinstance(test_dataset, PackedLoader):
-            return EvaluationBatches(test_dataset, self._adapted)
-        return super().get_test_dataloader(test_dataset)
+        is_loader = isinstance(test_dataset, PackedLoader)
+        return (
+            EvaluationBatches(test_dataset, self._adapted) if is_loader else super().get_test_dataloader(test_dataset)
+        )
 
     def num_examples(self, dataloader: Any) -> int:
         """Blocks of an epoch; documents where steps are made of them."""
