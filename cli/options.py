@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from packer import __version__
 from packer.named_templates import NAMED_TEMPLATES, template_key
 from packer.row_schemas import ROW_SCHEMAS
+from packer.version import __version__
 from packer_cli.output import paged
 from packer_cli.reply import Reply
 

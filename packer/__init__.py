@@ -9,6 +9,8 @@ Names load when they are asked for: importing packer costs nothing, and torch is
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from packer.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from packer.audit.diff import diff as cache_diff
     from packer.audit.stats import stats as cache_stats
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from packer.recipe import Recipe, load_recipe, make_recipe
     from packer.report.push import push as push_cache
     from packer.store.cache import Cache
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Cache",

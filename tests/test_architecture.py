@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import graphlib
 import re
 from pathlib import Path
 
@@ -14,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "batches", "layout", "strict_yaml", "named_templates", "row_rules", "read_rules", "recipe_errors", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
+    "version", "errors", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "batches", "layout", "strict_yaml", "named_templates", "row_rules", "read_rules", "recipe_errors", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
     "model", "spelling",
     "permute", "preload",
     "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit", "report", "load", "export", "starter",
@@ -73,6 +74,19 @@ def test_modules_import_only_what_stands_before_them() -> None:
             above = parts[1] in {"pipeline", "audit", "load"} | STAGES
             assert not (own == "export" and above and parts[1] != "store"), f"{path} imports {name}"
     assert checked > 100
+
+
+def test_no_modules_import_each_other() -> None:
+    """Also where only type checkers import."""
+    names = {path: ".".join(path.relative_to(REPOSITORY).with_suffix("").parts) for path in MODULES}
+    names = {path: name.removesuffix(".__init__") for path, name in names.items()}
+    graph: dict[str, set[str]] = {}
+    for path, name in names.items():
+        imported = [node for node in nodes_of(path) if isinstance(node, ast.ImportFrom)]
+        found = [(node.module or "", f"{node.module}.{alias.name}") for node in imported for alias in node.names]
+        graph[name] = {whole if whole in names.values() else package for package, whole in found}
+    assert sum(map(len, graph.values())) > 1000
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names them
 
 
 @pytest.mark.parametrize(

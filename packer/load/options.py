@@ -1,27 +1,24 @@
 """What a loader is opened with, checked and completed, in one value."""
 
-import os
 import reprlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import torch
 
 from packer.errors import UsageError
-from packer.load.arguments import MOST, function, instance, one_of, whole
+from packer.load.arguments import MOST, function, instance, one_of, resolve_rank, whole
 from packer.load.batching import Batching, named, of_recipe
 from packer.load.layouts import BatchFormat, batch_format
 from packer.load.ordering import Ordering, ordering_of
 from packer.load.plan import End
+from packer.load.reference import Reference
 from packer.read_rules import BatchingName, Read
 from packer.store.cache import Cache
-
-if TYPE_CHECKING:
-    from packer.load.reference import Reference
 
 Schedule: TypeAlias = Callable[[int, int], int | tuple[int, int]]
 """From the index of a step and the size of the one before it to its size, or to that and the size of micro-batches."""
@@ -45,7 +42,7 @@ class Options:
     device: torch.device
     form: BatchFormat
     prefetch: int
-    reference: "Reference | None"
+    reference: Reference | None
 
 
 def options_of(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
@@ -160,30 +157,3 @@ def end_of(end: Any, drop_last: Any) -> Any:
     if drop_last and end != "drop":
         raise ValueError(f"drop_last=True and end='{end}' contradict each other; give one of them")
     return "short" if end == "drop" and not drop_last else end
-
-
-def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Rank and world size: as given, else those of `torch.distributed`, else 0 of 1.
-
-    Raises:
-        ValueError: only one of the two is given, or the rank is not below the world size.
-        UsageError: the environment says there are several processes, and `torch.distributed` is not initialised:
-            every process would read everything.
-
-    """
-    if (rank is None) != (world_size is None):
-        raise ValueError("give rank and world_size together, or neither")
-    if rank is not None and world_size is not None:
-        rank, world_size = whole("rank", rank), whole("world_size", world_size, least=1)
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
-        return rank, world_size
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    announced = os.environ.get("WORLD_SIZE", "1")
-    if announced != "1":
-        raise UsageError(
-            f"WORLD_SIZE is {announced} but torch.distributed is not initialised: all processes would read the same",
-            hint="call torch.distributed.init_process_group() first, or pass rank= and world_size=",
-        )
-    return 0, 1

@@ -103,28 +103,6 @@ ALONE = Processes(1)
 """This process alone."""
 
 
-@contextmanager
-def workers_of(on: str | None, jobs: int | None, note: Callable[[str], None]) -> Iterator[Workers]:
-    """The workers that a build is told to run on.
-
-    Args:
-        on: None for this machine; ``ray``, or ``ray://HOST:PORT``, for a Ray cluster.
-        jobs: most tasks at a time.
-        note: takes what a person may want to know.
-
-    Raises:
-        UsageError: `on` is something else, or Ray is not installed.
-
-    """
-    if on is None:
-        yield Processes(jobs)
-        return
-    from packer.pipeline.ray_workers import ray_workers  # noqa: PLC0415 - for such a build alone
-
-    with ray_workers(on, jobs, note) as workers:
-        yield workers
-
-
 def run_tasks(
     make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task], *, jobs: int
 ) -> Iterator[tuple[int, Result]]:

@@ -8,7 +8,7 @@ import os
 import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -18,8 +18,9 @@ from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.documents import BuildOptions
-from packer.pipeline.executor import workers_of
+from packer.pipeline.executor import Processes, Workers
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
+from packer.pipeline.ray_workers import ray_workers
 from packer.pipeline.reuse import refuse_foreign
 from packer.pipeline.run import build_recipe
 from packer.progress import Lines, Progress, Silent
@@ -131,7 +132,9 @@ def build(
                 raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
             refuse_foreign(beside)
         with _kept(recipe, rows, rows_folder(beside), listener, dry_run=dry_run) as of_files:
-            with workers_of(on, jobs, listener.note) as workers:
+            running: AbstractContextManager[Workers]
+            running = nullcontext(Processes(jobs)) if on is None else ray_workers(on, jobs, listener.note)
+            with running as workers:
                 how = BuildOptions(
                     workers=workers,
                     on_error=on_error,

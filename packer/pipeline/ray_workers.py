@@ -24,7 +24,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from packer import __version__
 from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
 from packer.limits import storage_errors
@@ -32,6 +31,7 @@ from packer.pipeline.executor import WorkerDiedError
 from packer.pipeline.identity import code_digest
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX
 from packer.store.mirror import make_mirror, mirror_of
+from packer.version import __version__
 from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")

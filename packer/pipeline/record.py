@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from packer import __version__
 from packer.pack import REASONS
 from packer.pipeline.blocks import PackedSplit
 from packer.pipeline.identity import CODE_VERSION, Provenance, code_digest
@@ -18,6 +17,7 @@ from packer.store.cache import content_fingerprint
 from packer.store.manifest import Input, Manifest, Shard
 from packer.store.rejected import Rejected
 from packer.store.totals import Cut, Totals
+from packer.version import __version__
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
 """Software that shaped the bytes."""

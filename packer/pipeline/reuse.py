@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from packer import __version__
 from packer.errors import CheckError, InputError, StorageError, UsageError
 from packer.model import TOKENIZER_FILE, digests_of, read_model_files
 from packer.names import refuse_address
@@ -26,6 +25,7 @@ from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, StoredT
 from packer.store.mirror import mirror_of
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.shard_file import relink
+from packer.version import __version__
 
 
 def refuse_foreign(folder: Path) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from packer import __version__
 from packer.display import number, percent, plural, size, visible
 from packer.errors import UsageError
 from packer.limits import storage_errors
 from packer.store.folder import AtomicFile
+from packer.version import __version__
 
 _TEMPLATES = ("base", "macros", "cache", "diff", "lint")
 _STYLE = "page.css"

@@ -5,7 +5,6 @@ Whoever trains from a cache must be able to answer them. The answers are those o
 
 from collections.abc import Collection
 
-from packer import __version__
 from packer.audit.check.check_report import Answer, Check
 from packer.pipeline.identity import CODE_VERSION, RULES_VERSION, code_digest
 from packer.pipeline.row_report import row_report
@@ -13,6 +12,7 @@ from packer.recipe import Recipe
 from packer.rejections import ROW_REASONS
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
+from packer.version import __version__
 
 _SHOWN = 4
 _DIGITS = 12

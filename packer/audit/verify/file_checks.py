@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from packer import __version__
 from packer.audit.verify.verify_report import Finding, Level, differing, is_elsewhere, unreadable
 from packer.errors import CheckError, PackerError
 from packer.model import TEMPLATE_FILE
@@ -37,6 +36,7 @@ from packer.store.manifest import (
 )
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.selected import read_selection
+from packer.version import __version__
 
 
 def check_manifest(manifest: Manifest, content: bytes) -> list[Finding]:
