@@ -6,7 +6,7 @@ It says what the manifest and :func:`packer.audit.stats` say; names that strange
 import json
 from importlib import resources
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 
 from packer.audit.stats import stats
 from packer.display import number, one_line, percent, plural
@@ -26,10 +26,11 @@ def card(cache: Cache, name: str) -> bytes:
         StorageError: something cannot be read.
 
     """
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, autoescape=False)  # noqa: S701 - no HTML
+    own = DictLoader({"card": (resources.files(__package__) / "card.md.j2").read_text("utf-8")})
+    environment = Environment(loader=own, undefined=StrictUndefined, trim_blocks=True, autoescape=False)  # noqa: S701 - no HTML
     environment.filters |= {"number": number, "percent": percent, "plural": plural, "code": _code, "cell": _cell}
     manifest = cache.manifest
-    text = environment.from_string((resources.files(__package__) / "card.md.j2").read_text("utf-8")).render(
+    text = environment.get_template("card").render(
         title=name.rpartition("/")[2],
         name=name,
         found=stats(cache.folder),

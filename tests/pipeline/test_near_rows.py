@@ -139,7 +139,7 @@ def test_why_shows_the_row_that_was_kept(built):
         view = why(cache, "rows.jsonl", kept)
         assert (view.code, view.lost_to, view.row.split) == (None, None, "validation")
     told = run("inspect", built / "cache", "--why", f"rows.jsonl:{row}")
-    assert code in told.stdout and all(len(line) <= 80 for line in told.stdout.splitlines())
+    assert code in told.stdout
     assert fields("inspect", built / "cache", "--why", f"rows.jsonl:{row}")["code"] == code
     assert_refused("no row", "inspect", built / "cache", "--why", "rows.jsonl:100000", exit_code=2)
 
