@@ -82,9 +82,9 @@ def test_no_modules_import_each_other() -> None:
     names = {path: name.removesuffix(".__init__") for path, name in names.items()}
     graph: dict[str, set[str]] = {}
     for path, name in names.items():
-        imported = [node for node in nodes_of(path) if isinstance(node, ast.ImportFrom)]
-        found = [(node.module or "", f"{node.module}.{alias.name}") for node in imported for alias in node.names]
-        graph[name] = {whole if whole in names.values() else package for package, whole in found}
+        imports = [node for node in nodes_of(path) if isinstance(node, ast.Import | ast.ImportFrom)]
+        of = [(getattr(node, "module", alias.name), alias.name) for node in imports for alias in node.names]
+        graph[name] = {f"{one}.{other}" if f"{one}.{other}" in names.values() else one for one, other in of}
     assert sum(map(len, graph.values())) > 1000
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names them
 

@@ -9,13 +9,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
 
-import packer
 from packer.curate.trait_rules import TraitRules
 from packer.recipe import Recipe
 from packer.source import Partition
@@ -25,7 +23,7 @@ RULES_VERSION = 5
 """Raised when the same rows, recipe and engine give other documents."""
 
 CODE_VERSION = "packer_code"
-"""Under which a manifest's `versions` have :func:`code_digest`."""
+"""Under which a manifest's `versions` have :func:`packer.version.code_digest`."""
 
 
 def documents_identity(
@@ -144,17 +142,3 @@ def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str
 def _digest(value: Any) -> str:
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-@cache
-def code_digest() -> str:
-    """sha256 over the names and the bytes of packer's modules.
-
-    Its version says what was released; somebody who changed a line has the same version.
-    """
-    root = Path(packer.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode() + content)
-    return digest.hexdigest()

@@ -28,10 +28,9 @@ from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
 from packer.limits import storage_errors
 from packer.pipeline.executor import WorkerDiedError
-from packer.pipeline.identity import code_digest
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX
 from packer.store.mirror import make_mirror, mirror_of
-from packer.version import __version__
+from packer.version import __version__, code_digest
 from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")

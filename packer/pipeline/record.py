@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packer.pack import REASONS
 from packer.pipeline.blocks import PackedSplit
-from packer.pipeline.identity import CODE_VERSION, Provenance, code_digest
+from packer.pipeline.identity import CODE_VERSION, Provenance
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected, values_of
 from packer.recipe import to_json
@@ -17,7 +17,7 @@ from packer.store.cache import content_fingerprint
 from packer.store.manifest import Input, Manifest, Shard
 from packer.store.rejected import Rejected
 from packer.store.totals import Cut, Totals
-from packer.version import __version__
+from packer.version import __version__, code_digest
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
 """Software that shaped the bytes."""

@@ -6,13 +6,13 @@ Whoever trains from a cache must be able to answer them. The answers are those o
 from collections.abc import Collection
 
 from packer.audit.check.check_report import Answer, Check
-from packer.pipeline.identity import CODE_VERSION, RULES_VERSION, code_digest
+from packer.pipeline.identity import CODE_VERSION, RULES_VERSION
 from packer.pipeline.row_report import row_report
 from packer.recipe import Recipe
 from packer.rejections import ROW_REASONS
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
-from packer.version import __version__
+from packer.version import __version__, code_digest
 
 _SHOWN = 4
 _DIGITS = 12
