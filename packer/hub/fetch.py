@@ -26,6 +26,9 @@ _LOG_IN = "log in with hf auth login, or set HF_TOKEN"
 class UnreachableError(InputError):
     """Something is not in the client's cache, and the Hub cannot be asked for it or does not answer sensibly."""
 
+    reason = ""
+    """Why it was not asked, or what it answered."""
+
 
 @contextmanager
 def asking(name: HubName) -> Iterator[None]:
@@ -59,6 +62,8 @@ def _translated(name: HubName, error: Exception) -> PackerError | None:
         return RecipeError(f"{name.label}: {_first_line(error)}", hint="a name on the Hub is ORG/NAME")
     if isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.startswith(_NETWORK):
         return _unreachable(name, _first_line(error))
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
+        return _translated(name, error.__cause__)  # of one file among those that are uploaded
     if isinstance(error, OSError):
         return StorageError(f"{name.label}: cannot be kept in {_cache()}: {_first_line(error)}")
     return None
@@ -103,10 +108,12 @@ def _unreachable(name: HubName, reason: str) -> UnreachableError:
     why, hint = f"{constants.ENDPOINT} does not answer: {reason}", "look at the network"
     if constants.HF_HUB_OFFLINE:
         why, hint = "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"
-    return UnreachableError(
+    found = UnreachableError(
         f"{name.label}: {here}not in the cache of the Hub, {_cache()}, and {why}",
         hint=f"{hint}, or fill the cache where there is one: {fetch}",
     )
+    found.reason = why
+    return found
 
 
 def _cache() -> str:

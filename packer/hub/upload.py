@@ -5,7 +5,8 @@ push that is stopped is seen by nobody, and the next one uploads what is missing
 stop, too, but commits in many pieces: a reader could meet half of a cache.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +27,17 @@ class DataSet:
     """Of its page."""
 
 
+@contextmanager
+def _sending(name: HubName) -> Iterator[None]:
+    """Questions whose answer no cache of the client has."""
+    try:
+        with asking(name):
+            yield
+    except UnreachableError as error:
+        hint = "nothing was committed; push again when it answers, and what was uploaded is not uploaded again"
+        raise InputError(f"{name.label}: {error.reason}", hint=hint) from error
+
+
 def data_set(name: HubName, *, private: bool) -> DataSet:
     """Look at a data set, which is made where there is none, for its owner alone or for everybody.
 
@@ -36,16 +48,12 @@ def data_set(name: HubName, *, private: bool) -> DataSet:
     from huggingface_hub import HfApi, constants, errors  # noqa: PLC0415 - a third of a second
 
     api = HfApi(library_name="packer")
-    try:
-        with asking(name):
-            try:
-                found = api.dataset_info(name.repository, revision=name.revision)
-            except errors.RepositoryNotFoundError:
-                api.create_repo(name.repository, repo_type="dataset", private=private)
-                found = api.dataset_info(name.repository, revision=name.revision)
-    except UnreachableError as error:
-        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
-        raise InputError(f"{name.label}: {why}", hint="nothing was uploaded; push again when it answers") from error
+    with _sending(name):
+        try:
+            found = api.dataset_info(name.repository, revision=name.revision)
+        except errors.RepositoryNotFoundError:
+            api.create_repo(name.repository, repo_type="dataset", private=private)
+            found = api.dataset_info(name.repository, revision=name.revision)
     return DataSet(
         name=replace(name, revision=found.sha),
         is_private=bool(found.private),
@@ -74,7 +82,7 @@ def upload(
 
     added = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=content) for path, content in files.items()]
     deleted = [CommitOperationDelete(path_in_repo=path, is_folder=False) for path in gone]
-    with asking(name), without_chatter():
+    with _sending(name), without_chatter():
         found = HfApi(library_name="packer").create_commit(
             name.repository,
             [*added, *deleted],

@@ -15,6 +15,8 @@ from packer.store.cache import Cache
 
 NAME = "hf://datasets/tiny/cache"
 
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the client, by its own doing
+
 
 @pytest.fixture
 def built(starter_cache):
@@ -110,7 +112,7 @@ def there(hub):
 
 
 def posted(hub):
-    return [entry.partition(" /api/")[2] for entry in hub.asked if entry.startswith("POST")]
+    return [entry.removeprefix("POST /").removeprefix("api/") for entry in hub.asked if entry.startswith("POST")]
 
 
 def test_a_cache_is_pushed_in_one_commit_with_its_card_and_opened_again(logged_in, starter_cache, built):
@@ -120,6 +122,7 @@ def test_a_cache_is_pushed_in_one_commit_with_its_card_and_opened_again(logged_i
         "repos/create",
         "validate-yaml",
         "datasets/tiny/cache/preupload/main",
+        "datasets/tiny/cache.git/info/lfs/objects/batch",
         "datasets/tiny/cache/commit/main",
     ]
     assert told["is_private"] and hub.repositories["dataset", "tiny/cache"]["access"] == "private"
@@ -140,6 +143,20 @@ def test_a_second_push_uploads_nothing(logged_in, starter_cache):
     again = push_cache(starter_cache, NAME, replaces=True)
     assert again.num_files == 0 and posted(logged_in) == []
     assert "is there already; nothing was uploaded" in run("push", starter_cache, "tiny/cache").stdout
+
+
+def test_a_push_that_broke_off_is_seen_by_nobody_and_goes_on(logged_in, starter_cache, built):
+    large = [path for path in built if path.endswith(".arrow")]
+    logged_in.most_uploads = len(large) - 1
+    with pytest.raises(InputError, match="it answers HTTP 400") as caught:
+        push_cache(starter_cache, "tiny/cache")
+    assert "push again when it answers" in str(caught.value.hint)
+    assert {*there(logged_in)} == {".gitattributes"}
+    logged_in.most_uploads = None
+    logged_in.asked.clear()
+    push_cache(starter_cache, "tiny/cache")
+    assert sum(entry.startswith("PUT") for entry in logged_in.asked) == 1, "of the large files, what was missing"
+    assert {*built} < {*there(logged_in)}
 
 
 def test_the_card_says_what_the_cache_is_and_its_lines_read_it(logged_in, starter_cache):
@@ -238,4 +255,4 @@ def test_the_session_of_the_page_runs(logged_in, tmp_path):
     assert len(commands) == 6
     for command in commands:
         run(*command.replace("ORG/", "tiny/").split())
-    assert len(posted(logged_in)) == 4
+    assert len(posted(logged_in)) == 5

@@ -22,6 +22,10 @@ class SmallHub:
     def __init__(self):
         self.repositories = {}
         self.asked = []
+        self.uploaded = {}
+        """Large files by their sha256, before and after a commit names them."""
+        self.most_uploads = None
+        """After how many it answers no."""
         self.closed = False
         """Whether it breaks off every connection."""
 
@@ -41,12 +45,16 @@ class SmallHub:
         self.asked.append(f"{method} {path}")
         if path == "/api/validate-yaml":
             return _json({})
+        if method == "PUT":
+            return self._put(path.rpartition("/")[2], sent)
         if method == "POST" and token != TOKEN:
             return 401, {"X-Error-Message": "Invalid username or password."}, b""
         if path == "/api/repos/create":
             return self._create(**json.loads(sent))
         api = path.startswith("/api/")
         parts = path.removeprefix("/api").strip("/").split("/")
+        if path.endswith(".git/info/lfs/objects/batch"):
+            return self._batch(json.loads(sent)["objects"])
         kind = "dataset" if parts[0] == "datasets" else "model"
         if parts[0] == "datasets" or (api and parts[0] == "models"):
             parts = parts[1:]
@@ -84,11 +92,15 @@ class SmallHub:
         return _json({"url": f"http://127.0.0.1/datasets/{whole}"})
 
     def _change(self, name, repository, rest, sent):
-        """What `create_commit` asks; every file is small enough to be in the commit."""
+        """What `create_commit` asks; as on the Hub, Arrow files are uploaded before the commit, others in it."""
         what, branch = rest
         if what == "preupload":
             paths = [file["path"] for file in json.loads(sent)["files"]]
-            return _json({"files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in paths]})
+            modes = ["lfs" if path.endswith(".arrow") else "regular" for path in paths]
+            entries = zip(paths, modes, strict=True)
+            return _json(
+                {"files": [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in entries]}
+            )
         assert what == "commit", rest
         header, *operations = map(json.loads, sent.splitlines())
         before = repository["branches"][branch]
@@ -99,12 +111,32 @@ class SmallHub:
             value = operation["value"]
             if operation["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
+            elif operation["key"] == "lfsFile":
+                assert value["algo"] == "sha256" and value["size"] == len(self.uploaded[value["oid"]]), value
+                files[value["path"]] = self.uploaded[value["oid"]]
             else:
                 assert operation["key"] == "deletedFile", operation
                 del files[value["path"]]
         commit = self.commit("dataset", name, files, branch=branch, access=repository["access"])
         address = f"http://127.0.0.1/datasets/{name}/commit/{commit}"
         return _json({"commitOid": commit, "commitUrl": address})
+
+    def _batch(self, objects):
+        """Where large files are to be put, as the Hub's LFS endpoint says it; those that are there are not asked for."""
+        actions = [
+            each
+            if each["oid"] in self.uploaded
+            else each | {"actions": {"upload": {"href": f"{self.address}/lfs/{each['oid']}"}}}
+            for each in objects
+        ]
+        return _json({"transfer": "basic", "objects": actions})
+
+    def _put(self, oid, sent):
+        assert hashlib.sha256(sent).hexdigest() == oid
+        if len(self.uploaded) == self.most_uploads:
+            return 400, {}, b""
+        self.uploaded[oid] = sent
+        return 200, {}, b""
 
     def _file(self, repository, rest, token):
         assert rest[0] == "resolve", rest
@@ -146,7 +178,7 @@ class SmallHub:
                 if self.command != "HEAD":
                     self.wfile.write(body)
 
-            do_GET = do_HEAD = do_POST = answer  # noqa: N815 - names that http.server looks for
+            do_GET = do_HEAD = do_POST = do_PUT = answer  # noqa: N815 - names that http.server looks for
 
             def log_message(self, *_):
                 pass
@@ -154,7 +186,8 @@ class SmallHub:
         with _Server(("127.0.0.1", 0), Handler) as server:
             thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
             thread.start()
-            yield f"http://127.0.0.1:{server.server_port}"
+            self.address = f"http://127.0.0.1:{server.server_port}"
+            yield self.address
             server.shutdown()
             thread.join()
 
