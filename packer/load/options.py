@@ -11,11 +11,12 @@ import msgspec
 import torch
 
 from packer.errors import UsageError
-from packer.load.arguments import MOST, function, instance, one_of, resolve_rank, whole
+from packer.load.arguments import MOST, function, instance, one_of, whole
 from packer.load.batching import Batching, named, of_recipe
 from packer.load.layouts import BatchFormat, batch_format
 from packer.load.ordering import Ordering, ordering_of
 from packer.load.plan import End
+from packer.load.ranks import resolve_rank
 from packer.load.reference import Reference
 from packer.read_rules import BatchingName, Read
 from packer.store.cache import Cache

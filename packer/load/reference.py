@@ -23,8 +23,9 @@ from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
 from packer.batches import Bool, Float32, Int64, UInt64
 from packer.errors import CheckError, InputError, UsageError
 from packer.limits import storage_errors
-from packer.load.arguments import function, instance, resolve_rank, whole
+from packer.load.arguments import function, instance, whole
 from packer.load.preference import padded_documents, preference_documents
+from packer.load.ranks import resolve_rank
 from packer.load.rows import answers_of
 from packer.load.step import MicroBatch
 from packer.progress import Progress, Silent

@@ -1,0 +1,35 @@
+"""Which of several training processes this is."""
+
+import os
+
+import torch
+
+from packer.errors import UsageError
+from packer.load.arguments import whole
+
+
+def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Rank and world size: as given, else those of `torch.distributed`, else 0 of 1.
+
+    Raises:
+        ValueError: only one of the two is given, or the rank is not below the world size.
+        UsageError: the environment says there are several processes, and `torch.distributed` is not initialised:
+            every process would read everything.
+
+    """
+    if (rank is None) != (world_size is None):
+        raise ValueError("give rank and world_size together, or neither")
+    if rank is not None and world_size is not None:
+        rank, world_size = whole("rank", rank), whole("world_size", world_size, least=1)
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
+        return rank, world_size
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    announced = os.environ.get("WORLD_SIZE", "1")
+    if announced != "1":
+        raise UsageError(
+            f"WORLD_SIZE is {announced} but torch.distributed is not initialised: all processes would read the same",
+            hint="call torch.distributed.init_process_group() first, or pass rank= and world_size=",
+        )
+    return 0, 1
