@@ -15,10 +15,11 @@ import os
 import platform
 import secrets
 import socket
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -83,12 +84,14 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
         ) from error
     ours = not ray.is_initialized()
     _send_paths(ray)
-    try:
-        yield RayWorkers(ray, None if address == "ray" else address, jobs, note)
-    finally:
-        ray.util.deregister_serializer(type(Path()))
-        if ours and ray.is_initialized():
-            ray.shutdown()
+    # Of nodes that die Ray tells by itself, on stdout, where the answer of a command belongs.
+    with redirect_stdout(sys.stderr) if ours else nullcontext():
+        try:
+            yield RayWorkers(ray, None if address == "ray" else address, jobs, note)
+        finally:
+            ray.util.deregister_serializer(type(Path()))
+            if ours and ray.is_initialized():
+                ray.shutdown()
 
 
 class RayWorkers:

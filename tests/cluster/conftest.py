@@ -145,10 +145,9 @@ class Nodes:
         more = {} if self.cluster.head_node else {"include_dashboard": False}
         return self.cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20, env_vars=env, **more)
 
-    def replace_one(self):
-        """A node goes at once with all it has, and an empty one comes."""
+    def lose_one(self):
+        """The node that came last goes at once, with all it has."""
         self.cluster.remove_node(self.cluster.list_all_nodes()[-1], allow_graceful=False)
-        self.add()
 
     def workers(self):
         """Processes that work for the cluster."""

@@ -2,12 +2,16 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 from bucket_objects import files, objects
 from command_line import fields, run
+from processes import wait_until
 from written_formats import in_three_files, some_rows
 
 from packer.store.bucket import Bucket
@@ -106,3 +110,52 @@ def test_nodes_without_a_common_disk_make_the_objects_of_a_local_build(inputs, n
     own = [{path for path in place.glob("inputs/**/*") if path.is_file()} for place in nodes.places[-4:]]
     assert sum(map(bool, made)) > 1 and all(own), "several nodes took part, each with copies of its own"
     assert done["partitions_built"] > 20
+
+
+def test_workers_and_nodes_that_die_in_any_phase_cost_time_alone(inputs, nodes, bucket, tmp_path):
+    def strike(phase):
+        if phase != "documents":
+            nodes.lose_one()
+        nodes.kill_workers()
+
+    for _ in range(2):
+        nodes.add()
+    nodes.meet = strikes = Strikes(strike, "planning", "documents", "blocks")
+    done = told(started(inputs, bucket, nodes, tmp_path / "driver"))
+    assert not strikes.left and done["partitions_built"] > 20
+    assert objects(bucket) == files(inputs / "cache")
+    assert_finished_work_is_not_done_again(nodes, bucket)
+
+
+def test_a_store_that_dies_in_any_phase_costs_time_alone(inputs, nodes, bucket, server, tmp_path):
+    def strike(_):
+        server.kill()
+        time.sleep(2)
+        server.start()
+
+    nodes.meet = strikes = Strikes(strike, *PHASES)
+    told(started(inputs, bucket, nodes, tmp_path / "driver"))
+    assert not strikes.left
+    assert objects(bucket) == files(inputs / "cache")
+    assert_finished_work_is_not_done_again(nodes, bucket)
+
+
+def test_a_driver_that_dies_in_any_phase_goes_on_from_any_machine(inputs, nodes, bucket, tmp_path):
+    for number, phase in enumerate(PHASES):
+        driver, died = started(inputs, bucket, nodes, tmp_path / f"{number}"), threading.Event()
+
+        def strike(_, driver=driver, died=died):
+            driver.kill()
+            died.set()
+
+        nodes.meet = strikes = Strikes(strike, phase)
+        driver.communicate(timeout=300)
+        assert died.is_set() and not strikes.left and driver.returncode == -signal.SIGKILL
+        nodes.meet = lambda *_: None
+        wait_until(lambda: not nodes.workers())
+        there = len(bucket.sizes(".packer/partitions"))
+    assert bucket.read("manifest.json") is None or phase == "commit"
+    done = told(started(inputs, bucket, nodes, tmp_path / "another"))
+    assert done["partitions_reused"] == there > 20
+    assert objects(bucket) == files(inputs / "cache")
+    assert_finished_work_is_not_done_again(nodes, bucket)

@@ -169,12 +169,13 @@ def test_killed_workers_and_a_node_that_goes_cost_time_alone(
     nodes: Any, recipe: Recipe, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     cache, happened = tmp_path / "cache", []
+    nodes.add()
 
     def strike() -> None:
         for process in nodes.workers()[:2]:
             happened.append(0)
             os.kill(process, signal.SIGKILL)
-        nodes.replace_one()
+        nodes.lose_one()
 
     thread = when_some_are_done(cache, strike, happened)
     done = build(recipe, cache, on="ray")

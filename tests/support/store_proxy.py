@@ -1,6 +1,7 @@
 """A store behind a network that does what a test says."""
 
 import http.client
+import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ def proxied(target, meet):
     Yields:
         the address in place of the server's, and the requests that were answered, in the order of their answers
     """
-    answered = []
+    answered, errors = [], []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -91,7 +92,9 @@ def proxied(target, meet):
         daemon_threads = True
 
         def handle_error(self, *_):
-            """Who asked is gone, as is meant."""
+            error = sys.exception()
+            if not isinstance(error, OSError):  # else who asked is gone, as is meant
+                errors.append(error)
 
     with Server(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -101,3 +104,4 @@ def proxied(target, meet):
         finally:
             server.shutdown()
             thread.join()
+    assert not errors, errors
