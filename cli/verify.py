@@ -7,7 +7,7 @@ import click
 
 from packer.display import number, plural, size
 from packer_cli.foreign import cache_alone, foreign_options, refuse_with_foreign, verify_foreign
-from packer_cli.options import HELP_OPTIONS, jobs_option, output_options
+from packer_cli.options import HELP_OPTIONS, jobs_option, on_option, output_options
 from packer_cli.output import fields_of, print_table, signs, stdout
 from packer_cli.reply import Reply, listener
 
@@ -47,6 +47,7 @@ _LEVELS = {
 )
 @click.option("--expect", metavar="FINGERPRINT", help="Fail unless the cache has this fingerprint.")
 @jobs_option
+@on_option
 @output_options
 def command(
     *,
@@ -61,6 +62,7 @@ def command(
     sample: int | None,
     expect: str | None,
     jobs: int | None,
+    on: str | None,
     reply: Reply,
 ) -> None:
     """Check a cache: every byte, every row, every total. Or, with --foreign, rows that another tool prepared.
@@ -74,7 +76,7 @@ def command(
     if foreign is not None:
         if full and sample is not None:
             raise click.UsageError("--full looks at all rows, --sample at some: name one of them")
-        refuse_with_foreign(quick=quick, sources=sources, reencode=reencode, expect=expect, jobs=jobs)
+        refuse_with_foreign(quick=quick, sources=sources, reencode=reencode, expect=expect, jobs=jobs, on=on)
         verify_foreign(foreign, tokenizer, template, whole=full, sample=sample, reply=reply)
         return
     assert folder is not None
@@ -91,6 +93,7 @@ def command(
             sample=sample,
             expect=expect,
             threads=jobs,
+            on=on,
             progress=progress,
         )
     message = None if report.ok else _message(report)

@@ -18,7 +18,7 @@ from packer.store.bucket import Bucket
 
 pytestmark = pytest.mark.slow
 
-PACKER = "import packer.pipeline.plan as p; p._WORTH_SHARING = 0; from packer_cli.main import main; main()"
+PACKER = "import packer.pipeline.plan as p; p.WORTH_SHARING = 0; from packer_cli.main import main; main()"
 """Nodes cut inputs, however few bytes they are."""
 
 PHASES = {

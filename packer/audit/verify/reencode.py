@@ -30,7 +30,7 @@ from packer.limits import out_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.engine import resolve_engine
-from packer.pipeline.executor import run_tasks
+from packer.pipeline.executor import Workers
 from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
@@ -97,7 +97,7 @@ def compare_reencoded(
     *,
     sample: int | None,
     damaged: frozenset[str],
-    jobs: int,
+    workers: Workers,
     progress: Progress,
 ) -> Reencoded:
     """Make the documents of every partition again, or of some rows, and compare them.
@@ -109,7 +109,7 @@ def compare_reencoded(
         sample: number of rows; None for all.
         damaged: paths with findings. That such a shard cannot be opened is known; where rejected.jsonl is one of
             them, only documents are compared.
-        jobs: processes.
+        workers: what makes them.
         progress: listens; counts rows.
     """
     try:
@@ -123,7 +123,8 @@ def compare_reencoded(
     tasks = tasks if sample is None else _sampled(tasks, sample)
     progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
     results: dict[int, _Compared] = {}
-    for number, result in run_tasks(_worker, (folder, recipe, model), tasks, jobs=jobs):
+    sizes = [task.part.partition.num_bytes for task in tasks]
+    for number, result in workers.run(_worker, (folder, recipe, model), tasks, sizes=sizes):
         results[number] = result
         progress.advance(tasks[number].num_rows, result.num_tokens)
     found = (finding for number in range(len(tasks)) for finding in results[number].findings)
