@@ -39,6 +39,7 @@ from packer.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable
+from packer.store.place import fresh_place
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.row_tables import read_table
 from packer.store.writing import rows_of
@@ -97,6 +98,7 @@ def compare_reencoded(
     *,
     sample: int | None,
     damaged: frozenset[str],
+    fetched: Path | str,
     workers: Workers,
     progress: Progress,
 ) -> Reencoded:
@@ -109,7 +111,8 @@ def compare_reencoded(
         sample: number of rows; None for all.
         damaged: paths with findings. That such a shard cannot be opened is known; where rejected.jsonl is one of
             them, only documents are compared.
-        workers: what makes them.
+        fetched: where workers take shards from: the folder, or the URL that it stands for.
+        workers: what makes documents.
         progress: listens; counts rows.
     """
     try:
@@ -124,7 +127,7 @@ def compare_reencoded(
     progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
     results: dict[int, _Compared] = {}
     sizes = [task.part.partition.num_bytes for task in tasks]
-    for number, result in workers.run(_worker, (folder, recipe, model), tasks, sizes=sizes):
+    for number, result in workers.run(_worker, (fetched, recipe, model), tasks, sizes=sizes):
         results[number] = result
         progress.advance(tasks[number].num_rows, result.num_tokens)
     found = (finding for number in range(len(tasks)) for finding in results[number].findings)
@@ -173,7 +176,7 @@ def _tasks(
     return tasks, findings
 
 
-def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[_Task], _Compared]:
+def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task], _Compared]:
     """The function that compares partitions, in this or in another process: each row rendered, and no fast engine."""
     stages = Stages(msgspec.structs.replace(recipe, engine="reference"), model)
     stages.renderer = stages.renderer.by_reference()
@@ -181,7 +184,7 @@ def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[_Task], _Co
 
     def compare(task: _Task) -> _Compared:
         try:
-            with overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
+            with fresh_place(cache) as folder, overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
                 return _compare_partition(task, folder, stages, special_ids, recipe.rows.max_bytes)
         except InputError as error:
             # Another process does not know where this one keeps standard input.

@@ -162,6 +162,10 @@ class _Audit:
         self, folder: Path, manifest: Manifest, level: Level, *, hashing: Workers, workers: Workers, progress: Progress
     ) -> None:
         self._folder = folder
+        mirror = None if level == "quick" else mirror_of(folder)
+        self._fetched = folder if mirror is None else mirror.bucket.url
+        """From where shards are fetched, each for the time it is looked at; or where they lie."""
+
         self._manifest = manifest
         self._level: Level = level
         self._hashing = hashing
@@ -203,8 +207,7 @@ class _Audit:
         with ThreadPoolExecutor(1, thread_name_prefix="packer-model") as beside:
             # A large tokenizer takes as long to load as half a gigabyte takes to read: it is loaded meanwhile.
             model = beside.submit(self._check_model)
-            mirror = None if self._level == "quick" else mirror_of(self._folder)
-            arguments = (self._folder if mirror is None else mirror.bucket.url, self._level, manifest.model)
+            arguments = (self._fetched, self._level, manifest.model)
             for number, findings in self._hashing.run(shard_auditor, arguments, shards, sizes=sizes):
                 found[number] = findings
                 self._progress.advance(shards[number].num_bytes, shards[number].num_tokens)
@@ -302,6 +305,7 @@ class _Audit:
             self._parts,
             sample=sample,
             damaged=damaged,
+            fetched=self._fetched,
             workers=self._workers,
             progress=self._progress,
         )
