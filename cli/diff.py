@@ -39,14 +39,17 @@ def command(*, old: Path, new: Path, documents: int, html: Path | None, reply: R
     from packer.audit import diff  # noqa: PLC0415 - not for --help
 
     if html is not None:
-        from packer.report import check_place, diff_page  # noqa: PLC0415 - as above
+        from packer.report import check_place  # noqa: PLC0415 - as above
 
         check_place(html, old, new)
     found = diff(old, new, documents=documents)
     message = None if found.same else f"{found.old} and {found.new} differ: {found.meaning}"
     fields = {"same": found.same, "same_bytes": found.same_bytes, **fields_of(found)}
     show = lambda: None if reply.quiet else _Page(whole=reply.verbose).show(found)  # noqa: E731
-    reply.verdict(fields, show if html is None else reply.page(diff_page(found), html), message)
+    if html is not None:
+        title = " → ".join(folder.resolve().name for folder in (found.old, found.new))
+        show = reply.page(lambda: _Page(whole=True).show(found), html, title=title)
+    reply.verdict(fields, show, message)
 
 
 _LISTED = 8

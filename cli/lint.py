@@ -31,7 +31,7 @@ def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Repl
     from packer.audit import lint  # noqa: PLC0415 - not for --help
 
     if html is not None:
-        from packer.report import check_place, lint_page  # noqa: PLC0415 - as above
+        from packer.report import check_place  # noqa: PLC0415 - as above
 
         check_place(html)
     report = lint(options.resolve(), num_rows=rows)
@@ -39,7 +39,10 @@ def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Repl
     counts = {f"{level}s": report.count(level) for level in ("error", "warning", "note")}
     fields = {"ok": report.ok, **fields_of(report), "counts": counts}
     show = lambda: _print(report, whole=reply.verbose, summary=not reply.quiet)  # noqa: E731
-    reply.verdict(fields, show if html is None else reply.page(lint_page(report), html), message)
+    if html is not None:
+        title = (report.template or report.tokenizer).resolve().name
+        show = reply.page(lambda: _print(report, whole=True, summary=True), html, title=title)
+    reply.verdict(fields, show, message)
 
 
 def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:
