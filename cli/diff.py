@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.display import number, plural
-from packer_cli.options import HELP_OPTIONS, html_option, output_options, pager_option
+from packer_cli.options import Command, html_option, pager_option
 from packer_cli.output import cells, drawable, fields_of, print_table, signs, stdout, wrap
 from packer_cli.reply import Reply
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from packer.audit.diff.settings import Change, InputChange, TemplateChange
 
 
-@click.command("diff", context_settings=HELP_OPTIONS)
+@click.command("diff", cls=Command)
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option(
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 )
 @html_option
 @pager_option
-@output_options
 def command(*, old: Path, new: Path, documents: int, html: Path | None, reply: Reply) -> None:
     """Say why two caches differ: rules, inputs, template, tokenizer, documents, tokens, blocks.
 

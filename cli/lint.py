@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.findings_page import FindingsPage, failed
-from packer_cli.options import HELP_OPTIONS, RecipeOptions, html_option, output_options, pager_option, recipe_options
+from packer_cli.options import Command, RecipeOptions, html_option, pager_option, recipe_options
 from packer_cli.output import fields_of
 from packer_cli.reply import Reply
 
@@ -14,14 +14,13 @@ if TYPE_CHECKING:
     from packer.audit.lint.lint_report import LintReport
 
 
-@click.command("lint", context_settings=HELP_OPTIONS)
+@click.command("lint", cls=Command)
 @recipe_options
 @click.option(
     "-n", "--rows", metavar="N", type=click.IntRange(min=0), default=200, help="Rows of each input to look at [200]."
 )
 @html_option
 @pager_option
-@output_options
 def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Reply) -> None:
     """Report what a chat template does under a tokenizer, and with SOURCEs what becomes of their first rows.
 
