@@ -16,8 +16,7 @@ from packer_cli.options import (
     recipe_options,
     share_of,
 )
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 from packer_cli.result import print_lines, print_profile, profile_fields, result_fields
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from packer.display import plural
 from packer_cli.findings_page import FindingsPage
 from packer_cli.options import HELP_OPTIONS, jobs_option, output_options, pager_option
 from packer_cli.output import MARKS, can_draw
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.audit.check.check_report import Check, CheckReport

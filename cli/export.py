@@ -10,8 +10,7 @@ from packer.display import duration, number, plural, size
 from packer.export.formats import FORMATS
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
 from packer_cli.output import fields_of, print_table, stdout
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.export import Exported

@@ -11,8 +11,7 @@ from packer.display import number, percent, plural
 from packer_cli.findings_page import FindingsPage, failed
 from packer_cli.options import Function
 from packer_cli.output import fields_of
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.audit.foreign.foreign_report import ForeignFinding, ForeignReport

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from packer_cli.options import HELP_OPTIONS, cache_argument, fail_above_option, jobs_option, output_options
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 from packer_cli.result import print_lines, result_fields
 
 _MODES = ("isolated", "eos", "stream", "none")

@@ -13,7 +13,7 @@ from packer.display import percent, plural
 from packer_cli.output import cells, lines_of, signs, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
-    from packer.audit.foreign.row_view import ForeignRowView
+    from packer.audit.foreign.foreign_report import ForeignRowView
     from packer.audit.text_runs import Run
     from packer.audit.view import BlockView, DocumentView, RowView
 

@@ -8,8 +8,7 @@ import click
 from packer.display import plural, size
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
 from packer_cli.output import fields_of, stdout
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.report import Pushed

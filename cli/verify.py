@@ -9,8 +9,7 @@ from packer.display import number, plural, size
 from packer_cli.foreign import cache_alone, foreign_options, refuse_with_foreign, verify_foreign
 from packer_cli.options import HELP_OPTIONS, jobs_option, output_options
 from packer_cli.output import fields_of, print_table, signs, stdout
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.audit.verify.verify_report import Checked, Finding, VerifyReport

@@ -18,10 +18,9 @@ from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address
 from packer.read_rules import Read, check_read
-from packer.recipe_errors import explain
 from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take, check_rules
 from packer.row_schemas import ROW_SCHEMAS
-from packer.strict_yaml import load_mapping, parse_size, parse_yaml
+from packer.strict_yaml import explain, load_mapping, parse_size, parse_yaml
 
 MAX_BLOCK_LEN = 1_048_576
 

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, Int64, UInt64
-from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, pieces
-from packer.curate.words import mixed
+from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, mixed, pieces
 from packer.layout import begins_run, concatenated_ranges
 
 MOST_COMPARED = 64

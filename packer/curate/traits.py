@@ -30,10 +30,9 @@ import pyarrow as pa
 from packer.batches import Int64, RowBatch, Sample, array_of
 from packer.curate.contamination import Questions
 from packer.curate.filters import Tester
-from packer.curate.signatures import Signatures, signature_columns, signatures
+from packer.curate.signatures import Signatures, Words, signature_columns, signatures, words_of
 from packer.curate.texts import content_key, prompt_key, said, value_key, whole
 from packer.curate.trait_rules import TraitRules
-from packer.curate.words import Words, words_of
 from packer.row_rules import Split, microseconds, zone_of
 
 NO_TIME = -(2**63)

@@ -10,17 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, load_tables, nested, shown
-from packer.recipe_from.config_sources import (
+from packer.recipe_from.config import (
     NAME_FILES,
     ConfigPaths,
+    EntryLeftOutError,
+    Keys,
+    Report,
     alpaca_rows,
     are_several,
     chat_rows,
     files_pattern,
     hub_path,
     is_read_as,
+    load_tables,
+    nested,
     rows_of,
+    shown,
 )
 
 INFO_FILE = "dataset_info.json"

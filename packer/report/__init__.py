@@ -5,8 +5,7 @@ is pushed to the Hub.
 """
 
 from packer.report.items import Chosen
-from packer.report.one_file import Report, report
-from packer.report.pages import diff_page, lint_page
+from packer.report.pages import Report, diff_page, lint_page, report
 from packer.report.push import Pushed, push
 from packer.report.server import PageServer
 from packer.report.shell import check_place, write_page

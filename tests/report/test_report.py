@@ -20,8 +20,7 @@ from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.pipeline import repack
 from packer.report import Chosen, report
-from packer.report.facts import BATCH, Documents, histograms, padding
-from packer.report.plots import BAR_WIDTH, block_bar
+from packer.report.facts import BAR_WIDTH, BATCH, Documents, block_bar, histograms, padding
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected
 
@@ -133,7 +132,7 @@ def test_a_page_stays_within_its_bytes_and_says_what_it_left_out(starter_cache, 
     chosen = Chosen(blocks=tuple(("train", n) for n in range(blocks)))
     whole = report(starter_cache, tmp_path / "whole.html", chosen=chosen)
     assert whole.items == whole.chosen == blocks > 1
-    monkeypatch.setattr("packer.report.one_file.MAX_BYTES", whole.num_bytes - 1000)
+    monkeypatch.setattr("packer.report.pages.MAX_BYTES", whole.num_bytes - 1000)
     found = report(starter_cache, tmp_path / "cut.html", chosen=chosen)
     assert 0 < found.items < found.chosen == blocks
     assert found.num_bytes == (tmp_path / "cut.html").stat().st_size < whole.num_bytes - 1000

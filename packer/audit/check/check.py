@@ -6,14 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from packer.audit.check import row_checks, split_checks
+from packer.audit.check import record_checks, row_checks
 from packer.audit.check.check_report import Answer, Check, CheckReport, RowPair, RowText
-from packer.audit.check.other_files import NamedFile, find_files, open_files
-from packer.audit.check.questions import answers, check_code
+from packer.audit.check.record_checks import answers, check_code
 from packer.audit.check.row_checks import Found
 from packer.audit.check.row_facts import (
     RowFacts,
-    RowPart,
     Rows,
     facts_of,
     read_parts,
@@ -21,6 +19,7 @@ from packer.audit.check.row_facts import (
     splits_of,
     trained_on,
 )
+from packer.audit.check.row_parts import NamedFile, RowPart, find_files, open_files
 from packer.audit.input_parts import InputPart, cut_input
 from packer.batches import Sample
 from packer.curate.contamination import Questions
@@ -85,13 +84,13 @@ def check(
             files = [entry.path for entry in manifest.inputs]
             checks += search.checks(facts_of(rows, splits_of(cache, rows), files=files, splits=splits, learned=learned))
         checks += [
-            split_checks.check_sizes(cache, recipe, learned),
-            split_checks.check_lengths(cache, learned),
-            split_checks.check_rejected(cache),
-            split_checks.check_groups(cache, recipe),
-            split_checks.check_times(cache, recipe, learned),
-            split_checks.check_sources(cache, recipe, learned),
-            split_checks.check_rules(cache),
+            record_checks.check_sizes(cache, recipe, learned),
+            record_checks.check_lengths(cache, learned),
+            record_checks.check_rejected(cache),
+            record_checks.check_groups(cache, recipe),
+            record_checks.check_times(cache, recipe, learned),
+            record_checks.check_sources(cache, recipe, learned),
+            record_checks.check_rules(cache),
             check_code(manifest),
         ]
         return CheckReport(
@@ -139,8 +138,8 @@ def check_files(
         fingerprint=None,
         checks=(
             *search.checks(facts_of(rows, split, files=names, splits=splits, learned=learned)),
-            split_checks.check_counts(counts, learned),
-            split_checks.check_read(len(split), int((~is_read).sum())),
+            record_checks.check_counts(counts, learned),
+            record_checks.check_read(len(split), int((~is_read).sum())),
         ),
         answers=(Answer(question="files", lines=_files(files, of_file)),),
     )

@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from packer.audit.check.token_part import TokenPart
-from packer.audit.input_parts import InputPart
+from packer.audit.check.row_parts import RowPart
 from packer.audit.text_runs import common_start
 from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64, array_of, numbers_of
 from packer.curate.contamination import Questions
@@ -34,10 +33,6 @@ NGRAM = 3
 
 Place: TypeAlias = tuple[int, int]
 """Number of a file, and of a row in it."""
-
-
-RowPart: TypeAlias = InputPart | TokenPart
-"""Rows of one file that are read at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
