@@ -147,7 +147,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def row_rules(self) -> RowRules:
-        """Which rows are learned."""
+        """Which rows are trained on."""
         return RowRules(
             filters=self.filters,
             decontaminate=self.decontaminate,

@@ -35,10 +35,10 @@ from packer.source import (
 from packer.source.partition import FilePartitions, FileStatus
 from packer.store.manifest import MAX_MANIFEST_BYTES, Input
 
-_CHEAPER = 128
+CHEAPER = 128
 """Bytes that are hashed and cut in the time in which one is tokenized."""
 
-_WORTH_SHARING = 2**30
+WORTH_SHARING = 2**30
 """Bytes that one process hashes and cuts in two seconds."""
 
 _ENTRY_BYTES = 620
@@ -286,10 +286,10 @@ def _cut(
     files: Sequence[InputFile], num_bytes: Sequence[int], partition_bytes: int, workers: Workers, progress: Progress
 ) -> list[FilePartitions]:
     """Every file cut into partitions: one after another, or several at a time where they are large."""
-    if len(files) == 1 or sum(num_bytes) < _WORTH_SHARING:
+    if len(files) == 1 or sum(num_bytes) < WORTH_SHARING:
         workers = ALONE
     cuts: dict[int, FilePartitions] = {}
-    sizes = [size // _CHEAPER for size in num_bytes]
+    sizes = [size // CHEAPER for size in num_bytes]
     for number, cut in workers.run(_cutter, (partition_bytes,), files, sizes=sizes):
         cuts[number] = cut
         progress.advance(cut.num_bytes)
@@ -333,6 +333,6 @@ def _refuse_twice(files: Sequence[SourceFile]) -> None:
         real = (file.name if data_name(file.name) else file.path.resolve().as_posix(), file.split)
         if real in seen:
             raise RecipeError(
-                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be learned twice"
+                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be trained on twice"
             )
         seen.add(real)

@@ -83,7 +83,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Documents: turns whose boundary merges. Blocks: 0."""
 
     num_skipped: Count = 0
-    """Documents: answers that were to be learned and are not, as they say nothing or have no prompt. Blocks: 0."""
+    """Documents: answers that were to be trained and are not, as they say nothing or have no prompt. Blocks: 0."""
 
     num_last_tokens: Count
     """Documents: tokens of each kept row's last document; num_tokens over this is the price of rewriting. Blocks: 0."""
