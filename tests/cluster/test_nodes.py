@@ -165,8 +165,8 @@ def test_audits_and_packing_on_nodes_give_what_they_give_here(inputs, nodes, buc
     monkeypatch.setattr("packer.audit.input_parts.WORTH_SHARING", 0)
     run("build", "-c", inputs / "recipe.yaml", "-o", bucket.url)
     other, there = Bucket(f"{bucket.url}-here"), Bucket(f"{bucket.url}-there")
-    run("pack", bucket.url, "-o", other.url, "--block-len", 128)
-    run("pack", bucket.url, "-o", there.url, "--block-len", 128, "--on", "ray")
+    run("pack", bucket.url, "-o", other.url, "--block-len", 512)
+    run("pack", bucket.url, "-o", there.url, "--block-len", 512, "--on", "ray")
     assert objects(there) == objects(other) != {}
     name = min(bucket.sizes("blocks"))
     content = bucket.read(name).content
