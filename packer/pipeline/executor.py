@@ -10,10 +10,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, islice
 from multiprocessing import connection, forkserver, resource_tracker, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
@@ -55,9 +56,10 @@ class Workers(Protocol):
         self,
         make: Callable[..., Callable[[Task], Result]],
         arguments: Sequence[Any],
-        tasks: Sequence[Task],
+        tasks: Iterable[Task],
         *,
-        sizes: Sequence[int],
+        sizes: Iterable[int],
+        jobs: int | None = None,
         folder: Path | None = None,
         finished: Callable[[Task], Result | None] | None = None,
     ) -> Iterator[tuple[int, Result]]:
@@ -68,6 +70,7 @@ class Workers(Protocol):
             arguments: of `make`.
             tasks: what to do. They and their results are small: paths and counts, never data.
             sizes: of the tasks.
+            jobs: what :meth:`number` said, where tasks and sizes are made as they are asked for.
             folder: which the tasks write to, where they do.
             finished: finds the result of a task whose process died after it; without it, such a task is done again.
 
@@ -89,13 +92,14 @@ class Processes:
         self,
         make: Callable[..., Callable[[Task], Result]],
         arguments: Sequence[Any],
-        tasks: Sequence[Task],
+        tasks: Iterable[Task],
         *,
-        sizes: Sequence[int],
+        sizes: Iterable[int],
+        jobs: int | None = None,
         folder: Path | None = None,  # noqa: ARG002 - every process of a machine sees the same files
         finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a death ends the build
     ) -> Iterator[tuple[int, Result]]:
-        return run_tasks(make, arguments, tasks, jobs=self.number(sizes))
+        return run_tasks(make, arguments, tasks, jobs=self.number([*sizes]) if jobs is None else jobs)
 
 
 HERE = Processes()
@@ -104,7 +108,7 @@ ALONE = Processes(1)
 
 
 def run_tasks(
-    make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task], *, jobs: int
+    make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Iterable[Task], *, jobs: int
 ) -> Iterator[tuple[int, Result]]:
     """Run one function over tasks: here, or in worker processes where there is work for several.
 
@@ -124,12 +128,14 @@ def run_tasks(
         Exception: what a task raised; those that run are ended then.
 
     """
-    num_workers = min(jobs, len(tasks))
-    if num_workers > 1:
-        yield from _in_processes(make, arguments, tasks, num_workers)
-    elif tasks:
+    waiting = iter(tasks)
+    first = [*islice(waiting, jobs)]
+    numbered = enumerate(chain(first, waiting))
+    if len(first) > 1:
+        yield from _in_processes(make, arguments, numbered, len(first))
+    elif first:
         work = make(*arguments)
-        yield from ((number, work(task)) for number, task in enumerate(tasks))
+        yield from ((number, work(task)) for number, task in numbered)
 
 
 def default_jobs() -> int:
@@ -149,7 +155,10 @@ def jobs_for(num_bytes: int) -> int:
 
 
 def _in_processes(
-    make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task], num_workers: int
+    make: Callable[..., Callable[[Task], Result]],
+    arguments: Sequence[Any],
+    tasks: Iterator[tuple[int, Task]],
+    num_workers: int,
 ) -> Iterator[tuple[int, Result]]:
     context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
     # Each worker has a pipe of its own, which breaks when it ends, even in the middle of an answer.
@@ -191,15 +200,14 @@ def _without_main() -> Iterator[None]:
         spawn.get_preparation_data = everything
 
 
-def _answers(workers: Mapping[Connection, BaseProcess], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """Give every worker one task at a time; the number and the result of each as they come."""
-    numbers = iter(range(len(tasks)))
+def _answers(workers: Mapping[Connection, BaseProcess], tasks: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """Give every worker one numbered task at a time; the number and the result of each as they come."""
     at_work: dict[Connection, int] = {}
     idle, answers = list(workers), list[tuple[int, Any]]()
     while idle:
-        for pipe, number in zip(idle, numbers, strict=False):
+        for pipe, (number, task) in zip(idle, tasks, strict=False):
             with _death_named(workers[pipe]):
-                pipe.send(tasks[number])
+                pipe.send(task)
             at_work[pipe] = number
         yield from answers
         idle = cast("list[Connection]", connection.wait(list(at_work))) if at_work else []
