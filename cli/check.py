@@ -8,7 +8,7 @@ import click
 
 from packer.display import plural
 from packer_cli.findings_page import FindingsPage
-from packer_cli.options import HELP_OPTIONS, jobs_option, output_options, pager_option
+from packer_cli.options import Command, jobs_option, pager_option
 from packer_cli.output import MARKS, can_draw
 from packer_cli.reply import Reply, listener
 
@@ -27,7 +27,7 @@ _QUESTIONS = {
 }
 
 
-@click.command("check", context_settings=HELP_OPTIONS)
+@click.command("check", cls=Command)
 @click.argument("cache", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--foreign",
@@ -45,7 +45,6 @@ _QUESTIONS = {
 )
 @jobs_option
 @pager_option
-@output_options
 def command(
     *,
     cache: Path | None,

@@ -17,7 +17,7 @@ from packer.display import one_line, size
 from packer.errors import PackerError
 from packer.limits import out_of
 from packer.progress import Lines, Progress, Silent
-from packer_cli.output import bars_console, print_json, stderr, stdout
+from packer_cli.output import bars_console, print_json, recorded, stderr, stdout
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
 
@@ -134,10 +134,13 @@ class Reply:
                 print_error(message, hint)
             raise click.exceptions.Exit(1)
 
-    def page(self, page: bytes, html: Path) -> Callable[[], None]:
-        """Write a page; returns what is printed in place of the text of a report."""
-        from packer.report import write_page  # noqa: PLC0415 - not for --help
+    def page(self, show: Callable[[], None], html: Path, *, title: str) -> Callable[[], None]:
+        """Write the text of a report as a page; returns what is printed in its place."""
+        from packer.report import text_page, write_page  # noqa: PLC0415 - not for --help
 
+        with recorded() as lines:
+            show()
+        page = text_page(self.command, title=title, lines=lines)
         write_page(page, html)
         return lambda: None if self.quiet else stdout().line(f"wrote {html}, {size(len(page))}")
 

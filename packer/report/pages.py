@@ -1,4 +1,4 @@
-"""The pages, filled in: about a cache, and of the reports of `packer diff` and `packer lint`.
+"""The pages, filled in: about a cache, and with the lines of a report.
 
 `packer report` writes the first as one file that needs nothing else; `server` serves it.
 """
@@ -7,11 +7,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from packer.audit.diff.compare import CacheDiff
-from packer.audit.diff.settings import split_model
-from packer.audit.findings import LEVELS
-from packer.audit.lint.lint_report import LintReport
 from packer.audit.stats import Stats, stats
 from packer.audit.why import ReasonView, reasons
 from packer.report.facts import (
@@ -41,11 +38,9 @@ _SOURCES, _BARS = 20, 50
 _EXCERPT = 600
 """Characters of a row that is left out."""
 
-_LONG, _BEGUN = 300, 100
-"""Characters of a value that is folded, and of its beginning, which is seen."""
 
-_LINES = {"-": "removed", "+": "added", "@": "soft"}
-"""What the first character of a line of a template's diff says."""
+Line: TypeAlias = Sequence[tuple[str, str]]
+"""Texts of a line, each with the names of its styles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,46 +98,9 @@ def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: Pa
     )
 
 
-def diff_page(found: CacheDiff) -> bytes:
-    """A page about why two caches differ."""
-    model, tokens = split_model(found.model)
-    sections = {
-        "identity": ("Identity", True),
-        "recipe": ("Recipe", found.recipe),
-        "inputs": ("Inputs", found.inputs or found.inputs_reordered),
-        "model": ("Tokenizer", found.model or found.templates),
-        "documents": ("Documents", found.documents or found.moved),
-        "rows": ("Rows", found.examples),
-        "totals": ("Totals", found.totals or found.software),
-    }
-    return fill(
-        "diff",
-        kind="diff",
-        title=" → ".join(folder.resolve().name for folder in (found.old, found.new)),
-        found=found,
-        identity=[
-            ("fingerprint", "of all bytes", found.fingerprint),
-            ("content", "of the data", found.content_fingerprint),
-            ("recipe", "of rules and inputs", found.recipe_fingerprint),
-        ],
-        sections=[(name, heading) for name, (heading, is_there) in sections.items() if is_there],
-        model=model,
-        tokens=tokens,
-        names=_LINES,
-        long=_LONG,
-        begun=_BEGUN,
-    )
-
-
-def lint_page(report: LintReport) -> bytes:
-    """A page about what a chat template does."""
-    return fill(
-        "lint",
-        kind="lint",
-        title=(report.template or report.tokenizer).resolve().name,
-        report=report,
-        levels=[(level, [each for each in report.findings if each.level == level]) for level in LEVELS],
-    )
+def text_page(kind: str, *, title: str, lines: Sequence[Line]) -> bytes:
+    """A page that says what a command says: `kind` is its name, a line is texts with their styles."""
+    return fill("text", kind=kind, title=title, lines=lines)
 
 
 MAX_BYTES = 5_000_000

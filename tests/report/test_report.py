@@ -111,8 +111,8 @@ def test_the_policy_names_exactly_the_script_and_style_of_the_page(hostile_cache
 def test_text_has_a_contrast_of_four_and_a_half_in_light_and_dark():
     style = (resources.files("packer.report") / "page.css").read_text("utf-8")
     colours = dict(re.findall(r"--(\w+): light-dark\(([^)]*)\)", style))
-    pairs = [(text, back) for text in ("ink", "soft") for back in ("paper", "faint", "trained", "hit", "gone")]
-    pairs += [(text, "paper") for text in ("link", "warn", "bad")]
+    pairs = [(text, back) for text in ("ink", "soft") for back in ("paper", "faint", "trained", "hit")]
+    pairs += [(text, back) for text in ("link", "warn", "bad", "line") for back in ("paper", "faint")]
     for text, back in pairs:
         for light in (0, 1):
             bright = sorted(_luminance(colours[name].split(", ")[light]) for name in (text, back))
