@@ -114,18 +114,20 @@ class BlockTask:
     weighted: bool
     """Whether some document of the split has fractional loss weights."""
 
-    plan: PackPlan
-    """Only these blocks; numbers of documents count from the first of `documents`."""
+    num_blocks: int
+    plan: "PackPlan | Group"
+    """Only these blocks; numbers of documents count from the first of `documents`. Or the group whose blocks they are,
+    to be planned again."""
 
     def __str__(self) -> str:
         return f"block shard {self.index} of split '{self.split}'"
 
     def by_shard(self) -> "Iterator[BlockTask]":
         """A task for each shard."""
-        of_shards = cache(self.documents.of_shards)
-        for number, first in enumerate(range(0, self.plan.num_blocks, self.blocks_per_shard)):
-            plan = self.plan.between(first, min(first + self.blocks_per_shard, self.plan.num_blocks))
-            shard_of = self.documents.shard_of
+        assert isinstance(self.plan, PackPlan), "who cuts it has planned it"
+        of_shards, shard_of = cache(self.documents.of_shards), self.documents.shard_of
+        for number, first in enumerate(range(0, self.num_blocks, self.blocks_per_shard)):
+            plan = self.plan.between(first, min(first + self.blocks_per_shard, self.num_blocks))
             own, before = of_shards(shard_of(int(plan.document.min())), shard_of(int(plan.document.max())))
             yield replace(
                 self,
@@ -133,8 +135,23 @@ class BlockTask:
                 first_row=self.first_row + first,
                 documents=own,
                 first_document=self.first_document + before,
+                num_blocks=plan.num_blocks,
                 plan=replace(plan, document=plan.document - before),
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Documents that are packed by themselves."""
+
+    number: int
+    """In the split."""
+
+    first: int
+    """Number of the first of them among the documents at hand."""
+
+    end: int
+    """One past the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,11 +171,13 @@ class LeftOutParts:
 class PackedGroup:
     """What came of packing a group."""
 
+    group: Group
+    """Among the documents of its task."""
+
     left_out: LeftOutParts
     losses: dict[str, DropCount]
     """What each code costs."""
 
-    num_documents: int
     num_blocks: int
     num_packed: int
     """Documents of which something is in a block."""
@@ -190,9 +209,9 @@ def pack_split(
     index = first_row = 0
     for number, (first, last) in enumerate(pairwise(_group_bounds(documents, pack))):
         own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
-        group, planned = _packed(own, first - before, last - before, pack, stop_ids, number)
+        packed, plan = _packed(own, Group(number=number, first=first - before, end=last - before), pack, stop_ids)
         yield (
-            group,
+            packed,
             BlockTask(
                 split=split,
                 index=index,
@@ -201,11 +220,12 @@ def pack_split(
                 documents=own,
                 first_document=before,
                 weighted=weighted,
-                plan=planned,
+                num_blocks=plan.num_blocks,
+                plan=plan,
             ),
         )
-        index += -(-group.num_blocks // blocks_per_shard)
-        first_row += group.num_blocks
+        index += -(-plan.num_blocks // blocks_per_shard)
+        first_row += plan.num_blocks
 
 
 def _group_bounds(documents: DocumentShards, pack: Pack) -> list[int]:
@@ -217,43 +237,54 @@ def _group_bounds(documents: DocumentShards, pack: Pack) -> list[int]:
 
 
 def _packed(
-    documents: DocumentShards, first: int, last: int, pack: Pack, stop_ids: Sequence[int], number: int
+    documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
 ) -> tuple[PackedGroup, PackPlan]:
-    """Plan the blocks of the documents from `first` to `last`, which are a group."""
-    lengths = documents.column("length", np.int32)[first:last]
-    count_trained, ends_open = _trained_in(documents, first), _ends_open(documents, first, stop_ids)
-    if documents.is_paired:
-        planned, left_out = arrange_pairs(lengths, pack, count_trained, first_group=number)
-    else:
-        planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, first_group=number)
-    is_packed = np.zeros(last - first, np.bool_)
+    """Plan the blocks of a group; numbers of the plan count from the first of `documents`."""
+    planned, left_out = _arranged(documents, group, pack, stop_ids)
+    is_packed = np.zeros(len(documents), np.bool_)
     is_packed[planned.document] = True
     separators = int((planned.slots - planned.length).sum(dtype=np.int64)) if pack.mode == "eos" else 0
-    group = PackedGroup(
-        left_out=_parts(left_out, documents, first),
+    packed = PackedGroup(
+        group=group,
+        left_out=_parts(left_out, documents),
         losses=left_out.counts(is_packed),
-        num_documents=last - first,
         num_blocks=planned.num_blocks,
         num_packed=int(np.count_nonzero(is_packed)),
         num_separators=separators,
         num_padding=planned.num_blocks * pack.block_len - int(planned.length.sum(dtype=np.int64)) - separators,
         num_piece_start=left_out.num_piece_start,
     )
-    return group, replace(planned, document=planned.document + first)
+    return packed, planned
 
 
-def _parts(left_out: DroppedTokens, documents: DocumentShards, first: int) -> LeftOutParts:
+def _arranged(
+    documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
+) -> tuple[PackPlan, DroppedTokens]:
+    lengths = documents.column("length", np.int32)[group.first : group.end]
+    count_trained = _trained_in(documents, group.first)
+    if documents.is_paired:
+        planned, left_out = arrange_pairs(lengths, pack, count_trained, first_group=group.number)
+    else:
+        ends_open = _ends_open(documents, group.first, stop_ids)
+        planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, first_group=group.number)
+    return (
+        replace(planned, document=planned.document + group.first),
+        replace(left_out, document=left_out.document + group.first),
+    )
+
+
+def _parts(left_out: DroppedTokens, documents: DocumentShards) -> LeftOutParts:
     """What is left out, with what is said of its documents; those in blocks are checked where they are gathered."""
-    number = left_out.document + first
+    number = left_out.document
     documents.verify(np.unique(number))
-    source, row = documents.origins() if len(number) else (number, number)
-    lengths = documents.column("length", np.int64) if len(number) else number
-    doc_ids = documents.doc_ids() if len(number) else number
+    source, row, doc_ids, lengths = (
+        (*documents.origins(), documents.doc_ids(), documents.lengths()) if len(number) else (number,) * 4
+    )
     return LeftOutParts(
         source=source[number],
         row=row[number],
         doc_id=doc_ids[number],
-        doc_length=lengths[number],
+        doc_length=lengths[number].astype(np.int64),
         start=left_out.start,
         length=left_out.length,
         reason=left_out.reason,
@@ -280,19 +311,23 @@ def _ends_open(documents: DocumentShards, first: int, stop_ids: Sequence[int]) -
     return ends_open
 
 
-def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], tuple[Shard, ...]]:
+def block_worker(
+    folder: Path, form: BlockForm, pack: Pack, stop_ids: Sequence[int]
+) -> Callable[[BlockTask], tuple[Shard, ...]]:
     """The function that makes block shards; it keeps what it has opened for a task that needs the same."""
     opened: dict[tuple[str, str, int], DocumentColumns] = {}
 
     def make(task: BlockTask) -> tuple[Shard, ...]:
         documents, plan = task.documents, task.plan
+        if isinstance(plan, Group):
+            plan, _ = _arranged(documents, plan, pack, stop_ids)
         key = (task.split, documents.shards[0].path, len(documents.shards))
         if key not in opened:
             opened.clear()
             opened[key] = documents.columns(weighted=task.weighted)
         # In the order they lie in the files: what is gathered in any order is in memory by then.
         documents.verify(np.unique(plan.document))
-        shards = []
+        shards: list[Shard] = []
         for first in range(0, plan.num_blocks, task.blocks_per_shard):
             last = min(first + task.blocks_per_shard, plan.num_blocks)
             shard = write_blocks(

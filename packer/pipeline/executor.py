@@ -99,7 +99,11 @@ class Processes:
         folder: Path | None = None,  # noqa: ARG002 - every process of a machine sees the same files
         finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a death ends the build
     ) -> Iterator[tuple[int, Result]]:
-        return run_tasks(make, arguments, tasks, jobs=self.number([*sizes]) if jobs is None else jobs)
+        if jobs is None:
+            sizes = [*sizes]
+            jobs = self.number(sizes)
+        # In step, as both may come from one source.
+        return run_tasks(make, arguments, (task for task, _ in zip(tasks, sizes, strict=True)), jobs=jobs)
 
 
 HERE = Processes()
@@ -129,7 +133,7 @@ def run_tasks(
 
     """
     waiting = iter(tasks)
-    first = [*islice(waiting, jobs)]
+    first = [*islice(waiting, max(1, jobs))]
     numbered = enumerate(chain(first, waiting))
     if len(first) > 1:
         yield from _in_processes(make, arguments, numbered, len(first))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, tee
 from pathlib import Path
@@ -84,9 +84,12 @@ def pack_documents(
         for split, groups in planned.items():
             for group, task in chain(filter(None, [begun.pop(split)]), groups):
                 packed[split].append(group)
-                if group.num_blocks:
-                    is_one = fetches and group.num_documents < len(documents[split])
-                    yield from [task] if is_one else task.by_shard()
+                of_group = group.group
+                if fetches and of_group.end - of_group.first < len(documents[split]):
+                    # Who fetches the documents plans again: its plan would be as large as ten million documents' are.
+                    yield from [replace(task, plan=of_group)] if group.num_blocks else []
+                else:
+                    yield from task.by_shard()
             if not sum(group.num_blocks for group in packed[split]):
                 progress.note(
                     f"split '{split}' has no block: nothing of its {len(documents[split]):,} documents could be packed"
@@ -97,11 +100,11 @@ def pack_documents(
     shards: dict[int, tuple[Shard, ...]] = {}
     for number, done in workers.run(
         block_worker,
-        (folder, form),
+        (folder, form, recipe.pack, model.stop_ids),
         made,
         # A token, some 8 bytes, is copied in about the time that a byte of rows takes to become tokens.
-        sizes=(task.plan.num_blocks * form.block_len for task in of_size),
-        jobs=workers.number([num_blocks * form.block_len // max(1, num_tasks)] * num_tasks),
+        sizes=(task.num_blocks * form.block_len for task in of_size),
+        jobs=workers.number([num_blocks * form.block_len // max(1, num_tasks)] * max(1, num_tasks)),
         folder=folder,
     ):
         shards[number] = done
@@ -118,7 +121,7 @@ def _expected(
     """Blocks and block shards of all splits, if all groups of a split are as its first one."""
     num_blocks = num_shards = 0
     for group, task in begun:
-        of_split = group.num_blocks * len(documents[task.split]) // group.num_documents
+        of_split = group.num_blocks * len(documents[task.split]) // (group.group.end - group.group.first)
         num_blocks += of_split
         num_shards += -(-of_split // task.blocks_per_shard)
     return num_blocks, num_shards

@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -119,9 +119,10 @@ class RayWorkers:
         self,
         make: Callable[..., Callable[[Task], Result]],
         arguments: Sequence[Any],
-        tasks: Sequence[Task],
+        tasks: Iterable[Task],
         *,
-        sizes: Sequence[int],
+        sizes: Iterable[int],
+        jobs: int | None = None,
         folder: Path | None = None,
         finished: Callable[[Task], Result | None] | None = None,
     ) -> Iterator[tuple[int, Result]]:
@@ -133,7 +134,12 @@ class RayWorkers:
             Exception: what a task raised; those that run are ended then.
 
         """
-        if not tasks:
+        most = 0  # bytes of a bundle: tasks that are made as they are asked for go one by one
+        if jobs is None:
+            sizes = [*sizes]
+            most = sum(sizes) // (_BUNDLES_A_WORKER * self.number(sizes)) if sizes else 0
+        bundles = _Bundles(zip(tasks, sizes, strict=True), most)
+        if not bundles.waiting:
             return
         self._connect()
         mirror = None if folder is None else mirror_of(folder)
@@ -142,14 +148,11 @@ class RayWorkers:
             here = _Expected(versions=_versions(), folder=Path.cwd(), probe=probe, cache=cache)
             self._refuse_other_nodes(here)
             job = _Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
-            bundles = _Bundles(sizes, self.number(sizes))
-            yield from self._run(job, tasks, bundles, finished or (lambda _: None))
+            yield from self._run(job, bundles, finished or (lambda _: None))
         if bundles.given_up:
-            raise _given_up({str(tasks[number]): error for number, error in sorted(bundles.given_up.items())})
+            raise _given_up({str(bundles.tasks[number]): error for number, error in sorted(bundles.given_up.items())})
 
-    def _run(
-        self, job: "_Job", tasks: Sequence[Any], bundles: "_Bundles", finished: Callable[[Any], Any]
-    ) -> Iterator[tuple[int, Any]]:
+    def _run(self, job: "_Job", bundles: "_Bundles", finished: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
         ray, errors = self._ray, self._ray.exceptions
         lost_with = (
             errors.WorkerCrashedError,
@@ -166,19 +169,20 @@ class RayWorkers:
                 # A second bundle for each processor waits, so that none is idle and a cluster that grows sees why.
                 most = self._jobs or 2 * self._processors()
                 while bundles.waiting and len(running) < most:
-                    numbers = bundles.waiting.popleft()
-                    running[remote.remote(job.name, kept, [tasks[number] for number in numbers])] = numbers
-                done, _ = ray.wait(list(running), num_returns=len(running), timeout=_LOOK_S)
-                for reference in done:
+                    numbers = bundles.next()
+                    running[remote.remote(job.name, kept, [bundles.tasks[number] for number in numbers])] = numbers
+                ended, _ = ray.wait(list(running), num_returns=len(running), timeout=_LOOK_S)
+                for reference in ended:
                     numbers = running.pop(reference)
                     try:
                         results, error = ray.get(reference)
                     except lost_with as lost:
-                        found = {number: finished(tasks[number]) for number in numbers}
-                        yield from ((number, result) for number, result in found.items() if result is not None)
-                        bundles.lost([number for number, result in found.items() if result is None], lost)
+                        found = {number: finished(bundles.tasks[number]) for number in numbers}
+                        done = {number: result for number, result in found.items() if result is not None}
+                        bundles.lost([number for number in numbers if number not in done], lost)
+                        yield from bundles.done(done)
                         continue
-                    yield from zip(numbers, results, strict=False)
+                    yield from bundles.done(dict(zip(numbers, results, strict=False)))
                     if error is not None:
                         raise error
         finally:
@@ -252,21 +256,51 @@ def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
 
 
 class _Bundles:
-    """The bundles that are still to be done, as numbers of tasks, and the tasks that are given up."""
+    """The bundles that are still to be done, as numbers of tasks, and the tasks that are given up.
 
-    def __init__(self, sizes: Sequence[int], num_workers: int) -> None:
-        self.waiting: deque[list[int]] = deque()
+    Args:
+        tasks: each with its size; taken as bundles are asked for.
+        most_bytes: of the tasks of a bundle that has several.
+
+    """
+
+    def __init__(self, tasks: Iterator[tuple[Any, int]], most_bytes: int) -> None:
+        self.tasks: dict[int, Any] = {}
+        """Those that are not done, as far as they were taken, by their numbers."""
+
         self.given_up: dict[int, Exception] = {}
         self._deaths: Counter[int] = Counter()
-        most = min(_BUNDLE_BYTES, sum(sizes) // (_BUNDLES_A_WORKER * num_workers))
-        num_bytes = 0
-        for number, size in enumerate(sizes):
-            if number and len(self.waiting[-1]) < _BUNDLE_TASKS and num_bytes + size <= most:
-                self.waiting[-1].append(number)
-                num_bytes += size
-            else:
-                self.waiting.append([number])
-                num_bytes = size
+        self._most_bytes = min(_BUNDLE_BYTES, most_bytes)
+        self._tasks = enumerate(tasks)
+        self._head = next(self._tasks, None)
+        self._again: deque[list[int]] = deque()
+        self._last: deque[list[int]] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a next bundle."""
+        return bool(self._again or self._head or self._last)
+
+    def next(self) -> list[int]:
+        """The next bundle: of what is left of lost ones, then of new tasks; last, the tasks that lost ones ended in."""
+        if self._again or not self._head:
+            return (self._again or self._last).popleft()
+        numbers, num_bytes = list[int](), 0
+        while self._head is not None and len(numbers) < _BUNDLE_TASKS:
+            number, (task, size) = self._head
+            if numbers and num_bytes + size > self._most_bytes:
+                break
+            self.tasks[number] = task
+            numbers.append(number)
+            num_bytes += size
+            self._head = next(self._tasks, None)
+        return numbers
+
+    def done(self, results: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
+        """Numbers and results of tasks, which nobody needs to know any more."""
+        for number in results:
+            del self.tasks[number]
+        return iter(results.items())
 
     def lost(self, left: list[int], error: Exception) -> None:
         """Put back what is left of a bundle whose process or node died: tasks are done in order, the first was it."""
@@ -277,9 +311,9 @@ class _Bundles:
         if self._deaths[first] == MOST_DEATHS:
             self.given_up[first] = error
         else:
-            self.waiting.append([first])
+            self._last.append([first])
         if others:
-            self.waiting.appendleft(others)
+            self._again.append(others)
 
 
 @contextmanager
