@@ -12,6 +12,7 @@ from packer_cli.options import (
     RecipeOptions,
     fail_above_option,
     jobs_option,
+    on_option,
     recipe_options,
     share_of,
 )
@@ -51,9 +52,7 @@ if TYPE_CHECKING:
     callback=share_of,
     help="Make only share I of N, from 0, of the documents: a task of a SLURM array. A build without --share finishes.",
 )
-@click.option(
-    "--on", metavar="ray[://HOST:PORT]", help="Build on a Ray cluster whose nodes see the inputs and CACHE at one path."
-)
+@on_option
 @click.option("--profile", is_flag=True, help="Show where the time went.")
 def command(
     *,

@@ -8,7 +8,7 @@ import click
 
 from packer.display import plural
 from packer_cli.findings_page import FindingsPage
-from packer_cli.options import Command, jobs_option, pager_option
+from packer_cli.options import Command, jobs_option, on_option, pager_option
 from packer_cli.output import MARKS, can_draw
 from packer_cli.reply import Reply, listener
 
@@ -44,6 +44,7 @@ _QUESTIONS = {
     help="A benchmark whose questions must not be in the rows; COLUMN holds them [question, prompt, ...].",
 )
 @jobs_option
+@on_option
 @pager_option
 def command(
     *,
@@ -52,6 +53,7 @@ def command(
     near: bool,
     against: tuple[str, ...],
     jobs: int | None,
+    on: str | None,
     reply: Reply,
 ) -> None:
     """Check which rows a cache has: copies and leaks between splits, benchmark questions, splits, the record.
@@ -69,9 +71,9 @@ def command(
     with listener(quiet=reply.quiet) as progress:
         if cache is None:
             asked = [(split, Path(path)) for split, path in map(_name_and_path, foreign)]
-            report = check_files(asked, near=near, against=benchmarks, jobs=jobs, progress=progress)
+            report = check_files(asked, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
         else:
-            report = check(cache, near=near, against=benchmarks, jobs=jobs, progress=progress)
+            report = check(cache, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
     failed = [each.code for each in report.checks if each.level == "failure"]
     message = f"{report.folder}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
     fields = {

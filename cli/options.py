@@ -142,6 +142,13 @@ jobs_option = click.option(
 )
 
 
+on_option = click.option(
+    "--on",
+    metavar="ray[://HOST:PORT]",
+    help="Work on a Ray cluster, whose nodes see inputs and CACHE at one path, or which are both in a bucket.",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeOptions:
     """The options as they were typed."""

@@ -7,7 +7,7 @@ import click
 
 from packer.display import number, plural, size
 from packer_cli.foreign import Foreign, foreign_options, refuse_with_foreign, verify_foreign
-from packer_cli.options import Command, jobs_option
+from packer_cli.options import Command, jobs_option, on_option
 from packer_cli.output import fields_of, print_table, signs, stdout
 from packer_cli.reply import Reply, listener
 
@@ -47,6 +47,7 @@ _LEVELS = {
 )
 @click.option("--expect", metavar="FINGERPRINT", help="Fail unless the cache has this fingerprint.")
 @jobs_option
+@on_option
 def command(
     *,
     cache: Path | None,

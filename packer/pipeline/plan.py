@@ -35,10 +35,10 @@ from packer.source import (
 from packer.source.partition import FilePartitions, FileStatus
 from packer.store.manifest import MAX_MANIFEST_BYTES, Input
 
-_CHEAPER = 128
+CHEAPER = 128
 """Bytes that are hashed and cut in the time in which one is tokenized."""
 
-_WORTH_SHARING = 2**30
+WORTH_SHARING = 2**30
 """Bytes that one process hashes and cuts in two seconds."""
 
 _ENTRY_BYTES = 620
@@ -286,10 +286,10 @@ def _cut(
     files: Sequence[InputFile], num_bytes: Sequence[int], partition_bytes: int, workers: Workers, progress: Progress
 ) -> list[FilePartitions]:
     """Every file cut into partitions: one after another, or several at a time where they are large."""
-    if len(files) == 1 or sum(num_bytes) < _WORTH_SHARING:
+    if len(files) == 1 or sum(num_bytes) < WORTH_SHARING:
         workers = ALONE
     cuts: dict[int, FilePartitions] = {}
-    sizes = [size // _CHEAPER for size in num_bytes]
+    sizes = [size // CHEAPER for size in num_bytes]
     for number, cut in workers.run(_cutter, (partition_bytes,), files, sizes=sizes):
         cuts[number] = cut
         progress.advance(cut.num_bytes)

@@ -19,7 +19,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
 from packer.limits import storage_errors
-from packer.pipeline.executor import WorkerDiedError
+from packer.pipeline.executor import Processes, WorkerDiedError, Workers
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX
 from packer.store.mirror import make_mirror, mirror_of
 from packer.store.place import cache_dir
@@ -59,6 +59,11 @@ _COUNT_S = 10.0
 """How often processors are counted: nodes come and go."""
 
 
+def workers_on(on: str | None, jobs: int | None, note: Callable[[str], None]) -> AbstractContextManager[Workers]:
+    """What runs tasks: a cluster, as :func:`ray_workers`, or where none is named, processes of this machine."""
+    return nullcontext(Processes(jobs)) if on is None else ray_workers(on, jobs, note)
+
+
 @contextmanager
 def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> Iterator["RayWorkers"]:
     """Tasks on a cluster, which is connected to when there is a task for it.
@@ -74,7 +79,7 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
 
     """
     if address != "ray" and not address.startswith("ray://"):
-        raise UsageError(f"--on {address}: nothing packer builds on", hint="--on ray, or --on ray://HOST:PORT")
+        raise UsageError(f"--on {address}: nothing packer works on", hint="--on ray, or --on ray://HOST:PORT")
     try:
         ray: Any = import_module("ray")
     except ImportError as error:

@@ -18,7 +18,7 @@ from packer.store.bucket import Bucket
 
 pytestmark = pytest.mark.slow
 
-PACKER = "import packer.pipeline.plan as p; p._WORTH_SHARING = 0; from packer_cli.main import main; main()"
+PACKER = "import packer.pipeline.plan as p; p.WORTH_SHARING = 0; from packer_cli.main import main; main()"
 """Nodes cut inputs, however few bytes they are."""
 
 PHASES = {
@@ -159,3 +159,16 @@ def test_a_driver_that_dies_in_any_phase_goes_on_from_any_machine(inputs, nodes,
     assert done["partitions_reused"] == there > 20
     assert objects(bucket) == files(inputs / "cache")
     assert_finished_work_is_not_done_again(nodes, bucket)
+
+
+def test_audits_on_nodes_say_what_they_say_here(inputs, nodes, bucket, monkeypatch):
+    monkeypatch.setattr("packer.audit.input_parts.WORTH_SHARING", 0)
+    run("build", "-c", inputs / "recipe.yaml", "-o", bucket.url)
+    name = min(bucket.sizes("blocks"))
+    content = bucket.read(name).content
+    bucket.replace(name, content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    for command, code in ((("verify", "--full", "--reencode", "--sample", 50), 1), (("check", "--near"), 0)):
+        here = fields(*command, bucket.url, exit_code=code)
+        assert fields(*command, bucket.url, "--on", "ray", exit_code=code) == here
+        assert here["ok"] is not bool(code)
+    assert not any(path.name.startswith("verify-") for place in nodes.places for path in place.glob("*"))

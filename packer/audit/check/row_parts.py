@@ -39,6 +39,10 @@ class TokenPart:
     source: int
     """Number of the file."""
 
+    @property
+    def num_bytes(self) -> int:
+        return self.file.stat().st_size
+
     def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:  # noqa: ARG002 - as of an InputPart
         """Its sequences, and of each the number of its row in the file; a batch without any where there are none."""
         found, first = self._sequences(range(len(self._part()))), 0
