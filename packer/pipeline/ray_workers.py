@@ -17,7 +17,6 @@ import secrets
 import socket
 import sys
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from typing import Any, TypeVar
 from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
 from packer.limits import storage_errors
+from packer.pipeline.bundles import MOST_DEATHS, Bundles
 from packer.pipeline.executor import Processes, WorkerDiedError, Workers
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX
 from packer.store.mirror import make_mirror, mirror_of
@@ -38,13 +38,6 @@ from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-MOST_DEATHS = 3
-"""Processes that a task may kill."""
-
-_BUNDLE_TASKS = 32
-_BUNDLE_BYTES = 64 * 2**20
-"""Of a bundle at most: rows that take a process some 15 seconds. A Ray task costs the driver 1 or 2 ms."""
 
 _BUNDLES_A_WORKER = 4
 """At least, where there is less to do: so that workers come to their end together."""
@@ -143,7 +136,7 @@ class RayWorkers:
         if jobs is None:
             sizes = [*sizes]
             most = sum(sizes) // (_BUNDLES_A_WORKER * self.number(sizes)) if sizes else 0
-        bundles = _Bundles(zip(tasks, sizes, strict=True), most)
+        bundles = Bundles(zip(tasks, sizes, strict=True), most)
         if not bundles.waiting:
             return
         self._connect()
@@ -157,7 +150,7 @@ class RayWorkers:
         if bundles.given_up:
             raise _given_up({str(bundles.tasks[number]): error for number, error in sorted(bundles.given_up.items())})
 
-    def _run(self, job: "_Job", bundles: "_Bundles", finished: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
+    def _run(self, job: "_Job", bundles: Bundles, finished: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
         ray, errors = self._ray, self._ray.exceptions
         lost_with = (
             errors.WorkerCrashedError,
@@ -258,67 +251,6 @@ def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
         hint="everything else is finished and kept. Is a row there too large for the memory of a process? "
         "--set rows.max_bytes=N rejects larger ones; ray logs has what the processes printed",
     )
-
-
-class _Bundles:
-    """The bundles that are still to be done, as numbers of tasks, and the tasks that are given up.
-
-    Args:
-        tasks: each with its size; taken as bundles are asked for.
-        most_bytes: of the tasks of a bundle that has several.
-
-    """
-
-    def __init__(self, tasks: Iterator[tuple[Any, int]], most_bytes: int) -> None:
-        self.tasks: dict[int, Any] = {}
-        """Those that are not done, as far as they were taken, by their numbers."""
-
-        self.given_up: dict[int, Exception] = {}
-        self._deaths: Counter[int] = Counter()
-        self._most_bytes = min(_BUNDLE_BYTES, most_bytes)
-        self._tasks = enumerate(tasks)
-        self._head = next(self._tasks, None)
-        self._again: deque[list[int]] = deque()
-        self._last: deque[list[int]] = deque()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there is a next bundle."""
-        return bool(self._again or self._head or self._last)
-
-    def next(self) -> list[int]:
-        """The next bundle: of what is left of lost ones, then of new tasks; last, the tasks that lost ones ended in."""
-        if self._again or not self._head:
-            return (self._again or self._last).popleft()
-        numbers, num_bytes = list[int](), 0
-        while self._head is not None and len(numbers) < _BUNDLE_TASKS:
-            number, (task, size) = self._head
-            if numbers and num_bytes + size > self._most_bytes:
-                break
-            self.tasks[number] = task
-            numbers.append(number)
-            num_bytes += size
-            self._head = next(self._tasks, None)
-        return numbers
-
-    def done(self, results: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
-        """Numbers and results of tasks, which nobody needs to know any more."""
-        for number in results:
-            del self.tasks[number]
-        return iter(results.items())
-
-    def lost(self, left: list[int], error: Exception) -> None:
-        """Put back what is left of a bundle whose process or node died: tasks are done in order, the first was it."""
-        if not left:
-            return
-        first, *others = left
-        self._deaths[first] += 1
-        if self._deaths[first] == MOST_DEATHS:
-            self.given_up[first] = error
-        else:
-            self._last.append([first])
-        if others:
-            self._again.append(others)
 
 
 @contextmanager

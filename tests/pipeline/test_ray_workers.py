@@ -11,17 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.pipeline.ray_workers import _BUNDLE_BYTES, _BUNDLE_TASKS, MOST_DEATHS, _Bundles, _Expected, _versions
+from packer.pipeline.bundles import MOST_BYTES, MOST_DEATHS, MOST_TASKS, Bundles
+from packer.pipeline.ray_workers import _Expected, _versions
 from packer.store.mirror import shown
 
-sizes = st.lists(st.integers(0, 2 * _BUNDLE_BYTES), min_size=1, max_size=200)
+sizes = st.lists(st.integers(0, 2 * MOST_BYTES), min_size=1, max_size=200)
 
 
-most_bytes = st.integers(0, 2 * _BUNDLE_BYTES)
+most_bytes = st.integers(0, 2 * MOST_BYTES)
 
 
-def bundles_of(sizes: list[int], most_bytes: int) -> _Bundles:
-    return _Bundles(((f"task {i}", size) for i, size in enumerate(sizes)), most_bytes)
+def bundles_of(sizes: list[int], most_bytes: int) -> Bundles:
+    return Bundles(((f"task {i}", size) for i, size in enumerate(sizes)), most_bytes)
 
 
 @given(sizes, most_bytes)
@@ -34,8 +35,8 @@ def test_bundles_hold_every_task_once_in_order_and_are_bounded(sizes: list[int],
         assert not waiting.tasks
     assert [number for bundle in bundles for number in bundle] == list(range(len(sizes)))
     for bundle in bundles:
-        assert 1 <= len(bundle) <= _BUNDLE_TASKS
-        assert len(bundle) == 1 or sum(sizes[number] for number in bundle) <= min(_BUNDLE_BYTES, most_bytes)
+        assert 1 <= len(bundle) <= MOST_TASKS
+        assert len(bundle) == 1 or sum(sizes[number] for number in bundle) <= min(MOST_BYTES, most_bytes)
 
 
 @given(sizes, st.sets(st.integers(0, 199)), most_bytes)
