@@ -64,6 +64,7 @@ def command(
     from packer.audit import check, check_files  # noqa: PLC0415 - not for --help
     from packer.audit.check.check_report import Level  # noqa: PLC0415 - as above
     from packer.pipeline.benchmarks import read_benchmark  # noqa: PLC0415 - as above
+    from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     if (cache is None) == (not foreign):
         raise click.UsageError("name a cache or --foreign PATH, and not both")
@@ -75,10 +76,10 @@ def command(
         else:
             report = check(cache, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
     failed = [each.code for each in report.checks if each.level == "failure"]
-    message = f"{report.folder}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
+    message = f"{shown(report.folder)}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
     fields = {
         "ok": report.ok,
-        **({"foreign": foreign} if cache is None else {"cache": str(cache)}),
+        **({"foreign": foreign} if cache is None else {"cache": shown(cache)}),
         "fingerprint": report.fingerprint,
         "checks": [asdict(each) for each in report.checks],
         "answers": {each.question: each.lines for each in report.answers},

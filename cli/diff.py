@@ -36,13 +36,14 @@ def command(*, old: Path, new: Path, documents: int, html: Path | None, reply: R
     Exit code 1 where their content or their recipe differs.
     """
     from packer.audit import diff  # noqa: PLC0415 - not for --help
+    from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     if html is not None:
         from packer.report import check_place  # noqa: PLC0415 - as above
 
         check_place(html, old, new)
     found = diff(old, new, documents=documents)
-    message = None if found.same else f"{found.old} and {found.new} differ: {found.meaning}"
+    message = None if found.same else f"{shown(found.old)} and {shown(found.new)} differ: {found.meaning}"
     fields = {"same": found.same, "same_bytes": found.same_bytes, **fields_of(found)}
     show = lambda: None if reply.quiet else _Page(whole=reply.verbose).show(found)  # noqa: E731
     if html is not None:

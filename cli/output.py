@@ -333,8 +333,10 @@ def print_json(**fields: Any) -> None:
 
 
 def fields_of(result: Any) -> dict[str, Any]:
-    """The fields of a result, as JSON has them."""
-    return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
+    """The fields of a result, as JSON has them; of a cache in a bucket its URL."""
+    from packer.store.mirror import shown  # noqa: PLC0415 - not for --help
+
+    return {name: shown(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,11 @@ def command(
 ) -> None:
     """Show lengths, fill, the trained share and what was rejected."""
     from packer.audit import rows_of_split, stats  # noqa: PLC0415 - not for --help
+    from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     if split is not None:
         rows = rows_of_split(cache, split)
-        reply.data({"folder": str(cache), "split": split, "rows": rows}, lambda: _print_rows(rows, head))
+        reply.data({"folder": shown(cache), "split": split, "rows": rows}, lambda: _print_rows(rows, head))
         return
     if head is not None:
         raise click.UsageError("--head goes with --rows")

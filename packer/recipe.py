@@ -64,7 +64,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Field of the rows → what it must be."""
 
     take: Take | None = None
-    """How many of the rows are learned."""
+    """How many of the rows are trained on."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -176,7 +176,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def row_rules(self) -> RowRules:
-        """Which rows are learned."""
+        """Which rows are trained on."""
         return RowRules(
             filters=self.filters,
             decontaminate=self.decontaminate,

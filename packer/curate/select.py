@@ -198,9 +198,9 @@ def _deduplicate(verdicts: Verdicts, traits: pa.Table, rule: Deduplicate) -> Non
 
 
 def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> Lost:
-    held, learned = (np.flatnonzero(verdicts.alive & own) for own in (~verdicts.in_train, verdicts.in_train))
+    held, trained = (np.flatnonzero(verdicts.alive & own) for own in (~verdicts.in_train, verdicts.in_train))
     rows = signatures_in(traits, rule.of, rule.ngram)
-    return lost_to_held_out(rows, digests(traits, "content"), held, learned, rule.near)
+    return lost_to_held_out(rows, digests(traits, "content"), held, trained, rule.near)
 
 
 def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, rules: RowRules) -> None:

@@ -3,7 +3,7 @@
 They depend on a row and on what the rules ask, never on another row, a tokenizer or a template. They are made a
 partition at a time and stored, so that another rule about rows, or another tokenizer, makes again only what it must.
 
-    content     xxh3-128 of what is learned of the row and what stands before it
+    content     xxh3-128 of what of the row is trained, and what stands before it
     folded      the same, normalized
     prompt      xxh3-64 of the normalized first prompt
     failed      bit i: the row does not pass condition i of its source

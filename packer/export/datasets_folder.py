@@ -227,7 +227,7 @@ class TrlWriter(DatasetFolder):
             if not whole.all():
                 raise UsageError(
                     f"{int(np.count_nonzero(~whole)):,} of {len(documents):,} answers of split '{each.split}' have "
-                    "masked tokens after their prompt, and TRL would learn them",
+                    "masked tokens after their prompt, and TRL would train them",
                     hint="--to datasets has labels; packer.load.trainers.PackedDPOTrainer reads the cache's own",
                 )
 

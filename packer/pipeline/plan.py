@@ -333,6 +333,6 @@ def _refuse_twice(files: Sequence[SourceFile]) -> None:
         real = (file.name if data_name(file.name) else file.path.resolve().as_posix(), file.split)
         if real in seen:
             raise RecipeError(
-                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be learned twice"
+                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be trained on twice"
             )
         seen.add(real)

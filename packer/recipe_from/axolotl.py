@@ -67,7 +67,7 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
         if keys.take(key) not in (None, False):
             raise RecipeError(
                 f"{key}: {config[key]}: packer prepares data for supervised training, not preferences or rewards",
-                hint="its sources are rows with answers to be learned",
+                hint="its sources are rows with answers to train on",
             )
     sources = _sources(keys, paths, report)
     recipe = keys.apply(_RULES["config"]) | keys.held_out("val_set_size")

@@ -86,7 +86,7 @@ def read_llamafactory(
     if stage not in _STAGES:
         raise RecipeError(
             f"stage: {stage}: packer prepares supervised training, pre-training, DPO and KTO",
-            hint="its sources are rows with answers to be learned: stage sft, pt, dpo or kto",
+            hint="its sources are rows with answers to train on: stage sft, pt, dpo or kto",
         )
     kind = _STAGES[stage]
     sources = _sources(keys, paths, report, load=load, kind=kind)

@@ -64,7 +64,7 @@ class _Item(NamedTuple):
     """False where only the text itself counts, not what the template does with a stand-in word."""
 
     own: bool = False
-    """It must show in the completion: what is learned."""
+    """It must show in the completion: what is trained."""
 
     def shows(self, text: str) -> bool:
         shows = stands_in if self.loss.kind in _MAY_BE_JSON else _contains
@@ -136,7 +136,7 @@ class LossCheck:
 
 @dataclass
 class ConversationLosses:
-    """Takes the learned turns of one conversation, in the order of their messages."""
+    """Takes the trained turns of one conversation, in the order of their messages."""
 
     check: LossCheck
     conversation: Conversation
@@ -147,7 +147,7 @@ class ConversationLosses:
     def find(self, turn: RenderedTurn) -> Loss | None:
         """The first thing that the rendering of `turn` lacks, of the messages since the turn before, and of the tools.
 
-        The tools must show in the first learned turn.
+        The tools must show in the first trained turn.
         """
         messages, allowed = self.conversation.messages, self.check.allowed
         opening, first, self._first = self._first == 0, self._first, turn.message + 1
@@ -175,7 +175,7 @@ class ConversationLosses:
         return Loss("mangled_text", turn.message) if added_escape(prompt, context, marks=self.check.marks) else None
 
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
-        # What follows the terminator is not learned: some templates write a call after the stop token of a text.
+        # What follows the terminator is not trained: some templates write a call after the stop token of a text.
         probe = functools.partial(self._replaced.probe, self.conversation, turn, self.check.stops, first=first)
         completion = turn.text[turn.prompt_end :]
         missing = [item for item in items if not item.shows(completion if item.own else turn.text)]

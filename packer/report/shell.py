@@ -21,6 +21,7 @@ from packer.display import number, percent, plural, size, visible
 from packer.errors import UsageError
 from packer.limits import storage_errors
 from packer.store.folder import AtomicFile
+from packer.store.mirror import shown
 from packer.version import __version__
 
 _TEMPLATES = ("base", "macros", "cache", "text")
@@ -78,6 +79,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "visible": visible,
+        "shown": shown,
         "content": _content,
         "percent": _percent,
         "number": number,

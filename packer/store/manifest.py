@@ -20,7 +20,6 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE, Inside
-from packer.store.mirror import shown
 from packer.store.totals import Count, Totals
 
 FORMAT_VERSION = 1
@@ -83,7 +82,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Documents: turns whose boundary merges. Blocks: 0."""
 
     num_skipped: Count = 0
-    """Documents: answers that were to be learned and are not, as they say nothing or have no prompt. Blocks: 0."""
+    """Documents: answers that were to be trained and are not, as they say nothing or have no prompt. Blocks: 0."""
 
     num_last_tokens: Count
     """Documents: tokens of each kept row's last document; num_tokens over this is the price of rewriting. Blocks: 0."""
@@ -338,7 +337,7 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
 
     """
     path = folder / MANIFEST_NAME
-    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {shown(folder)} mends it"
+    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} mends it"
     try:
         manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
         root = Inside(folder)
