@@ -12,6 +12,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import processes
 import pytest
 from processes import HANG_S, wait_until
 
@@ -204,14 +205,14 @@ def test_they_end_with_a_parent_that_is_killed(forks, tmp_path):
     script, folder = tmp_path / "script.py", tmp_path / "seen"
     script.write_text(PARENT, "utf-8")
     folder.mkdir()
-    here = Path(__file__).parent
-    parent = subprocess.Popen([sys.executable, str(script), str(folder), str(forks), str(here), *sys.path[:1]])
-    wait_until(lambda: len(list(folder.iterdir())) == 3)
-    processes = [int(path.name) for path in folder.iterdir()]
+    here = [Path(module.__file__).parent for module in (sys.modules[__name__], processes)]
+    parent = subprocess.Popen([sys.executable, str(script), str(folder), str(forks), *map(str, here)])
+    wait_until(lambda: len(list(folder.iterdir())) == 3 or parent.poll() is not None)
+    workers = [int(path.name) for path in folder.iterdir()]
     parent.kill()
     parent.wait()
-    assert len(processes) == 3
-    wait_for_the_end_of(processes)
+    assert len(workers) == 3
+    wait_for_the_end_of(workers)
 
 
 SCRIPT = """
