@@ -105,7 +105,7 @@ def check_heard(stages: Stages, tokens: list[str]) -> Counter[str]:
             assert len(documents) == len(plain)
             for (ids, labels), (plain_ids, plain_labels) in zip(documents, plain, strict=True):
                 assert control_ids(stages, ids) == control_ids(stages, plain_ids), (place, token)
-                spelled, harmless = stages.surface.spell(ids), stages.surface.spell(plain_ids)
+                spelled, harmless = stages.round_trip.decode(ids), stages.round_trip.decode(plain_ids)
                 assert spelled == harmless.replace(HARMLESS.encode(), token.encode()), (place, token)
                 seen[place] += spelled != harmless
                 assert [i for i in labels if i >= 0] == [i for i in plain_labels if i >= 0]

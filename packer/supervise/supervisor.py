@@ -1,7 +1,7 @@
 """Documents from turns, and their proof.
 
 A document is a sequence cut after its last trained terminator; its runs are the completions of the turns placed in it.
-What is written is proved first, turn by turn: the trained ids spell exactly the completion's bytes of the rendered
+What is written is proved first, turn by turn: the trained ids decode to exactly the completion's bytes of the rendered
 text, and the last of them is a stop id: that of every turn of a chat, and of a completion or a text that a stop token
 closes.
 """
@@ -13,27 +13,27 @@ import numpy as np
 
 from packer.batches import Bool, DocumentBatch, Int32, Int64, Rejection, TokenBatch, TurnBatch
 from packer.layout import concatenated_ranges, offsets_of
-from packer.supervise.round_trip import Surface
+from packer.supervise.round_trip import RoundTrip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervised:
-    """Documents of a batch of rows, and the rows that failed their proof or have nothing to learn."""
+    """Documents of a batch of rows, and the rows that failed their proof or have nothing to train on."""
 
     documents: DocumentBatch
     rejections: tuple[Rejection, ...]
-    merged: Int32  # row of each learned turn whose boundary merged
-    skipped: Int32  # row of each answer that says nothing, and so is not learned
+    merged: Int32  # row of each trained turn whose boundary merged
+    skipped: Int32  # row of each answer that says nothing, and so is not trained
 
 
 class Supervisor:
     """The supervise stage for one model."""
 
-    def __init__(self, surface: Surface, stop_ids: tuple[int, ...]) -> None:
-        self._surface = surface
+    def __init__(self, round_trip: RoundTrip, stop_ids: tuple[int, ...]) -> None:
+        self._round_trip = round_trip
         self._stop_ids = np.array(stop_ids, np.int32)
-        spelled = [surface.spell([stop]) for stop in stop_ids]
-        self._stop_texts = tuple(text for text in spelled if text)
+        decoded = [round_trip.decode([stop]) for stop in stop_ids]
+        self._stop_texts = tuple(text for text in decoded if text)
 
     def supervise(self, turns: TurnBatch, tokens: TokenBatch, sample_ids: Mapping[int, str | None]) -> Supervised:
         """Make documents; `sample_ids` by row of the sample."""
@@ -42,28 +42,28 @@ class Supervisor:
         proved = self._prove(turns, tokens) & ~np.isin(sample_of_turn, list(unencodable))
         failed = np.unique(sample_of_turn[~proved])
         # The first token of a document is never trained, so a run may be empty.
-        learned = (np.maximum(tokens.prompt_tokens, 1) < tokens.completion_tokens) & ~np.isin(sample_of_turn, failed)
-        empty = np.setdiff1d(np.unique(sample_of_turn), np.concatenate([failed, np.unique(sample_of_turn[learned])]))
+        trained = (np.maximum(tokens.prompt_tokens, 1) < tokens.completion_tokens) & ~np.isin(sample_of_turn, failed)
+        empty = np.setdiff1d(np.unique(sample_of_turn), np.concatenate([failed, np.unique(sample_of_turn[trained])]))
         rejections = [
             Rejection(row=int(row), code="not_encodable", reason=f"the tokenizer fails: {unencodable[int(row)]}")
             if int(row) in unencodable
-            else Rejection(row=int(row), code="proof_failed", reason="the ids do not spell the rendered completion")
+            else Rejection(row=int(row), code="proof_failed", reason="the ids do not decode to the rendered completion")
             for row in failed
         ]
         rejections += [
-            Rejection(row=int(row), code="nothing_trained", reason="all there is to learn opens its document")
+            Rejection(row=int(row), code="nothing_trained", reason="all there is to train on opens its document")
             for row in empty
         ]
-        documents = _documents(turns, tokens, np.flatnonzero(learned), sample_ids)
+        documents = _documents(turns, tokens, np.flatnonzero(trained), sample_ids)
         return Supervised(
             documents=documents,
             rejections=tuple(rejections),
-            merged=sample_of_turn[tokens.merged & learned],
+            merged=sample_of_turn[tokens.merged & trained],
             skipped=turns.skipped,
         )
 
     def _prove(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """For each turn, whether its trained ids spell its completion."""
+        """For each turn, whether its trained ids decode to its completion."""
         proved = self._prove_by_length(turns, tokens)
         for t in np.flatnonzero(~proved):
             sequence = tokens.turn_sequence[t]
@@ -73,18 +73,18 @@ class Supervisor:
             text = turns.text_offsets[turns.turn_text[t]]
             completion = turns.text[text + turns.prompt_end[t] : text + turns.completion_end[t]]
             if turns.raw[turns.turn_text[t]]:
-                ids = _without_added(ids, completion, self._surface)
-            proved[t] = self._surface.spells(ids.tolist(), completion, after=after)
+                ids = _without_added(ids, completion, self._round_trip)
+            proved[t] = self._round_trip.decodes_to(ids.tolist(), completion, after=after)
         return proved & self._closed(turns, tokens)
 
     def _prove_by_length(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """The proof for all turns at once: the ids of a text spell its bytes, and boundaries fall on the same bytes.
+        """The proof of all turns at once: the ids of a text decode to its bytes, and boundaries fall on the same ones.
 
-        True only where that is shown; normalized texts and dummy spaces need the closer look of `Surface.spells`.
+        True only where that is shown; normalized texts and dummy spaces need the closer look of `RoundTrip.decodes_to`.
         """
-        spelling = self._surface.spelling
-        num_bytes = spelling.num_bytes[tokens.ids]
-        if not spelling.byte_level or np.any(num_bytes < 0):
+        token_bytes = self._round_trip.token_bytes
+        num_bytes = token_bytes.num_bytes[tokens.ids]
+        if not token_bytes.byte_level or np.any(num_bytes < 0):
             return np.zeros(len(tokens.turn_sequence), np.bool_)
         ends = offsets_of(num_bytes)
         first = tokens.offsets[tokens.turn_sequence]
@@ -92,26 +92,26 @@ class Supervisor:
         completion_bytes = ends[first + tokens.completion_tokens] - ends[first]
         placed = (prompt_bytes == turns.prompt_end) & (completion_bytes == turns.completion_end)
         placed &= tokens.sequence_text[tokens.turn_sequence] == turns.turn_text
-        proof: Bool = placed & self._spelled(turns, tokens, ends[tokens.offsets])[tokens.turn_sequence]
+        proof: Bool = placed & self._decoded(turns, tokens, ends[tokens.offsets])[tokens.turn_sequence]
         return proof
 
-    def _spelled(self, turns: TurnBatch, tokens: TokenBatch, sequence_bytes: Int64) -> Bool:
-        """Whether the ids of each sequence spell the beginning of its text.  # bool[S]
+    def _decoded(self, turns: TurnBatch, tokens: TokenBatch, sequence_bytes: Int64) -> Bool:
+        """Whether the ids of each sequence decode to the beginning of its text.  # bool[S]
 
-        `sequence_bytes`: where each begins among all the bytes that are spelled, int64[S + 1].
+        `sequence_bytes`: where each begins among all the decoded bytes, int64[S + 1].
         """
-        spelled = self._surface.spelling.spell_all(tokens.ids)
+        decoded = self._round_trip.token_bytes.decode_all(tokens.ids)
         starts, lengths = turns.text_offsets[tokens.sequence_text], np.diff(sequence_bytes)
         fits: Bool = lengths <= turns.text_offsets[tokens.sequence_text + 1] - starts
         text = np.frombuffer(turns.text, np.uint8)
         if len(starts) and (not fits.all() or (starts[1:] != (starts + lengths)[:-1]).any()):
-            # Not one text after another: each sequence is compared with the text it should spell.
+            # Not one text after another: each sequence is compared with the text it should decode to.
             lengths = np.where(fits, lengths, 0)
-            spelled = spelled[concatenated_ranges(sequence_bytes[:-1], lengths)]
+            decoded = decoded[concatenated_ranges(sequence_bytes[:-1], lengths)]
             text = text[concatenated_ranges(starts, lengths)]
         elif len(starts):
-            text = text[starts[0] : starts[0] + len(spelled)]
-        wrong = np.flatnonzero(spelled != text[: len(spelled)])
+            text = text[starts[0] : starts[0] + len(decoded)]
+        wrong = np.flatnonzero(decoded != text[: len(decoded)])
         fits[np.searchsorted(np.cumsum(lengths), wrong, side="right")] = False
         return fits
 
@@ -133,33 +133,33 @@ class Supervisor:
         completion = turns.text[first:end]
         if not completion.endswith(self._stop_texts) or end in turns.guarded[:, 1]:
             return True
-        own = _without_added(ids, completion, self._surface)
+        own = _without_added(ids, completion, self._round_trip)
         return bool(len(own) and np.isin(own[-1], self._stop_ids))
 
 
-def _without_added(ids: Int32, completion: bytes, surface: Surface) -> Int32:
+def _without_added(ids: Int32, completion: bytes, round_trip: RoundTrip) -> Int32:
     """Ids of a raw text without a closing special token that the tokenizer added and the text does not hold."""
-    if len(ids) and not completion.endswith(surface.spell([int(ids[-1])])):
+    if len(ids) and not completion.endswith(round_trip.decode([int(ids[-1])])):
         return ids[:-1]
     return ids
 
 
 def _documents(
-    turns: TurnBatch, tokens: TokenBatch, learned: Int64, sample_ids: Mapping[int, str | None]
+    turns: TurnBatch, tokens: TokenBatch, trained: Int64, sample_ids: Mapping[int, str | None]
 ) -> DocumentBatch:
-    """Cut the sequences that hold learned turns after the last of them, in the order of rows and messages."""
-    sequence = _homes(turns, tokens, learned)
+    """Cut the sequences that hold trained turns after the last of them, in the order of rows and messages."""
+    sequence = _homes(turns, tokens, trained)
     used, document = np.unique(sequence, return_inverse=True)
     end = np.zeros(len(used), np.int64)
-    np.maximum.at(end, document, tokens.completion_tokens[learned])
+    np.maximum.at(end, document, tokens.completion_tokens[trained])
     last_message = np.zeros(len(used), np.int64)
-    np.maximum.at(last_message, document, turns.turn_message[learned])
+    np.maximum.at(last_message, document, turns.turn_message[trained])
     row = turns.sample[tokens.sequence_text[used]]
     order = np.lexsort((last_message, row))
     rank = np.empty(len(used), np.int64)
     rank[order] = np.arange(len(used))
-    runs = np.lexsort((tokens.prompt_tokens[learned], rank[document]))
-    of_run = learned[runs]
+    runs = np.lexsort((tokens.prompt_tokens[trained], rank[document]))
+    of_run = trained[runs]
     num_runs = np.bincount(rank[document], minlength=len(used))
     lengths, row = end[order], row[order]
     return DocumentBatch(
@@ -175,28 +175,28 @@ def _documents(
     )
 
 
-def _homes(turns: TurnBatch, tokens: TokenBatch, learned: Int64) -> Int64:
-    """For each learned turn the sequence it is trained in: its sample's last that begins with its ids.  # int64[U]
+def _homes(turns: TurnBatch, tokens: TokenBatch, trained: Int64) -> Int64:
+    """For each trained turn the sequence it is trained in: its sample's last that begins with its ids.  # int64[U]
 
     Rendering has assigned the turns to texts by their characters. Only ids show that a sequence of a merged boundary
     begins with the turns before it, or that two texts differ by a space the tokenizer swallows.
     """
-    homes = tokens.turn_sequence[learned].astype(np.int64)
-    row = turns.sample[turns.turn_text[learned]]
+    homes = tokens.turn_sequence[trained].astype(np.int64)
+    row = turns.sample[turns.turn_text[trained]]
     of_row = np.full(int(row.max(initial=-1)) + 1, -1, np.int64)
     of_row[row] = homes
     if (of_row[row] == homes).all():
         return homes  # one sequence a row
-    order = np.lexsort((turns.turn_message[learned], row))
+    order = np.lexsort((turns.turn_message[trained], row))
     for turns_of_row in np.split(order, np.flatnonzero(np.diff(row[order])) + 1):
         if len(turns_of_row) and np.any(homes[turns_of_row] != homes[turns_of_row[0]]):
-            _settle(homes, turns_of_row, tokens, learned)
+            _settle(homes, turns_of_row, tokens, trained)
     return homes
 
 
-def _settle(homes: Int64, turns_of_row: Int64, tokens: TokenBatch, learned: Int64) -> None:
+def _settle(homes: Int64, turns_of_row: Int64, tokens: TokenBatch, trained: Int64) -> None:
     """Move the turns of one sample, in the order of their messages, to the last sequence that begins with each."""
-    starts, ends = tokens.offsets[homes[turns_of_row]], tokens.completion_tokens[learned[turns_of_row]]
+    starts, ends = tokens.offsets[homes[turns_of_row]], tokens.completion_tokens[trained[turns_of_row]]
     upto = [tokens.ids[start : start + end] for start, end in zip(starts, ends, strict=True)]
     sequences: dict[int, Int32] = {}
     for i, ids in zip(turns_of_row[::-1], upto[::-1], strict=True):
