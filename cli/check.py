@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from packer.display import plural
-from packer_cli.findings_page import FindingsPage
 from packer_cli.options import Command, jobs_option, on_option, pager_option
 from packer_cli.output import MARKS, can_draw
+from packer_cli.page import FindingsPage
 from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from packer.display import number, percent, plural
-from packer_cli.findings_page import FindingsPage, failed
 from packer_cli.options import Function, options
-from packer_cli.output import fields_of
-from packer_cli.reply import Reply, listener
+from packer_cli.page import FindingsPage, failed
+from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
     from packer.audit.foreign.foreign_report import ForeignFinding, ForeignReport

@@ -6,8 +6,8 @@ from glob import has_magic
 from hashlib import sha256
 from pathlib import Path
 
-from packer.data_files import fits
 from packer.errors import InputError, stands_for
+from packer.names import fits
 from packer.source.file_bytes import changed
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
 from packer.store.folder import AtomicFile

@@ -3,6 +3,7 @@
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -57,8 +58,11 @@ def make_manifest(
 
 def _versions(*, is_selected: bool) -> dict[str, str]:
     """What writes the bytes; with a selection also packer's own source, which caches without one never named."""
-    versions = {name: version(name) for name in _VERSIONED} | {"packer": __version__}
+    versions = {name: _version(name) for name in _VERSIONED} | {"packer": __version__}
     return versions | {CODE_VERSION: code_digest()} if is_selected else versions
+
+
+_version = cache(version)  # which reads files for each answer
 
 
 def rejected_lines(

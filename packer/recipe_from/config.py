@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from packer.data_files import data_ending
 from packer.errors import RecipeError
 from packer.hub import SCHEME, may_be_repository
+from packer.names import data_ending
 from packer.source import is_data_set
 from packer.source.chat import CALL_ROLES, ROLES
 from packer.strict_yaml import load_mapping

@@ -10,7 +10,6 @@ is a loss too.
 
 import functools
 import hashlib
-import itertools
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -204,22 +203,26 @@ class ConversationLosses:
 
     def _is_said_twice(self, text: str) -> bool:
         """Whether several values of the messages and the tools, or marks of the template, hold a text."""
-        values, together = self._values
         if text in self.check.marks:
             return True
-        if "\0" not in text and together.count(text) <= 1:
-            return False
-        return next(itertools.islice(filter(lambda value: text in value, values), 1, None), None) is not None
+        if "\0" in text:
+            return sum(text in value for value in self._values) > 1
+        first = self._together.find(text)
+        return first >= 0 and self._together.find(text, self._together.find("\0", first)) >= 0
 
     @functools.cached_property
-    def _values(self) -> tuple[list[str], str]:
-        """What the messages and the tools say, and all of it together; reasoning under two names is said once."""
+    def _together(self) -> str:
+        """All that the messages and the tools say, each with a character behind it that few texts have."""
+        return "".join(f"{value}\0" for value in self._values)
+
+    @functools.cached_property
+    def _values(self) -> list[str]:
+        """What the messages and the tools say; reasoning under two names is said once."""
         own = [
             {name: value for name, value in message.items() if name != "thinking" or "reasoning_content" not in message}
             for message in self.conversation.messages
         ]
-        values = strings([*own, self.conversation.tools])
-        return values, "\0".join(values)
+        return strings([*own, self.conversation.tools])
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:
         """Names alone prove little: the calls of a conversation hold them too. So the template is always asked."""

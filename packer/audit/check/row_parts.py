@@ -16,8 +16,8 @@ from packer.audit.foreign.row_parts import TokenRow, sequence_starts
 from packer.audit.foreign.tables import ForeignPart
 from packer.audit.input_parts import InputPart
 from packer.batches import Int64, PretokenizedTokens, RowBatch, Sample
-from packer.data_files import data_ending
 from packer.errors import InputError
+from packer.names import data_ending
 from packer.pipeline.input_resolution import SourceFile
 from packer.pipeline.inputs import open_input
 from packer.pipeline.plan import cut_input, input_of
