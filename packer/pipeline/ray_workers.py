@@ -192,12 +192,14 @@ class RayWorkers:
         ray = self._ray
         if not ray.is_initialized():
             try:
-                ray.init(
-                    address=self._address,
-                    logging_level=logging.ERROR,
-                    log_to_driver=False,
-                    **({} if self._address else {"include_dashboard": False}),
-                )
+                # What it finds as stdout now gets the code that resets a terminal's colours when the process ends.
+                with redirect_stdout(sys.__stdout__):
+                    ray.init(
+                        address=self._address,
+                        logging_level=logging.ERROR,
+                        log_to_driver=False,
+                        **({} if self._address else {"include_dashboard": False}),
+                    )
             except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as error:
                 raise ResourceError(
                     f"no Ray cluster can be reached: {str(error).splitlines()[0]}",
