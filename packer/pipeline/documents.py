@@ -17,7 +17,6 @@ from packer.pipeline.partition import (
     PartitionResult,
     PartitionTask,
     PartitionWork,
-    write_journal,
 )
 from packer.pipeline.plan import BuildPlan
 from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
@@ -82,10 +81,8 @@ class RowDocuments:
         for number, task in enumerate(plan.tasks):
             if task.traits is not None and task.traits.key in tables:
                 traits[number] = tables[task.traits.key]
-                write_journal(self._folder, task.traits.key, traits[number])
             if task.key in there:
                 results[number] = reuse(self._folder, there[task.key], task)
-                write_journal(self._folder, task.key, results[number])
                 self._check_rejected(results[number])
         refuse_early(plan, results)
         num_built = len(plan.tasks) - len(results)

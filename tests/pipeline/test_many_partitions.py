@@ -1,0 +1,89 @@
+"""The driver of a build of 100,000 partitions: what it holds, and that it finds all of them again."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from packer.pipeline.partition import JOURNALS, PartitionResult
+from packer.pipeline.plan import plan_build
+from packer.progress import Silent
+from packer.recipe import Recipe, make_recipe, to_json
+from packer.store.manifest import read_manifest
+from packer.store.shard_file import shard_name
+
+NUM_PARTITIONS = 10_000
+MOST_LINKS = 5_000
+"""Names that a file system gives a file, or a few more."""
+
+ROW = b'{"prompt": "question 000000", "completion": "its answer"}\n'
+
+BUILD = """
+import json, resource, sys, time
+from packer.pipeline import build
+from packer.recipe import make_recipe
+
+begin = time.perf_counter()
+result = build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
+print(json.dumps({
+    "seconds": time.perf_counter() - begin,
+    "parts": result.profile.parts,
+    "bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    "built": result.num_partitions_built,
+    "reused": result.num_partitions_reused,
+}))
+"""
+
+
+def recipe_of(path: Path, starter: Path) -> Recipe:
+    return make_recipe(
+        {
+            "sources": [{"path": str(path)}],
+            "tokenizer": str(starter / "tokenizer"),
+            "pack": {"block_len": 128, "group_documents": 2_000},
+            "partition_bytes": len(ROW),
+        }
+    )
+
+
+@pytest.mark.slow
+def test_a_build_of_100_000_partitions_goes_on_from_its_journal_in_two_gigabytes(starter: Path, tmp_path: Path) -> None:
+    one, many, cache = tmp_path / "one.jsonl", tmp_path / "many.jsonl", tmp_path / "cache"
+    one.write_bytes(ROW)
+    many.write_bytes(b"".join(ROW.replace(b"000000", b"%06d" % i) for i in range(NUM_PARTITIONS)))
+    subprocess.run(
+        [sys.executable, "-c", BUILD, json.dumps(to_json(recipe_of(one, starter))), str(tmp_path / "first")], check=True
+    )
+    done = next(shard for shard in read_manifest(tmp_path / "first").shards if shard.kind == "documents")
+    # The shard of one row stands for those of all, under as many names.
+    recipe = recipe_of(many, starter)
+    plan = plan_build(recipe, Silent())
+    assert len(plan.tasks) == NUM_PARTITIONS
+    journal = cache / JOURNALS[PartitionResult]
+    journal.mkdir(parents=True)
+    (cache / "documents").mkdir()
+    contents = [tmp_path / f"content-{i}" for i in range(NUM_PARTITIONS // MOST_LINKS)]
+    for content in contents:
+        shutil.copyfile(tmp_path / "first" / done.path, content)
+    for number, task in enumerate(plan.tasks):
+        path = f"documents/{shard_name(split='train', index=task.index, sha256=done.sha256)}"
+        shard = msgspec.structs.replace(
+            done, path=path, key=task.key, first_row=task.partition.first_row, first_line=task.partition.first_line
+        )
+        (cache / path).hardlink_to(contents[number % len(contents)])
+        (journal / f"{task.key}.json").write_bytes(msgspec.json.encode(PartitionResult(shard=shard, rejected=())))
+    ended = subprocess.run(
+        [sys.executable, "-c", BUILD, json.dumps(to_json(recipe)), str(cache)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(ended.stdout)
+    print(found)
+    assert (found["built"], found["reused"]) == (0, NUM_PARTITIONS)
+    assert found["bytes"] < 2e9
+    assert read_manifest(cache).totals.rows == NUM_PARTITIONS
