@@ -43,7 +43,7 @@ class StepReader:
 
     def __init__(self, source: RowSource, options: Options) -> None:
         form, block_len = options.form, source.rows.block_len
-        self._rows = source.rows
+        self._rows, self._orders = source.rows, source.orders
         self._batching, self._padded = options.batching, padded_of(options.batching)
         self._layout = layout_of(options.batching, block_len=block_len, ids=source.ids, form=form)
         self._rank, self._world_size = options.rank, options.world_size
@@ -69,6 +69,7 @@ class StepReader:
         """
         first, own, num_workers = worker
         for group in read_together(plans, most_rows=self._most_rows):
+            self._orders.reach(state)
             shares = [self._share(plan) for plan in group]
             indices = range(state.counters.steps, state.counters.steps + len(group))
             is_own = [(index - first) % num_workers == own for index in indices]

@@ -22,7 +22,7 @@ from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, map_shard, repair_hint
+from packer.store.mapping import MappedShard, check_sizes, map_shard, repair_hint
 from packer.store.schema import Kind
 from packer.store.views import flat_view
 
@@ -35,6 +35,12 @@ MOST_MAPS = 8_192
 An eighth of a process's maps: there may be several splits and caches. Mapping a shard again takes about a millisecond,
 so in random order a smaller number would slow down caches that have room.
 """
+
+_MAGIC = b"ARROW1\0\0"
+"""What an Arrow file begins with, before its schema."""
+
+_MOST_SCHEMA = 4096
+"""Bytes at the beginning of a shard that hold its schema, which takes some 1,400."""
 
 _FEW = 4
 """Rows a record batch, on average, below which rows are verified one at a time."""
@@ -139,6 +145,44 @@ class NumberedRows(Generic[Rows]):
         """A column with one value a row; digests are not checked here.  # [N]"""
         return self.own(self._joined((getattr(rows, name) for rows, _ in self.chunks()), dtype))
 
+    def stored(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
+        """A column of fixed width as :meth:`column`, read where the manifest says it lies.  # [N]
+
+        No shard is mapped for it, or fetched from a bucket. Its values are not compared with a digest here. Each row's
+        digest covers them, and whoever reads the row compares it.
+
+        Raises:
+            CheckError: a shard is missing, truncated or too long, or has no such column.
+
+        """
+        check_sizes(self.folder, self.shards)
+        size = np.dtype(dtype).itemsize
+        try:
+            wanted = [
+                (shard.path, [(place.columns[name], size * place.num_rows) for place in shard.places])
+                for shard in self.shards
+            ]
+        except KeyError:
+            raise CheckError(f"{self.folder}: not all rows have a {name}", hint=repair_hint(self.folder)) from None
+        contents = CacheFiles(self.folder).read_ranges(wanted)
+        return self.own(np.frombuffer(b"".join(contents), np.dtype(dtype).newbyteorder("<")).astype(dtype))
+
+    def schemas(self, shards: Iterable[Shard]) -> Iterator[pa.Schema]:
+        """The schemas of some shards, not checked; none is mapped for it, or fetched from a bucket.
+
+        Raises:
+            CheckError: a shard is missing, or does not begin with a schema.
+
+        """
+        shards = list(shards)
+        wanted = ((shard.path, [(0, min(_MOST_SCHEMA, shard.num_bytes))]) for shard in shards)
+        for shard, content in zip(shards, CacheFiles(self.folder).read_ranges(wanted), strict=True):
+            try:
+                yield pa.ipc.read_schema(pa.BufferReader(content[len(_MAGIC) :]))
+            except (pa.ArrowException, OSError, EOFError) as error:
+                reason = f"{self.folder / shard.path} is damaged: {error}"
+                raise CheckError(reason, hint=repair_hint(self.folder)) from None
+
     def digests(self) -> UInt64:
         """The stored row digests, in row order.  # uint64[N]"""
         return self.own(self._joined((stored for _, stored in self.chunks()), np.uint64))
@@ -151,6 +195,11 @@ class NumberedRows(Generic[Rows]):
     def shard_of(self, row: int) -> int:
         """Number of the shard that a row lies in."""
         return self._shard_of[int(self._locate(self._in_shards(np.array([row])))[0][0])]
+
+    def num_of_shards(self) -> Int64:
+        """How many of these rows each shard has.  # int64[shards]"""
+        bounds = offsets_of([shard.num_rows for shard in self.shards])
+        return np.diff(bounds if self._chosen is None else np.searchsorted(self._chosen, bounds))
 
     def of_shards(self, first: int, last: int) -> tuple[Self, int]:
         """The rows of the shards from `first` to `last` alone, and the number of the first of them among all."""
@@ -206,16 +255,15 @@ class NumberedRows(Generic[Rows]):
             self._in_order.append(shard)
             if len(self._in_order) > MOST_MAPS:
                 self._unmap(self._in_order.popleft())
-            if not CacheFiles(self.folder).keeps_all:
-                self._unmap_removed()
+            if CacheFiles(self.folder).most_bytes is not None:
+                self.unmap([each for each in self._in_order if not (self.folder / self.shards[each].path).exists()])
         return mapped
 
-    def _unmap_removed(self) -> None:
-        """Let go of shards that were removed to make room, or their space would not be free."""
-        for shard in [*self._in_order]:
-            if not (self.folder / self.shards[shard].path).exists():
-                self._in_order.remove(shard)
-                self._unmap(shard)
+    def unmap(self, shards: Iterable[int]) -> None:
+        """Let go of some shards. What was removed to make room takes its space as long as somebody maps it."""
+        for shard in {*shards} & {*self._in_order}:
+            self._in_order.remove(shard)
+            self._unmap(shard)
 
     def _unmap(self, shard: int) -> None:
         self._mapped[shard] = None
