@@ -143,8 +143,8 @@ class AtomicFile:
         with storage_errors("write", target):
             self._file.flush()
             os.fsync(self._file.fileno())
+            self.path.replace(target)  # while it is open: its lock says that it is alive
             self._file.close()
-            self.path.replace(target)
             self._live = False
             sync_folder(self.folder)
         return target
