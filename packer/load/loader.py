@@ -28,6 +28,8 @@ from packer.load.step import Step
 from packer.read_rules import BatchingName
 from packer.store.cache import Cache
 
+_OF_CACHE = {"self", "cache", "cache_dir", "cache_bytes"}
+
 
 class PackedLoader:
     """Steps of packed blocks, the same for any number of ranks, micro-batches, workers and any prefetch.
@@ -134,8 +136,7 @@ class PackedLoader:
         cache_dir: str | Path | None = None,
         cache_bytes: int | str | None = None,
     ) -> None:
-        own = {"self", "cache", "cache_dir", "cache_bytes"}
-        self._arguments = {name: value for name, value in locals().items() if name not in own}
+        self._arguments = {name: value for name, value in locals().items() if name not in _OF_CACHE}
         self._cache = opened_source(cache, cache_dir=cache_dir, cache_bytes=cache_bytes)
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
         self._options = options_of(caches, SimpleNamespace(**self._arguments))

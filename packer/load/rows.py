@@ -69,14 +69,13 @@ class Rows:
 
         self._weight_sums: Float64 | None = None  # not a number where it is not known
         if any(mirror_of(cache.folder) for cache in caches):
-            self._read_counts()  # now: workers that are forked from this process cannot ask a bucket for them
+            # Now: workers that are forked from this process cannot ask a bucket for them.
+            of_sides = ("sides", "margins") if kind == "documents" and self.content != "examples" else ()
+            for name in ("num_trained", "lengths_of_sides", *of_sides):
+                getattr(self, name)
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
-
-    def _read_counts(self) -> None:
-        for name in ("num_trained", "lengths_of_sides", *(("sides", "margins") if self.content != "examples" else ())):
-            getattr(self, name)
 
     @cached_property
     def num_trained(self) -> Int32:

@@ -28,11 +28,8 @@ def shuffled(items, *key):
 
 def literal_windows(sizes, window, seed, epoch):
     """The windows of an epoch, each the shards in it and its rows in their order, made as the definition says it."""
-    rows, shards = [], []
-    for shard, size in enumerate(sizes):
-        rows.append([len(sum(rows, [])) + row for row in range(size)])
-        shards += [shard] * bool(size)
-    in_order = shuffled(shards, seed, epoch)
+    rows = [list(range(sum(sizes[:shard]), sum(sizes[: shard + 1]))) for shard in range(len(sizes))]
+    in_order = shuffled([shard for shard, size in enumerate(sizes) if size], seed, epoch)
     windows = [in_order[first : first + window] for first in range(0, len(in_order), window)]
     return [
         (own, shuffled([row for shard in own for row in rows[shard]], seed, epoch, number))
