@@ -1,6 +1,6 @@
 """What a loader's order is over the rows of its caches: the order that was asked for, made for each, and mixed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any
@@ -26,6 +26,7 @@ from packer.load.ordering import (
     Windowed,
     order_name,
 )
+from packer.load.plan import StepPlan
 from packer.load.rows import RowKind, Rows
 from packer.load.state import ReaderState
 from packer.load.windows import ShardsToCome, WindowedOrder, check_room, usual_window
@@ -94,11 +95,20 @@ class RowOrders:
 
     def reach(self, state: ReaderState) -> None:
         """Say that rows from a state on are about to be read: shards of a bucket that come next are fetched then."""
-        for number, shards in self._to_come.items():
-            place = (state.epoch, state.cursor)
-            if state.taken is not None:
-                place = divmod(state.taken[number], self._num_ordered(number))
+        for shards, place in self._places(state.epoch, state.cursor, state.taken):
             shards.reach(*place)
+
+    def window_after(self, plan: StepPlan) -> list[tuple[int, int]]:
+        """The windows of shards of a bucket, of each cache, that a step leads to."""
+        places = self._places(plan.next_epoch, plan.next_cursor, plan.taken)
+        return [shards.window(*place) for shards, place in places]
+
+    def _places(
+        self, epoch: int, cursor: int, taken: tuple[int, ...] | None
+    ) -> Iterator[tuple[ShardsToCome, tuple[int, int]]]:
+        """For each cache in a bucket that is read shard by shard the place in its own order."""
+        for number, shards in self._to_come.items():
+            yield shards, (epoch, cursor) if taken is None else divmod(taken[number], self._num_ordered(number))
 
     def close(self) -> None:
         """Fetch nothing more."""

@@ -159,19 +159,27 @@ class ShardsToCome:
         self._window: tuple[int, int] | None = None  # its epoch and number
         self._wanted: dict[int, None] = {}
 
+    def window(self, epoch: int, place: int) -> tuple[int, int]:
+        """Epoch and number of the window that the rows from a place of the order on begin with."""
+        epoch, place = self._beginning(epoch, place)
+        return epoch, self._order.window(epoch, place)[0]
+
     def reach(self, epoch: int, place: int) -> None:
         """Rows from this place of the order on are about to be read, and none before."""
-        if place >= self._order.num_items:
-            epoch, place = epoch + 1, 0
+        epoch, place = self._beginning(epoch, place)
         number, _, end = self._order.window(epoch, place)
         if self._window == (epoch, number):
             return
-        after = (epoch, end) if end < self._order.num_items else (epoch + 1, 0)
+        after = self._beginning(epoch, end)
         wanted = dict.fromkeys([*self._order.shards_from(epoch, place), *self._order.shards_from(*after)])
         self._shards.unmap(self._wanted.keys() - wanted)  # or they would take their space after they made room
         shards = [self._shards.shards[number] for number in wanted]
         self._ahead.want([(shard.path, shard.num_bytes) for shard in shards])
         self._window, self._wanted = (epoch, number), wanted
+
+    def _beginning(self, epoch: int, place: int) -> tuple[int, int]:
+        """The place itself, or where an epoch is over that of the next one."""
+        return (epoch, place) if place < self._order.num_items else (epoch + 1, 0)
 
     def close(self) -> None:
         """Fetch nothing more; :meth:`reach` begins again."""
