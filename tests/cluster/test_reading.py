@@ -184,7 +184,7 @@ for step in PackedLoader(sys.argv[1], order=Windowed(3), rank=0, world_size=1, c
 
 
 def test_what_a_killed_reader_left_takes_no_room(local, url, kept, most):
-    for _ in range(3):
+    for _ in range(2):
         reader = start(READER, url, kept, most)
         assert reader.stdout.readline() == "0\n"
         reader.kill()
