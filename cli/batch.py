@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import plural
-from packer_cli.options import Function
+from packer_cli.options import Function, options
 from packer_cli.output import MARKS, can_draw, print_table, signs, stdout
 from packer_cli.page import ViewPage, trained_messages, view_fields
 from packer_cli.reply import Reply
@@ -49,6 +49,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Arguments of the loader: what is left out is its default, or the state's."""
 
+_BATCH_OPTIONS = [
+    click.option(f"--{name.replace('_', '-')}", **{"metavar": "N", **settings}) for name, settings in _OPTIONS.items()
+]
+
 _NAMES = {
     "dtypes": "dtypes",
     "shapes": "shapes",
@@ -71,6 +75,7 @@ _PART_COLUMNS = [("", ">"), ("slots", "<"), ("positions", "<"), ("trained", "<")
 def batch_options(function: Function) -> Function:
     """These options; the command gets those that were given, by name, as the argument `batch`."""
 
+    @options(*_BATCH_OPTIONS)
     @functools.wraps(function)
     def gathered(**values: Any) -> Any:
         asked = {name: values.pop(name) for name in _OPTIONS}
@@ -81,11 +86,7 @@ def batch_options(function: Function) -> Function:
             raise click.UsageError("--epoch and --state cannot go together: a state names its epoch")
         return function(batch=batch, **values)
 
-    decorated: Any = gathered
-    for name, settings in reversed(_OPTIONS.items()):
-        decorated = click.option(f"--{name.replace('_', '-')}", **{"metavar": "N", **settings})(decorated)
-    taken: Function = decorated
-    return taken
+    return gathered
 
 
 def show_batch(

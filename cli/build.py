@@ -2,22 +2,21 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer.display import number, plural
 from packer_cli.options import (
-    HELP_OPTIONS,
+    Command,
     RecipeOptions,
     fail_above_option,
     jobs_option,
-    output_options,
+    on_option,
     recipe_options,
     share_of,
 )
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 from packer_cli.result import print_lines, print_profile, profile_fields, result_fields
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from packer.recipe import Recipe
 
 
-@click.command("build", context_settings=HELP_OPTIONS)
+@click.command("build", cls=Command)
 @click.option(
     "-o",
     "--output",
@@ -53,26 +52,17 @@ if TYPE_CHECKING:
     callback=share_of,
     help="Make only share I of N, from 0, of the documents: a task of a SLURM array. A build without --share finishes.",
 )
-@click.option(
-    "--on", metavar="ray[://HOST:PORT]", help="Build on a Ray cluster whose nodes see the inputs and CACHE at one path."
-)
+@on_option
 @click.option("--profile", is_flag=True, help="Show where the time went.")
-@output_options
 def command(
     *,
     options: RecipeOptions,
     output: Path,
     block_len: int | None,
-    jobs: int | None,
-    on_error: str,
-    fail_above: float | None,
-    dry_run: bool,
-    force: bool,
-    repair: bool,
     share: "Share | None",
-    on: str | None,
     profile: bool,
     reply: Reply,
+    **rules: Any,
 ) -> None:
     """Build a cache from SOURCEs, or bring it up to date.
 
@@ -88,23 +78,10 @@ def command(
     recipe = _recipe(options, output, block_len)
     began = time.monotonic()
     if share is not None:
-        given = {"--dry-run": dry_run, "--force": force, "--repair": repair, "--profile": profile}
-        given |= {"--on": on is not None, "--on-error": on_error == "fail", "--fail-above": fail_above is not None}
-        _make_share(recipe, output, share, given, jobs=jobs, reply=reply)
+        _make_share(recipe, output, share, rules | {"profile": profile}, reply)
         return
     with listener(quiet=reply.quiet) as progress:
-        result = build(
-            recipe,
-            output,
-            jobs=jobs,
-            on=on,
-            on_error="fail" if on_error == "fail" else "reject",
-            fail_above=fail_above,
-            force=force,
-            repair=repair,
-            dry_run=dry_run,
-            progress=progress,
-        )
+        result = build(recipe, output, progress=progress, **rules)
     seconds = time.monotonic() - began
 
     def show() -> None:
@@ -115,15 +92,17 @@ def command(
     reply.summary(result_fields(result, seconds) | (profile_fields(result.profile) if profile else {}), show)
 
 
-def _make_share(
-    recipe: "Recipe", cache: Path, share: "Share", given: dict[str, bool], *, jobs: int | None, reply: Reply
-) -> None:
+def _make_share(recipe: "Recipe", cache: Path, share: "Share", rules: dict[str, Any], reply: Reply) -> None:
     from packer.errors import UsageError  # noqa: PLC0415 - not for --help
     from packer.pipeline import build_share  # noqa: PLC0415 - not for --help
 
-    other = next((name for name, is_given in given.items() if is_given), None)
-    if other is not None:
-        raise UsageError(f"{other} is not for a share", hint="give it to the build without --share, which finishes")
+    jobs = rules.pop("jobs")
+    for name, value in rules.items():
+        if value not in (None, False, "reject"):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} is not for a share", hint="give it to the build without --share, which finishes"
+            )
     with listener(quiet=reply.quiet) as progress:
         num_made, num_there = build_share(recipe, cache, share, jobs=jobs, progress=progress)
     fields = {"share": f"{share.index}/{share.count}", "partitions_built": num_made, "partitions_reused": num_there}

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from packer.display import plural
-from packer_cli.findings_page import FindingsPage
-from packer_cli.options import HELP_OPTIONS, jobs_option, output_options, pager_option
+from packer_cli.options import Command, jobs_option, on_option, pager_option
 from packer_cli.output import MARKS, can_draw
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.page import FindingsPage
+from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.audit.check.check_report import Check, CheckReport
@@ -28,7 +27,7 @@ _QUESTIONS = {
 }
 
 
-@click.command("check", context_settings=HELP_OPTIONS)
+@click.command("check", cls=Command)
 @click.argument("cache", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--foreign",
@@ -45,8 +44,8 @@ _QUESTIONS = {
     help="A benchmark whose questions must not be in the rows; COLUMN holds them [question, prompt, ...].",
 )
 @jobs_option
+@on_option
 @pager_option
-@output_options
 def command(
     *,
     cache: Path | None,
@@ -54,6 +53,7 @@ def command(
     near: bool,
     against: tuple[str, ...],
     jobs: int | None,
+    on: str | None,
     reply: Reply,
 ) -> None:
     """Check which rows a cache has: copies and leaks between splits, benchmark questions, splits, the record.
@@ -64,6 +64,7 @@ def command(
     from packer.audit import check, check_files  # noqa: PLC0415 - not for --help
     from packer.audit.check.check_report import Level  # noqa: PLC0415 - as above
     from packer.pipeline.benchmarks import read_benchmark  # noqa: PLC0415 - as above
+    from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     if (cache is None) == (not foreign):
         raise click.UsageError("name a cache or --foreign PATH, and not both")
@@ -71,14 +72,14 @@ def command(
     with listener(quiet=reply.quiet) as progress:
         if cache is None:
             asked = [(split, Path(path)) for split, path in map(_name_and_path, foreign)]
-            report = check_files(asked, near=near, against=benchmarks, jobs=jobs, progress=progress)
+            report = check_files(asked, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
         else:
-            report = check(cache, near=near, against=benchmarks, jobs=jobs, progress=progress)
+            report = check(cache, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
     failed = [each.code for each in report.checks if each.level == "failure"]
-    message = f"{report.folder}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
+    message = f"{shown(report.folder)}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
     fields = {
         "ok": report.ok,
-        **({"foreign": foreign} if cache is None else {"cache": str(cache)}),
+        **({"foreign": foreign} if cache is None else {"cache": shown(cache)}),
         "fingerprint": report.fingerprint,
         "checks": [asdict(each) for each in report.checks],
         "answers": {each.question: each.lines for each in report.answers},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.display import number, plural
-from packer_cli.options import HELP_OPTIONS, html_option, output_options, pager_option
+from packer_cli.options import Command, html_option, pager_option
 from packer_cli.output import cells, drawable, fields_of, print_table, signs, stdout, wrap
 from packer_cli.reply import Reply
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from packer.audit.diff.settings import Change, InputChange, TemplateChange
 
 
-@click.command("diff", context_settings=HELP_OPTIONS)
+@click.command("diff", cls=Command)
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option(
@@ -30,23 +30,26 @@ if TYPE_CHECKING:
 )
 @html_option
 @pager_option
-@output_options
 def command(*, old: Path, new: Path, documents: int, html: Path | None, reply: Reply) -> None:
     """Say why two caches differ: rules, inputs, template, tokenizer, documents, tokens, blocks.
 
     Exit code 1 where their content or their recipe differs.
     """
     from packer.audit import diff  # noqa: PLC0415 - not for --help
+    from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     if html is not None:
-        from packer.report import check_place, diff_page  # noqa: PLC0415 - as above
+        from packer.report import check_place  # noqa: PLC0415 - as above
 
         check_place(html, old, new)
     found = diff(old, new, documents=documents)
-    message = None if found.same else f"{found.old} and {found.new} differ: {found.meaning}"
+    message = None if found.same else f"{shown(found.old)} and {shown(found.new)} differ: {found.meaning}"
     fields = {"same": found.same, "same_bytes": found.same_bytes, **fields_of(found)}
     show = lambda: None if reply.quiet else _Page(whole=reply.verbose).show(found)  # noqa: E731
-    reply.verdict(fields, show if html is None else reply.page(diff_page(found), html), message)
+    if html is not None:
+        title = " → ".join(folder.resolve().name for folder in (found.old, found.new))
+        show = reply.page(lambda: _Page(whole=True).show(found), html, title=title)
+    reply.verdict(fields, show, message)
 
 
 _LISTED = 8

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.options import HELP_OPTIONS, output_options, pager_option
+from packer_cli.options import Command, pager_option
 from packer_cli.output import print_table, stdout
 from packer_cli.reply import Reply
 
@@ -19,10 +19,9 @@ def _codes(_context: click.Context, _parameter: click.Parameter, begun: str) -> 
     return sorted({each.name for each in explanations() if each.name.startswith(begun)})
 
 
-@click.command("explain", context_settings=HELP_OPTIONS)
+@click.command("explain", cls=Command)
 @click.argument("name", metavar="[CODE]", required=False, shell_complete=_codes)
 @pager_option
-@output_options
 def command(*, name: str | None, reply: Reply) -> None:
     """Explain a code of a rejected row or of `packer lint`.
 

@@ -8,10 +8,9 @@ import click
 
 from packer.display import duration, number, plural, size
 from packer.export.formats import FORMATS
-from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
+from packer_cli.options import Command, cache_argument
 from packer_cli.output import fields_of, print_table, stdout
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.export import Exported
@@ -25,7 +24,7 @@ what it was made from.
 _WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in entry.units)
 
 
-@click.command("export", context_settings=HELP_OPTIONS, help=_HELP)
+@click.command("export", cls=Command, help=_HELP)
 @cache_argument
 @click.option("--to", type=click.Choice(list(FORMATS)), required=True, help="Whose files.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), required=True, help="Folder to write.")
@@ -34,7 +33,6 @@ _WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in 
 @click.option("--blocks", "unit", flag_value="blocks", help=f"Blocks as they are packed: {_WITH_BLOCKS}.")
 @click.option("--separate-mask", is_flag=True, help="megatron: the loss mask as a second .bin and .idx.")
 @click.option("--force", is_flag=True, help="Replace a folder that an export wrote.")
-@output_options
 def command(*, cache: Path, output: Path, reply: Reply, **options: Any) -> None:
     from packer.export import export  # noqa: PLC0415 - not for --help
 

@@ -1,26 +1,38 @@
 """`--foreign PATH` of `verify` and `inspect`: rows that another tool prepared."""
 
+import functools
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from packer.display import number, percent, plural
-from packer_cli.findings_page import FindingsPage, failed
-from packer_cli.options import Function
+from packer_cli.options import Function, options
 from packer_cli.output import fields_of
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.page import FindingsPage, failed
+from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.audit.foreign.foreign_report import ForeignFinding, ForeignReport
 
 
+class Foreign(NamedTuple):
+    """Rows that another tool prepared, and what they were prepared with."""
+
+    path: Path
+    tokenizer: str | None
+    template: Path | None
+
+
 def foreign_options(function: Function) -> Function:
-    """A cache, or `--foreign PATH` with the tokenizer and the template that go with it."""
-    decorators = (
+    """Options for a cache, or `--foreign PATH` in its place.
+
+    The command gets the argument `cache`, or else `foreign`; the other one is None.
+    """
+
+    @options(
         click.argument("cache", type=click.Path(path_type=Path), required=False),
         click.option(
             "--foreign",
@@ -40,22 +52,20 @@ def foreign_options(function: Function) -> Function:
             help="With --foreign: chat template, in place of the tokenizer's own.",
         ),
     )
-    for decorate in reversed(decorators):
-        function = decorate(function)
-    return function
-
-
-def cache_alone(cache: Path | None, foreign: Path | None, tokenizer: str | None, template: Path | None) -> Path | None:
-    """The cache that is meant; None where foreign rows are."""
-    if foreign is not None:
-        if cache is not None:
+    @functools.wraps(function)
+    def gathered(
+        *, cache: Path | None, foreign: Path | None, tokenizer: str | None, template: Path | None, **values: Any
+    ) -> Any:
+        if foreign is None and (tokenizer is not None or template is not None):
+            raise click.UsageError("--tokenizer and --template go with --foreign: a cache keeps its own")
+        if foreign is None and cache is None:
+            raise click.UsageError("missing argument 'CACHE'")
+        if foreign is not None and cache is not None:
             raise click.UsageError("name a cache or --foreign PATH, not both")
-        return None
-    if tokenizer is not None or template is not None:
-        raise click.UsageError("--tokenizer and --template go with --foreign: a cache keeps its own")
-    if cache is None:
-        raise click.UsageError("missing argument 'CACHE'")
-    return cache
+        asked = None if foreign is None else Foreign(foreign, tokenizer, template)
+        return function(cache=cache, foreign=asked, **values)
+
+    return gathered
 
 
 def refuse_with_foreign(**options: object) -> None:
@@ -65,45 +75,28 @@ def refuse_with_foreign(**options: object) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} is about a cache, and cannot go with --foreign")
 
 
-def verify_foreign(
-    path: Path,
-    tokenizer: str | None,
-    template: Path | None,
-    *,
-    whole: bool,
-    sample: int | None,
-    reply: Reply,
-) -> None:
+def verify_foreign(asked: Foreign, *, whole: bool, sample: int | None, reply: Reply) -> None:
     """Check foreign rows and print what is wrong; exit code 1 where something is."""
     from packer.audit.foreign import audit_foreign  # noqa: PLC0415 - not for --help
     from packer.audit.foreign.foreign_report import SAMPLE  # noqa: PLC0415 - as above
 
     wanted = None if whole else sample or SAMPLE
     with listener(quiet=reply.quiet) as progress:
-        report = audit_foreign(path, tokenizer=tokenizer, template=template, sample=wanted, progress=progress)
-    fields = {"ok": report.ok, **fields_of(report)}
-    reply.verdict(fields, lambda: _print(report, reply, has_tokenizer=tokenizer is not None), failed(report, path))
+        report = audit_foreign(sample=wanted, progress=progress, **asked._asdict())
+    fields, has_tokenizer = {"ok": report.ok, **fields_of(report)}, asked.tokenizer is not None
+    reply.verdict(fields, lambda: _print(report, reply, has_tokenizer=has_tokenizer), failed(report, asked.path))
 
 
-def inspect_foreign(
-    path: Path,
-    row: str,
-    tokenizer: str | None,
-    template: Path | None,
-    *,
-    split: str | None,
-    ids: bool,
-    reply: Reply,
-) -> None:
+def inspect_foreign(asked: Foreign, row: str, *, split: str | None, ids: bool, reply: Reply) -> None:
     """One foreign row as text."""
     from packer.audit.foreign import view_foreign_row  # noqa: PLC0415 - not for --help
     from packer_cli.page import ViewPage, view_fields  # noqa: PLC0415 - as above
 
     if not row.isdecimal():
         raise click.UsageError(f"--row {row}: with --foreign, the number of a row")
-    view = view_foreign_row(path, int(row), part=split, tokenizer=tokenizer, template=template)
-    fields = {"path": str(path), "row": view_fields(view, with_ids=ids)}
-    reply.data(fields, lambda: ViewPage(with_ids=ids).foreign(view, str(path)))
+    view = view_foreign_row(number=int(row), part=split, **asked._asdict())
+    fields = {"path": str(asked.path), "row": view_fields(view, with_ids=ids)}
+    reply.data(fields, lambda: ViewPage(with_ids=ids).foreign(view, str(asked.path)))
 
 
 def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> None:

@@ -9,7 +9,7 @@ import click
 from packer.display import plural
 from packer.errors import UsageError
 from packer.starter import FAMILIES
-from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.options import Command
 from packer_cli.output import stdout
 from packer_cli.reply import Reply
 
@@ -25,7 +25,7 @@ def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bo
         context.exit()
 
 
-@click.command("init", context_settings=HELP_OPTIONS)
+@click.command("init", cls=Command)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--from",
@@ -52,7 +52,6 @@ def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bo
     callback=_print_schema,
     help="Print the JSON schema of recipes, for editors, and exit.",
 )
-@output_options
 def command(
     *,
     folder: Path,

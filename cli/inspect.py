@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer_cli.batch import batch_options, show_batch
-from packer_cli.findings_page import FindingsPage
-from packer_cli.foreign import cache_alone, foreign_options, inspect_foreign, refuse_with_foreign
-from packer_cli.options import HELP_OPTIONS, file_and_row, head_option, output_options, pager_option
+from packer_cli.foreign import Foreign, foreign_options, inspect_foreign, refuse_with_foreign
+from packer_cli.options import Command, file_and_row, head_option, pager_option
 from packer_cli.output import fields_of
-from packer_cli.page import ViewPage, view_fields
+from packer_cli.page import FindingsPage, ViewPage, view_fields
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.store.cache import Cache
 
 
-@click.command("inspect", context_settings=HELP_OPTIONS)
+@click.command("inspect", cls=Command)
 @foreign_options
 @click.option("--block", metavar="N", type=click.IntRange(min=0), help="A block of the split, from 0 [0].")
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
@@ -28,13 +27,10 @@ if TYPE_CHECKING:
 @click.option("--ids", is_flag=True, help="Also the ids of every run.")
 @head_option("documents of a block or a batch")
 @pager_option
-@output_options
 def command(
     *,
     cache: Path | None,
-    foreign: Path | None,
-    tokenizer: str | None,
-    template: Path | None,
+    foreign: Foreign | None,
     block: int | None,
     doc: int | None,
     row: str | None,
@@ -52,18 +48,17 @@ def command(
     tool prepared; --split names its part. With --step or --state, the micro-batch that training gets there, and whether
     it is what a model expects: exit code 1 where it is not.
     """
-    folder = cache_alone(cache, foreign, tokenizer, template)
     if foreign is not None:
         refuse_with_foreign(block=block is not None, doc=doc is not None, why=why is not None, step=bool(batch))
-        inspect_foreign(foreign, row or "0", tokenizer, template, split=split, ids=ids, reply=reply)
+        inspect_foreign(foreign, row or "0", split=split, ids=ids, reply=reply)
         return
-    assert folder is not None
+    assert cache is not None
     if sum(option is not None for option in (block, doc, row, why, batch or None)) > 1:
         raise click.UsageError("--block, --doc, --row, --why and --step or --state cannot go together")
     from packer.audit import view_block, view_document, view_row  # noqa: PLC0415 - not for --help
     from packer.store.cache import Cache  # noqa: PLC0415 - as above
 
-    with Cache.open(folder) as opened:
+    with Cache.open(cache) as opened:
         page = ViewPage(with_ids=ids)
         if batch:
             show_batch(opened, batch, split, head=head, with_ids=ids, reply=reply)

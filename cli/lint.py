@@ -5,23 +5,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.findings_page import FindingsPage, failed
-from packer_cli.options import HELP_OPTIONS, RecipeOptions, html_option, output_options, pager_option, recipe_options
+from packer_cli.options import Command, RecipeOptions, html_option, pager_option, recipe_options
 from packer_cli.output import fields_of
+from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.audit.lint.lint_report import LintReport
 
 
-@click.command("lint", context_settings=HELP_OPTIONS)
+@click.command("lint", cls=Command)
 @recipe_options
 @click.option(
     "-n", "--rows", metavar="N", type=click.IntRange(min=0), default=200, help="Rows of each input to look at [200]."
 )
 @html_option
 @pager_option
-@output_options
 def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Reply) -> None:
     """Report what a chat template does under a tokenizer, and with SOURCEs what becomes of their first rows.
 
@@ -31,7 +30,7 @@ def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Repl
     from packer.audit import lint  # noqa: PLC0415 - not for --help
 
     if html is not None:
-        from packer.report import check_place, lint_page  # noqa: PLC0415 - as above
+        from packer.report import check_place  # noqa: PLC0415 - as above
 
         check_place(html)
     report = lint(options.resolve(), num_rows=rows)
@@ -39,7 +38,10 @@ def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Repl
     counts = {f"{level}s": report.count(level) for level in ("error", "warning", "note")}
     fields = {"ok": report.ok, **fields_of(report), "counts": counts}
     show = lambda: _print(report, whole=reply.verbose, summary=not reply.quiet)  # noqa: E731
-    reply.verdict(fields, show if html is None else reply.page(lint_page(report), html), message)
+    if html is not None:
+        title = (report.template or report.tokenizer).resolve().name
+        show = reply.page(lambda: _print(report, whole=True, summary=True), html, title=title)
+    reply.verdict(fields, show, message)
 
 
 def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:

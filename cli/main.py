@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from packer.watchdog import end_if_stuck
-from packer_cli import failures
+from packer_cli import reply
 from packer_cli.options import HELP_OPTIONS, version_option
 from packer_cli.output import guarded_streams, stdout
 
@@ -68,9 +68,9 @@ class Packer(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise failures.Signalled(signal.SIGINT) from None
+            raise reply.Signalled(signal.SIGINT) from None
         except BrokenPipeError:
-            raise failures.Signalled(signal.SIGPIPE) from None
+            raise reply.Signalled(signal.SIGPIPE) from None
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **_: Any) -> NoReturn:  # type: ignore[override]
         """Run and exit."""
@@ -88,7 +88,7 @@ class Packer(click.Group):
             sys.stdout.flush()
         except BaseException as error:  # noqa: BLE001 - the outermost frame: every error becomes a message and a code
             command = next((argument for argument in options if argument in COMMANDS), None)
-            return failures.answer(error, command=command, as_json=as_json, verbose=verbose)
+            return reply.answer(error, command=command, as_json=as_json, verbose=verbose)
         return code if isinstance(code, int) else 0
 
 
@@ -127,4 +127,4 @@ def _nowhere() -> TextIO:
 
 
 def _terminate(number: int, _: object) -> NoReturn:
-    raise failures.Signalled(number)
+    raise reply.Signalled(number)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -27,31 +27,36 @@ if TYPE_CHECKING:
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function: TypeAlias = Callable[..., Any]
+"""A command, or a function that becomes one."""
 
 version_option = click.version_option(__version__, "--version", prog_name="packer", message="%(prog)s %(version)s")
 
 
-def output_options(function: Function) -> Function:
-    """`-v`, `-q`, `--json`, `--version`: every command has them, last in its help, as the argument `reply`."""
+def options(*decorators: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Several of click's decorators as one, in the order of a command's help."""
+    return lambda function: functools.reduce(lambda below, decorate: decorate(below), reversed(decorators), function)
 
-    @functools.wraps(function)
-    def replying(*, verbose: bool, quiet: bool, as_json: bool, **values: Any) -> Any:
-        command = click.get_current_context().info_name or ""
-        reply = Reply(command=command, verbose=verbose, quiet=quiet, as_json=as_json)
-        return function(reply=reply, **values)
 
-    decorated: Any = replying
-    decorators = (
-        click.option("-v", "--verbose", is_flag=True, help="Print more; on a bug, show where it happened."),
-        click.option("-q", "--quiet", is_flag=True, help="No progress and no summary; only data and errors."),
-        click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout, with "schema": 1.'),
-        version_option,
-    )
-    for decorate in reversed(decorators):
-        decorated = decorate(decorated)
-    taken: Function = decorated
-    return taken
+_output_options = options(
+    click.option("-v", "--verbose", is_flag=True, help="Print more; on a bug, show where it happened."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress and no summary; only data and errors."),
+    click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout, with "schema": 1.'),
+    version_option,
+)
+
+
+class Command(click.Command):
+    """A command of packer. It gets `-v`, `-q` and `--json`, last in its help, as the argument `reply`."""
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        super().__init__(name, context_settings=HELP_OPTIONS, **settings)
+        self.params += click.command(_output_options(lambda: None)).params
+
+    def invoke(self, ctx: click.Context) -> Any:
+        asked = {option: ctx.params.pop(option) for option in ("verbose", "quiet", "as_json")}
+        ctx.params["reply"] = Reply(command=ctx.info_name or "", **asked)
+        return super().invoke(ctx)
 
 
 def _share(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
@@ -80,16 +85,13 @@ fail_above_option = click.option(
 def pager_option(function: Function) -> Function:
     """`--no-pager`, for a command whose text can be longer than a screen."""
 
+    @click.option("--no-pager", is_flag=True, help="On a terminal, print at once what is longer than it.")
     @functools.wraps(function)
-    def through_pager(*, no_pager: bool, **values: Any) -> None:
-        with nullcontext() if no_pager or values["as_json"] else paged():
-            function(**values)
+    def through_pager(*, no_pager: bool, reply: Reply, **values: Any) -> None:
+        with nullcontext() if no_pager or reply.as_json else paged():
+            function(reply=reply, **values)
 
-    decorated: Any = click.option(
-        "--no-pager", is_flag=True, help="On a terminal, print at once what is longer than it."
-    )(through_pager)
-    taken: Function = decorated
-    return taken
+    return through_pager
 
 
 def head_option(what: str) -> Callable[[Function], Function]:
@@ -137,6 +139,13 @@ jobs_option = click.option(
     type=click.IntRange(min=1),
     metavar="N",
     help="Files or partitions worked on at a time [one a core; fewer to build from small inputs].",
+)
+
+
+on_option = click.option(
+    "--on",
+    metavar="ray[://HOST:PORT]",
+    help="Work on a Ray cluster, whose nodes see inputs and CACHE at one path, or which are both in a bucket.",
 )
 
 
@@ -199,30 +208,7 @@ class RecipeOptions:
         return chosen
 
 
-def recipe_options(function: Function) -> Function:
-    """Give a command these options; it gets them together, as the argument `options`."""
-
-    @functools.wraps(function)
-    def gathered(**values: Any) -> Any:
-        options = RecipeOptions(**{field.name: values.pop(field.name) for field in fields(RecipeOptions)})
-        return function(options=options, **values)
-
-    decorated: Any = gathered
-    for decorate in reversed(_OPTIONS):
-        decorated = decorate(decorated)
-    taken: Function = decorated
-    return taken
-
-
-def file_and_row(text: str, option: str = "--row") -> tuple[str, int]:
-    """The parts of `--row FILE:N`."""
-    source, separator, row = text.rpartition(":")
-    if not separator or not source or not row.isdecimal():
-        raise click.UsageError(f"{option} {text}: expected FILE:N, for example {option} data/chat.jsonl:0")
-    return source, int(row)
-
-
-_OPTIONS = (
+_recipe_options = options(
     click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=completes_files()),
     click.option(
         "--tokenizer",
@@ -250,3 +236,23 @@ _OPTIONS = (
         "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Any key of the recipe; may be repeated."
     ),
 )
+
+
+def recipe_options(function: Function) -> Function:
+    """Give a command these options; it gets them together, as the argument `options`."""
+
+    @_recipe_options
+    @functools.wraps(function)
+    def gathered(**values: Any) -> Any:
+        options = RecipeOptions(**{field.name: values.pop(field.name) for field in fields(RecipeOptions)})
+        return function(options=options, **values)
+
+    return gathered
+
+
+def file_and_row(text: str, option: str = "--row") -> tuple[str, int]:
+    """The parts of `--row FILE:N`."""
+    source, separator, row = text.rpartition(":")
+    if not separator or not source or not row.isdecimal():
+        raise click.UsageError(f"{option} {text}: expected FILE:N, for example {option} data/chat.jsonl:0")
+    return source, int(row)

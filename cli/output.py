@@ -193,6 +193,37 @@ class Output:
         self.stream.flush()
 
 
+class _Recorder(Output):
+    """Keeps lines with their styles, as those of a page that goes to a pipe."""
+
+    def __init__(self) -> None:
+        self.lines: list[list[tuple[str, str]]] = []
+
+    @property
+    def edge(self) -> None:
+        return None
+
+    @property
+    def width(self) -> int:
+        return _WIDTH_OF_PIPES
+
+    def line(self, *parts: str | tuple[str, str]) -> None:
+        self.lines.append([(part, "") if isinstance(part, str) else part for part in parts])
+
+
+_recorders: list[_Recorder] = []
+
+
+@contextmanager
+def recorded() -> Iterator[list[list[tuple[str, str]]]]:
+    """Collect what is written to stdout in the body: texts with their styles, line by line."""
+    _recorders.append(_Recorder())
+    try:
+        yield _recorders[-1].lines
+    finally:
+        _recorders.pop()
+
+
 class _Guarded:
     """A stream for what others print, warnings, tracebacks and libraries: what would steer a terminal is shown."""
 
@@ -281,7 +312,7 @@ def guarded_streams() -> Iterator[None]:
 
 def stdout() -> Output:
     """Where results go."""
-    return Output(sys.stdout)
+    return _recorders[-1] if _recorders else Output(sys.stdout)
 
 
 def stderr() -> Output:
@@ -302,8 +333,10 @@ def print_json(**fields: Any) -> None:
 
 
 def fields_of(result: Any) -> dict[str, Any]:
-    """The fields of a result, as JSON has them."""
-    return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
+    """The fields of a result, as JSON has them; of a cache in a bucket its URL."""
+    from packer.store.mirror import shown  # noqa: PLC0415 - not for --help
+
+    return {name: shown(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +368,8 @@ MARKS = {
 
 def can_draw() -> bool:
     """Whether stdout can write more than ASCII."""
-    return (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
+    encoding = "utf-8" if _recorders else getattr(sys.stdout, "encoding", None)
+    return (encoding or "ascii").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
 
 
 def signs() -> Signs:

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from packer_cli.options import HELP_OPTIONS, cache_argument, fail_above_option, jobs_option, output_options
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.options import Command, cache_argument, fail_above_option, jobs_option
+from packer_cli.reply import Reply, listener
 from packer_cli.result import print_lines, result_fields
 
 _MODES = ("isolated", "eos", "stream", "none")
@@ -16,7 +15,7 @@ _STRATEGIES = ("best_fit", "first_fit", "sequential")
 _OVERLONG = ("reject", "truncate_left", "truncate_right", "split")
 
 
-@click.command("pack", context_settings=HELP_OPTIONS)
+@click.command("pack", cls=Command)
 @cache_argument
 @click.option(
     "-o", "--output", metavar="CACHE2", type=click.Path(path_type=Path), required=True, help="Folder of the new cache."
@@ -35,7 +34,6 @@ _OVERLONG = ("reject", "truncate_left", "truncate_right", "split")
 @jobs_option
 @fail_above_option
 @click.option("--force", is_flag=True, help="Replace a cache that was made by other rules.")
-@output_options
 def command(
     *,
     cache: Path,

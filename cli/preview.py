@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import number, percent, plural
-from packer_cli.options import HELP_OPTIONS, RecipeOptions, file_and_row, output_options, pager_option, recipe_options
+from packer_cli.options import Command, RecipeOptions, file_and_row, pager_option, recipe_options
 from packer_cli.output import print_table, stdout
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
 
 
-@click.command("preview", context_settings=HELP_OPTIONS)
+@click.command("preview", cls=Command)
 @recipe_options
 @click.option("--block-len", metavar="N", type=int, help="Tokens of a block [4096].")
 @click.option("-n", "--rows", metavar="N", type=click.IntRange(min=1), default=3, help="Rows of each input [3].")
@@ -26,7 +26,6 @@ _NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
 @click.option("--rejected", is_flag=True, help="Only rows that would be left out, of the first 1,000 of each input.")
 @click.option("--ids", is_flag=True, help="Also the ids of every run.")
 @pager_option
-@output_options
 def command(
     *,
     options: RecipeOptions,

@@ -6,29 +6,20 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.display import plural, size
-from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
+from packer_cli.options import Command, cache_argument
 from packer_cli.output import fields_of, stdout
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.report import Pushed
 
 
-@click.command("push", context_settings=HELP_OPTIONS)
+@click.command("push", cls=Command)
 @cache_argument
 @click.argument("name", metavar="ORG/NAME")
 @click.option("--public", is_flag=True, help="Make a new data set for everybody to see, instead of its owner alone.")
 @click.option("--replace", "replaces", is_flag=True, help="Take the place of another cache that is there.")
-@output_options
-def command(
-    *,
-    cache: Path,
-    name: str,
-    public: bool,
-    replaces: bool,
-    reply: Reply,
-) -> None:
+def command(*, cache: Path, name: str, reply: Reply, **options: bool) -> None:
     """Verify CACHE and put it on the Hugging Face Hub as a data set, with a card, in one commit.
 
     ORG/NAME may be hf://datasets/ORG/NAME[@BRANCH][/FOLDER]. A data set that is not there is made, and is private.
@@ -37,7 +28,7 @@ def command(
     from packer.report import push  # noqa: PLC0415 - not for --help
 
     with listener(quiet=reply.quiet) as progress:
-        found = push(cache, name, public=public, replaces=replaces, progress=progress)
+        found = push(cache, name, progress=progress, **options)
     reply.summary(fields_of(found), lambda: _print(found, cache))
 
 

@@ -1,15 +1,110 @@
 """How a command answers: with text, with one JSON object, or with a page."""
 
-from collections.abc import Callable
+import errno
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import size
-from packer_cli.failures import error_object, print_error
-from packer_cli.output import print_json, stdout
+from packer.display import one_line, size
+from packer.errors import PackerError
+from packer.limits import out_of
+from packer.progress import Lines, Progress, Silent
+from packer_cli.output import bars_console, print_json, recorded, stderr, stdout
+
+REPORT = "this is a bug in packer; please report it with the command and what it printed"
+
+
+class Signalled(BaseException):
+    """The program is to end: by Ctrl-C or SIGTERM, or because its output is no longer read.
+
+    It unwinds like KeyboardInterrupt, so that workers end and temporary files go.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+        self.exit_code = 128 + number
+
+
+def answer(error: BaseException, *, command: str | None, as_json: bool, verbose: bool) -> int:
+    """Print what there is to say about an error of a command; returns the exit code."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    if isinstance(error, BrokenPipeError):
+        error = Signalled(signal.SIGPIPE)
+    if isinstance(error, Signalled) and error.number == signal.SIGPIPE:
+        # The reader has seen enough. Nothing more may be written, not even by the interpreter on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error.exit_code
+    code, message, hint, exit_code = _describe(error, command=command, verbose=verbose)
+    if verbose and code == "bug":
+        _print_traceback(error)
+    if as_json:
+        print_json(error=error_object(code, message, hint))
+    else:
+        print_error(message, hint)
+    return exit_code
+
+
+def print_error(message: str, hint: str | None) -> None:
+    """`error: …`, and after a blank line `hint: …`, on stderr: wrapped for a terminal, a line each for a pipe."""
+    stderr().sentence(message, label=("error: ", "red bold"))
+    if hint:
+        stderr().line()
+        stderr().sentence(hint, label=("hint: ", "cyan bold"))
+
+
+def error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
+    return {"code": code, "message": message, "hint": hint}
+
+
+def _print_traceback(error: BaseException) -> None:
+    """Where it happened, causes first; of their messages, which anybody may have written, a line each."""
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is not None:
+        _print_traceback(before)
+    out = stderr()
+    out.line("Traceback (most recent call last):")
+    for line in "".join(traceback.format_tb(error.__traceback__)).splitlines():
+        out.line(line)
+    out.line(f"{type(error).__name__}: {error}")
+
+
+def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:
+    """Code, message, hint and exit code."""
+    error = out_of(error) or error
+    if isinstance(error, PackerError):
+        return error.code, error.message, error.hint, error.exit_code
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx is not None else "packer"
+        return "usage", _lower(error.format_message()), f"{path} --help lists what it takes", 2
+    if isinstance(error, click.ClickException):
+        return "usage", error.format_message(), None, 2
+    if isinstance(error, Signalled):
+        name = "interrupted" if error.number == signal.SIGINT else "terminated"
+        hint = "what a build has finished is kept: the same command goes on from there" if command == "build" else None
+        return name, name, hint, error.exit_code
+    if isinstance(error, OSError) and error.filename is not None:
+        return "storage", f"{error.filename}: {error.strerror}", None, 5
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+        return "storage", f"the output cannot be written: {error.strerror}", None, 5
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return "bug", f"internal error: {what}", REPORT if verbose else f"{REPORT}; -v shows where it happened", 70
+
+
+def _lower(message: str) -> str:
+    """Click begins with a capital and ends with a full stop; messages here do neither."""
+    return message[:1].lower() + message[1:].removesuffix(".")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +134,55 @@ class Reply:
                 print_error(message, hint)
             raise click.exceptions.Exit(1)
 
-    def page(self, page: bytes, html: Path) -> Callable[[], None]:
-        """Write a page; returns what is printed in place of the text of a report."""
-        from packer.report import write_page  # noqa: PLC0415 - not for --help
+    def page(self, show: Callable[[], None], html: Path, *, title: str) -> Callable[[], None]:
+        """Write the text of a report as a page; returns what is printed in its place."""
+        from packer.report import text_page, write_page  # noqa: PLC0415 - not for --help
 
+        with recorded() as lines:
+            show()
+        page = text_page(self.command, title=title, lines=lines)
         write_page(page, html)
         return lambda: None if self.quiet else stdout().line(f"wrote {html}, {size(len(page))}")
+
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+
+class Bars(Lines):
+    """A bar beside each line, gone when the work is done; notes are printed above it."""
+
+    _every = 0.1
+
+    def __init__(self, bars: "RichProgress") -> None:
+        self._bars = bars
+        super().__init__()
+
+    def stage(self, name: str, total: int, unit: str) -> None:
+        super().stage(name, total, unit)
+        for task in self._bars.task_ids:
+            self._bars.remove_task(task)
+        # To load a tokenizer or to ask the Hub takes a while, before the first stage.
+        self._bars.add_task(name or "starting", total=total or None)
+
+    def note(self, message: str) -> None:
+        self._bars.console.out(one_line(f"note: {message}"), highlight=False)
+
+    def _show(self, line: str) -> None:
+        self._bars.update(self._bars.task_ids[-1], completed=self._done, description=line)
+
+
+@contextmanager
+def listener(*, quiet: bool) -> Iterator[Progress]:
+    """The progress display for stderr."""
+    if quiet:
+        yield Silent()
+    elif not stderr().has_cursor:
+        yield Lines()
+    else:
+        from rich.progress import BarColumn, TextColumn  # noqa: PLC0415 - rich is for bars alone
+        from rich.progress import Progress as RichProgress  # noqa: PLC0415 - as above
+
+        columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)
+        with RichProgress(*columns, console=bars_console(), transient=True, redirect_stderr=False) as bars:
+            yield Bars(bars)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import click
 
 from packer.display import number, plural, size
-from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
+from packer_cli.options import Command, cache_argument
 from packer_cli.output import fields_of, stdout
 from packer_cli.reply import Reply
 
@@ -30,7 +30,7 @@ def _ranges(_context: click.Context, parameter: click.Parameter, texts: tuple[st
     return tuple(found)
 
 
-@click.command("report", context_settings=HELP_OPTIONS)
+@click.command("report", cls=Command)
 @cache_argument
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), required=True, help="The HTML file to write."
@@ -51,7 +51,6 @@ def _ranges(_context: click.Context, parameter: click.Parameter, texts: tuple[st
     help="Hold the tokens of these rows of an input, from 0; may be repeated.",
 )
 @click.option("--doc", "documents", metavar="ID", type=int, multiple=True, help="Hold a document; may be repeated.")
-@output_options
 def command(
     *,
     cache: Path,

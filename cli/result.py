@@ -63,6 +63,7 @@ def print_profile(profile: "Profile") -> None:
         (name, f"{profile.stages[name]:.2f} s", meaning) for name, meaning in _STAGES.items() if name in profile.stages
     ]
     if stages:
+        stages.append(("idle", f"{profile.idle:.2f} s", "processes that start, or have no partition to work on"))
         out.line()
         out.line(f"time of documents, added up over {profile.processes} process{'es' * (profile.processes > 1)}")
         print_table(out, columns, stages)
@@ -71,7 +72,7 @@ def print_profile(profile: "Profile") -> None:
 def profile_fields(profile: "Profile") -> dict[str, Any]:
     """The profile as JSON."""
     rounded = {name: {part: round(seconds, 4) for part, seconds in getattr(profile, name).items()} for name in _TIMES}
-    return {"profile": {**rounded, "processes": profile.processes}}
+    return {"profile": {**rounded, "idle": round(profile.idle, 4), "processes": profile.processes}}
 
 
 _TIMES = ("parts", "stages")

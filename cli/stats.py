@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import number, percent, plural, size
-from packer_cli.options import HELP_OPTIONS, head_option, output_options, pager_option
+from packer_cli.options import Command, head_option, pager_option
 from packer_cli.output import can_draw, fields_of, print_table, stdout
 from packer_cli.reply import Reply
 from packer_cli.result import print_lines
@@ -20,7 +20,7 @@ _OF_SPLITS = ("documents", "tokens", "trained")
 """What the splits have; all documents of a cache may be more, as those of rows that rules leave out are kept."""
 
 
-@click.command("stats", context_settings=HELP_OPTIONS)
+@click.command("stats", cls=Command)
 @click.argument("cache", type=click.Path(path_type=Path))
 @click.option(
     "--splits", "splits_alone", is_flag=True, help="Only which rows: of each split, and left out by each rule."
@@ -30,7 +30,6 @@ _OF_SPLITS = ("documents", "tokens", "trained")
 )
 @head_option("rows of --rows")
 @pager_option
-@output_options
 def command(
     *,
     cache: Path,
@@ -41,10 +40,11 @@ def command(
 ) -> None:
     """Show lengths, fill, the trained share and what was rejected."""
     from packer.audit import rows_of_split, stats  # noqa: PLC0415 - not for --help
+    from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     if split is not None:
         rows = rows_of_split(cache, split)
-        reply.data({"folder": str(cache), "split": split, "rows": rows}, lambda: _print_rows(rows, head))
+        reply.data({"folder": shown(cache), "split": split, "rows": rows}, lambda: _print_rows(rows, head))
         return
     if head is not None:
         raise click.UsageError("--head goes with --rows")

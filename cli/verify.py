@@ -1,19 +1,18 @@
 """`packer verify`: is a cache what was built."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer.display import number, plural, size
-from packer_cli.foreign import cache_alone, foreign_options, refuse_with_foreign, verify_foreign
-from packer_cli.options import HELP_OPTIONS, jobs_option, output_options
+from packer_cli.foreign import Foreign, foreign_options, refuse_with_foreign, verify_foreign
+from packer_cli.options import Command, jobs_option, on_option
 from packer_cli.output import fields_of, print_table, signs, stdout
-from packer_cli.progress import listener
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
-    from packer.audit.verify.verify_report import Checked, Finding, VerifyReport
+    from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport
 
 _SHOWN = 20
 _NAMES = {"rejected": "rejected.jsonl", "model": "tokenizer files", "manifest": "manifest.json"}
@@ -24,7 +23,7 @@ _LEVELS = {
 }
 
 
-@click.command("verify", context_settings=HELP_OPTIONS)
+@click.command("verify", cls=Command)
 @foreign_options
 @click.option("--quick", is_flag=True, help="Only the manifest, its totals and the size of every file.")
 @click.option(
@@ -48,52 +47,39 @@ _LEVELS = {
 )
 @click.option("--expect", metavar="FINGERPRINT", help="Fail unless the cache has this fingerprint.")
 @jobs_option
-@output_options
+@on_option
 def command(
     *,
     cache: Path | None,
-    foreign: Path | None,
-    tokenizer: str | None,
-    template: Path | None,
+    foreign: Foreign | None,
     quick: bool,
     full: bool,
-    sources: bool,
-    reencode: bool,
     sample: int | None,
-    expect: str | None,
     jobs: int | None,
     reply: Reply,
+    **asked: Any,
 ) -> None:
     """Check a cache: every byte, every row, every total. Or, with --foreign, rows that another tool prepared.
 
     Exit code 1 where anything is wrong; everything that is wrong is listed. Of foreign rows it reports
     trained prompts, stop tokens that are not learned, shifted labels and lost borders, and what it could not check.
     """
-    folder = cache_alone(cache, foreign, tokenizer, template)
     if quick and full:
         raise click.UsageError("--quick and --full cannot go together")
     if foreign is not None:
         if full and sample is not None:
             raise click.UsageError("--full looks at all rows, --sample at some: name one of them")
-        refuse_with_foreign(quick=quick, sources=sources, reencode=reencode, expect=expect, jobs=jobs)
-        verify_foreign(foreign, tokenizer, template, whole=full, sample=sample, reply=reply)
+        refuse_with_foreign(quick=quick, jobs=jobs, **asked)
+        verify_foreign(foreign, whole=full, sample=sample, reply=reply)
         return
-    assert folder is not None
-    if sample is not None and not reencode:
+    assert cache is not None
+    if sample is not None and not asked["reencode"]:
         raise click.UsageError("--sample says how many rows --reencode takes; it means nothing without it")
     from packer.audit import verify  # noqa: PLC0415 - not for --help
 
     with listener(quiet=reply.quiet) as progress:
-        report = verify(
-            folder,
-            level="quick" if quick else "full" if full else "default",
-            sources=sources,
-            reencode=reencode,
-            sample=sample,
-            expect=expect,
-            threads=jobs,
-            progress=progress,
-        )
+        level: Level = "quick" if quick else "full" if full else "default"
+        report = verify(cache, level=level, sample=sample, threads=jobs, progress=progress, **asked)
     message = None if report.ok else _message(report)
     show = lambda: None if reply.quiet else _print(report, every=reply.verbose)  # noqa: E731
     reply.verdict({"ok": report.ok, **fields_of(report)}, show, message, report.hint)

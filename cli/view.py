@@ -5,17 +5,16 @@ from pathlib import Path
 
 import click
 
-from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
+from packer_cli.options import Command, cache_argument
 from packer_cli.output import stdout
 from packer_cli.reply import Reply
 
 
-@click.command("view", context_settings=HELP_OPTIONS)
+@click.command("view", cls=Command)
 @cache_argument
 @click.option(
     "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Port of 127.0.0.1 to listen on [a free one]."
 )
-@output_options
 def command(*, cache: Path, port: int, reply: Reply) -> None:
     """Serve the page of `packer report` to a browser on this machine, with every block and row of CACHE.
 

@@ -41,22 +41,21 @@ __all__ = [
     "verify_cache",
 ]
 
-# Name → module, and the name there.
 _HOME = {
-    "Cache": ("packer.store.cache", "Cache"),
-    "PackedDataset": ("packer.load", "PackedDataset"),
-    "PackedLoader": ("packer.load", "PackedLoader"),
-    "PackerError": ("packer.errors", "PackerError"),
-    "Recipe": ("packer.recipe", "Recipe"),
-    "build": ("packer.pipeline.from_python", "build"),
-    "cache_diff": ("packer.audit.diff", "diff"),
-    "cache_stats": ("packer.audit.stats", "stats"),
-    "export_cache": ("packer.export", "export"),
-    "load_recipe": ("packer.recipe", "load_recipe"),
-    "make_recipe": ("packer.recipe", "make_recipe"),
-    "push_cache": ("packer.report.push", "push"),
-    "repack_cache": ("packer.pipeline.repacking", "repack"),
-    "verify_cache": ("packer.audit.verify", "verify"),
+    "Cache": "packer.store.cache.Cache",
+    "PackedDataset": "packer.load.PackedDataset",
+    "PackedLoader": "packer.load.PackedLoader",
+    "PackerError": "packer.errors.PackerError",
+    "Recipe": "packer.recipe.Recipe",
+    "build": "packer.pipeline.from_python.build",
+    "cache_diff": "packer.audit.diff.diff",
+    "cache_stats": "packer.audit.stats.stats",
+    "export_cache": "packer.export.export",
+    "load_recipe": "packer.recipe.load_recipe",
+    "make_recipe": "packer.recipe.make_recipe",
+    "push_cache": "packer.report.push.push",
+    "repack_cache": "packer.pipeline.repacking.repack",
+    "verify_cache": "packer.audit.verify.verify",
 }
 
 
@@ -67,5 +66,5 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _HOME[name]
+    module, _, attribute = _HOME[name].rpartition(".")
     return getattr(import_module(module), attribute)

@@ -172,7 +172,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBatch:
-    """Rendered texts, and the turns to be learned in them. N texts, T turns, G guarded ranges.
+    """Rendered texts, and the turns to train on in them. N texts, T turns, G guarded ranges.
 
     ``prompt_end`` and ``completion_end`` count UTF-8 bytes from the start of the turn's own text; the completion is
     ``text[prompt_end:completion_end]`` and ends with its terminator.
@@ -190,7 +190,7 @@ class TurnBatch:
     completion_end: Int64  # [T] bytes
     weight: Float32  # [T]
     guarded: Int64  # [G, 2] byte ranges of `text`: control tokens typed by a person, to be encoded as ordinary text
-    skipped: Int32  # [B] row of each answer that was to be learned and is not: see `totals.skipped` of the manifest
+    skipped: Int32  # [B] row of each answer that was to be trained and is not: see `totals.skipped` of the manifest
     rejections: tuple[Rejection, ...]
 
 

@@ -11,10 +11,26 @@
     ├── StorageError        5   the disk refused: full, read-only, gone
     └── ResourceError       5   file handles, memory, processes or threads ran out
 
-The number is the process's exit code. An error says what, where, expected and found; `hint` is the way out.
+The number is the process's exit code. An error says what, where, expected and found; `hint` is the way out. Where a
+folder stands for a place in a bucket, an error names that place, unless it is about the disk.
 """
 
+from pathlib import Path
 from typing import ClassVar
+
+_STANDS_FOR: dict[str, str] = {}
+"""Folders and files of this machine, and the URL that each stands for."""
+
+
+def stands_for(path: Path, url: str) -> None:
+    """From here on, let errors name the URL in place of a path and of what is in it."""
+    _STANDS_FOR[str(path)] = url
+
+
+def _with_urls(text: str) -> str:
+    for path, url in list(_STANDS_FOR.items()):
+        text = text.replace(path, url)
+    return text
 
 
 class PackerError(Exception):
@@ -22,8 +38,11 @@ class PackerError(Exception):
 
     exit_code: ClassVar[int] = 70
     code: ClassVar[str] = "error"
+    is_about_disk: ClassVar[bool] = False
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
+        message = message if self.is_about_disk else _with_urls(message)
+        hint = None if hint is None else _with_urls(hint)
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -66,8 +85,10 @@ class BusyError(PackerError):
 class StorageError(PackerError):
     exit_code = 5
     code = "storage"
+    is_about_disk = True
 
 
 class ResourceError(PackerError):
     exit_code = 5
     code = "resource"
+    is_about_disk = True

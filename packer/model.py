@@ -17,8 +17,14 @@ from tokenizers import Tokenizer
 from packer.backend import definition_of, is_panic, load_backend
 from packer.errors import InputError, RecipeError
 from packer.limits import out_of
-from packer.tokenizer_checks import MAX_IDS, checked_vocab_size
-from packer.tokenizer_folder import MAX_TEMPLATE_BYTES, TOOL_USE_FILE, read_folder, read_regular
+from packer.tokenizer_folder import (
+    MAX_IDS,
+    MAX_TEMPLATE_BYTES,
+    TOOL_USE_FILE,
+    checked_vocab_size,
+    read_folder,
+    read_regular,
+)
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"

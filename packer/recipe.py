@@ -2,7 +2,8 @@
 
 A recipe has two halves. A change in the *documents half* (sources, tokenizer, template, supervision, …) tokenizes
 again; a change in the *blocks half* (``pack``, ``shard_bytes``) only packs again. Paths, job counts and folders are
-not part of a recipe's identity; see :mod:`packer.pipeline.identity`.
+not part of a recipe's identity; see :mod:`packer.pipeline.identity`. `recipe_keys.yaml` says what every key is; here
+stands what needs more than a line.
 """
 
 import datetime as dt
@@ -18,10 +19,9 @@ from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address
 from packer.read_rules import Read, check_read
-from packer.recipe_errors import explain
 from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take, check_rules
 from packer.row_schemas import ROW_SCHEMAS
-from packer.strict_yaml import load_mapping, parse_size, parse_yaml
+from packer.strict_yaml import explain, load_mapping, parse_size, parse_yaml
 
 MAX_BLOCK_LEN = 1_048_576
 
@@ -41,41 +41,20 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One entry of ``sources``: a path or glob and how to read it."""
 
     path: str
-    """A file, a glob, a folder of `save_to_disk` of `datasets`, files of the Hub, or ``-`` for standard input."""
-
     split: SplitName | None = None
-    """None is ``train``, and of a saved DatasetDict the splits it has."""
-
     format: Literal["auto", "jsonl", "json", "csv", "tsv", "parquet", "arrow"] = "auto"
-    """The format of the rows; compression is recognized by the first bytes of a file."""
-
     schema: str = "auto"
-    """``auto``, or a name of :data:`packer.row_schemas.ROW_SCHEMAS`."""
-
     columns: dict[str, str | None] = {}
-    """New name of a field → its name in the rows; None hides a field."""
-
     roles: dict[str, Literal["system", "developer", "user", "assistant", "tool"]] = {}
-    """A role as the rows name it → the role it is."""
-
     limit: PositiveInt | None = None
-    """Read at most this many rows of each file."""
-
     where: dict[str, Condition] = {}
-    """Field of the rows → what it must be."""
-
     take: Take | None = None
-    """How many of the rows are learned."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     file: str | None = None
     name: str | None = None
-    """One of :data:`packer.named_templates.NAMED_TEMPLATES`, in place of a file."""
-
     date: Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")] = "2026-01-01"
-    """The day a template sees when it asks for the clock."""
-
     kwargs: dict[str, Any] = {}
 
     @property
@@ -88,10 +67,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_bytes: PositiveInt = 64 * 2**20
     max_render_bytes: PositiveInt = 64 * 2**20
     empty_user: Literal["reject", "keep"] = "reject"
-    """Rows in which a user message is an empty text."""
-
     call_ids: Literal["short"] | None = None
-    """``short``: ids of tool calls and of their results become 9 letters and digits."""
 
 
 DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "tool_result", "tools"]
@@ -137,18 +113,12 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     block_len: Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)] = 4096
     strategy: Literal["best_fit", "first_fit", "sequential"] = "best_fit"
     overlong: Literal["reject", "truncate_left", "truncate_right", "split"] = "reject"
-    """What becomes of a document longer than a block."""
-
     min_length: PositiveInt = 1
     max_documents: PositiveInt | None = None
-    """Most documents of a block."""
-
     align: Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)] = 1
     """A document takes a multiple of so many slots: of 2·cp for context parallel, of tp for sequence parallel."""
 
     pad_id: Annotated[int, Meta(ge=0)] | None = None
-    """Id of padding; None takes the tokenizer's pad token, else its first stop id."""
-
     group_documents: Annotated[int, Meta(ge=1, le=2**32 - 1)] = 10_000_000
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
 
@@ -177,7 +147,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def row_rules(self) -> RowRules:
-        """Which rows are learned."""
+        """Which rows are trained on."""
         return RowRules(
             filters=self.filters,
             decontaminate=self.decontaminate,

@@ -17,7 +17,7 @@ _OF_ROWS = {
 }
 
 ROW_REASONS = tuple(_OF_ROWS)
-"""Codes of rows that could be learned and that the recipe's rules leave out. Caches hold their numbers from 1 on."""
+"""Codes of rows that could be trained on and that the recipe's rules leave out. Caches hold their numbers from 1 on."""
 
 CODES: dict[str, str] = {
     # read
@@ -66,7 +66,7 @@ CODES: dict[str, str] = {
     "control token",
     "control_render": "a control token typed in a message changes how the template renders the row",
     # supervised
-    "nothing_trained": "the row has nothing to learn",
+    "nothing_trained": "the row has nothing to train on",
     "not_encodable": "the tokenizer fails on a text of the row",
     "proof_failed": "the ids do not spell the rendered text; nothing uncertain is written",
     # paired
@@ -109,14 +109,14 @@ _HINTS = {
     "bad_marks": "correct the {% generation %} blocks of the template, or go by prompts: "
     "--set supervision.source=chat_server",
     "control_render": "take the control token out of the message; packer preview shows the row",
-    "nothing_trained": "no assistant message is learned: give the row one, or let supervision.turns take it",
+    "nothing_trained": "no assistant message is trained: give the row one, or let supervision.turns take it",
     "not_encodable": "the tokenizer cannot encode the text at all; leave the row out",
     "proof_failed": "packer preview shows where ids and text part; a tokenizer that changes text cannot be proved",
     "pair_rewritten": "where only one turn is compared, give it alone: the turns before it are the prompt; "
-    "--set supervision.history_rewrite=as_rendered learns each answer in one document, as history shows its turns",
+    "--set supervision.history_rewrite=as_rendered trains each answer in one document, as history shows its turns",
     "pair_modes_differ": "an answer with reasoning and one without are compared under one prompt where the mode is "
     "fixed: --set 'template.kwargs={enable_thinking: true}', or as the template calls it",
-    "pair_prompt_differs": "packer preview shows both sides; --set supervision.turns=all learns answers "
+    "pair_prompt_differs": "packer preview shows both sides; --set supervision.turns=all trains answers "
     "from their first turn on",
     "pair_identical": "leave the row out: it has nothing to prefer",
     "overlong": "--block-len N makes blocks longer; --set pack.overlong=split cuts documents into pieces",
@@ -127,7 +127,7 @@ _HINTS = {
     "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.on_prompt_mismatch=continue "
     "goes on inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
     "control_token": "rows that were rendered already are no rows for packer: give the messages, or take the markers "
-    "out; --set supervision.control_tokens=allow learns the letters of a marker as text, never the token",
+    "out; --set supervision.control_tokens=allow trains the letters of a marker as text, never the token",
     "mangled_call": "packer lint shows what the template writes; take `|safe` or a second `tojson` out of it, or "
     "write each argument with `tojson`, which sets texts between quotation marks",
     "mangled_text": "packer lint shows what the template writes; correct where it escapes, cuts or replaces text, or "
@@ -140,7 +140,7 @@ _HINTS = {
     "no_labels": "name the field that says what is trained: --set 'sources.columns={loss_mask: NAME}'; "
     "--set 'sources.columns={input_ids: input_ids, labels: input_ids}' trains every token",
     "lengths_differ": "each list has an entry a token; a mask of the response alone needs `response_length`",
-    "labels_differ": "labels are the ids themselves, and -100 where nothing is learned",
+    "labels_differ": "labels are the ids themselves, and -100 where nothing is trained",
     "labels_shifted": "labels and masks are wanted as they are before a model shifts them for its loss; where a mask "
     "leaves out stop tokens on purpose, give labels in its place",
     "already_packed": "give the rows as they were before they were packed",

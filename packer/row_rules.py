@@ -1,4 +1,4 @@
-"""Which rows are learned, and in which split: the rules a recipe may have beside those of documents and blocks.
+"""Which rows are trained on, and in which split: the rules a recipe may have beside those of documents and blocks.
 
 Nothing here is on by default. All of it is decided by facts of rows and of their documents, so that no change of these
 rules tokenizes anything; see :mod:`packer.curate`.
@@ -203,7 +203,7 @@ class Split(Rule, frozen=True, kw_only=True):
 
     cutoffs: Cutoffs = Cutoffs()
     leakage: Leakage | None = None
-    """What becomes of rows to be learned that a held-out row is a near copy of: they are left out."""
+    """What becomes of rows to train on that a held-out row is a near copy of: they are left out."""
 
 
 class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -42,13 +42,6 @@ class Example:
     note: str = ""
     """A remark on the mark."""
 
-    @property
-    def parts(self) -> tuple[str, str, str]:
-        """What stands before the mark, in it and after it; a place between two characters marks the one after it."""
-        start, stop = self.mark or (len(self.text), 0)
-        stop = max(stop, start + 1)
-        return self.text[:start], self.text[start:stop], self.text[stop:]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedFinding:

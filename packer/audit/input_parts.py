@@ -1,17 +1,23 @@
 """The inputs of a cache, found where its manifest says and cut again as its build cut them, to be read row by row."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 
 from packer.batches import Int64, RowBatch, Sample
 from packer.errors import InputError
+from packer.pipeline.bucket_inputs import fetch_copy
+from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.input_resolution import input_place
-from packer.source import SCHEMAS, Partition, partition_file, read_rows
+from packer.pipeline.plan import CHEAPER, WORTH_SHARING
+from packer.progress import Progress
+from packer.source import SCHEMAS, STANDARD_INPUT, Partition, partition_file, read_rows
 from packer.source.partition import Format
 from packer.store.manifest import Input
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +29,13 @@ class InputPart:
     source: int
     """Number of the input in the manifest."""
 
+    @property
+    def num_bytes(self) -> int:
+        return self.partition.num_bytes
+
     def rows(self, max_row_bytes: int, fields: Sequence[str] = ()) -> Iterator[RowBatch]:
         """Its rows, read as the build read them, with the fields that are asked about."""
+        fetch_copy(self.entry.path, self.partition.path)
         return read_rows(
             self.partition,
             schema=self.entry.schema,
@@ -47,6 +58,25 @@ class InputPart:
         own = {row - first for row in rows if first <= row < first + self.partition.num_rows}
         for batch in self.rows(max_row_bytes) if own else ():
             yield from ((first + sample.row, sample) for sample in batch.samples if sample.row in own)
+
+
+def of_inputs(
+    make: Callable[..., Callable[[tuple[int, Input]], Result]],
+    arguments: Sequence[Any],
+    inputs: Sequence[Input],
+    workers: Workers,
+    progress: Progress,
+) -> list[Result]:
+    """What a function that `make` gives makes of each input and its number; of many bytes, several at a time."""
+    if sum(entry.num_bytes for entry in inputs) < WORTH_SHARING or any(each.path == STANDARD_INPUT for each in inputs):
+        workers = ALONE  # nor has another process what was piped in
+    progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
+    sizes = [entry.num_bytes // CHEAPER for entry in inputs]
+    made: dict[int, Result] = {}
+    for number, result in workers.run(make, arguments, list(enumerate(inputs)), sizes=sizes):
+        made[number] = result
+        progress.advance(inputs[number].num_bytes)
+    return [made[number] for number in range(len(inputs))]
 
 
 def cut_input(entry: Input, source: int, partition_bytes: int) -> tuple[InputPart, ...]:

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Int64, UInt64
-from packer.curate.signatures import ngrams
-from packer.curate.words import Words, words_of
+from packer.curate.signatures import Words, ngrams, words_of
 from packer.layout import begins_run, concatenated_ranges
 
 

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, Int64, UInt64
-from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, pieces
-from packer.curate.words import mixed
+from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, mixed, pieces
 from packer.layout import begins_run, concatenated_ranges
 
 MOST_COMPARED = 64
@@ -58,20 +57,20 @@ def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> Lost:
 
 
 def lost_to_held_out(
-    rows: Signatures, keys: npt.NDArray[np.bytes_], held: Int64, learned: Int64, jaccard: float
+    rows: Signatures, keys: npt.NDArray[np.bytes_], held: Int64, trained: Int64, jaccard: float
 ) -> Lost:
-    """Rows to be learned that are copies or near copies of a held-out row.
+    """Rows to train on that are copies or near copies of a held-out row.
 
     Args:
         rows: of every row.
         keys: of every row; those of copies are equal.  # [N]
         held: rows that are held out.  # int64[H]
-        learned: rows to be learned.  # int64[M]
+        trained: rows to train on.  # int64[M]
         jaccard: the least similarity of a near copy.
 
     """
-    near = nearest(rows, held, learned, jaccard)
-    same = exact_duplicates(keys, np.concatenate([held, learned]))
+    near = nearest(rows, held, trained, jaccard)
+    same = exact_duplicates(keys, np.concatenate([held, trained]))
     copied = np.isin(same.kept, held) & ~np.isin(same.row, held)
     rest = ~np.isin(near.row, same.row[copied])
     return Lost(

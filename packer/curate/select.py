@@ -3,6 +3,10 @@
 In this order: conditions of sources and filters; benchmarks; exact duplicates; near duplicates; the split; what leaks
 from a held-out row; how many are taken. A row that one step leaves out is not seen by the next, and only a row that has
 documents can be the one that is kept.
+
+A split is decided by the time of a row, or by a hash of its key: a number u from 0 to 2^64, xxh3-64 of the key with the
+seed. Test is laid from 0 upwards and validation from 2^64 downwards, so that either share can grow and no row leaves
+the split it is in; and a row's split depends on no other row, so that rows that are added move none.
 """
 
 from collections.abc import Iterator
@@ -10,15 +14,66 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from xxhash import xxh3_64_intdigest
 
 from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64, numbers_of
 from packer.curate.near import Lost, exact_duplicates, lost_to_held_out, near_duplicates
 from packer.curate.signatures import signatures_in
-from packer.curate.splits import NAMES, TRAIN, split_by_hash, split_by_time, straddling
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import NO_TIME
 from packer.rejections import ROW_REASONS
-from packer.row_rules import Deduplicate, Leakage, RowRules, Split
+from packer.row_rules import Deduplicate, Leakage, RowRules, Split, time_of
+
+TRAIN, VALIDATION, TEST = range(3)
+NAMES = ("train", "validation", "test")
+
+
+def split_by_hash(keys: UInt64, rule: Split) -> Int32:
+    """The split of each key: 0 train, 1 validation, 2 test.  # int32[M]"""
+    content = memoryview(keys.astype("<u8").tobytes())
+    numbers = (xxh3_64_intdigest(content[i : i + 8], rule.seed) for i in range(0, len(content), 8))
+    u = np.fromiter(numbers, np.uint64, len(keys))
+    found = np.full(len(keys), TRAIN, np.int32)
+    found[u < np.uint64(int(rule.shares.test * 2**64))] = TEST
+    top = int(rule.shares.validation * 2**64)
+    if top:
+        found[u >= np.uint64(2**64 - top)] = VALIDATION
+    return found
+
+
+def split_by_time(times: Int64, rule: Split) -> Int32:
+    """The split of each time: before the first cutoff 0, from a cutoff on 1 (validation) or 2 (test).  # int32[M]
+
+    Args:
+        times: microseconds since 1970.  # int64[M]
+        rule: its cutoffs ascend.
+
+    """
+    found = np.full(len(times), TRAIN, np.int32)
+    for name, text in ((VALIDATION, rule.cutoffs.validation), (TEST, rule.cutoffs.test)):
+        if text is not None:
+            found[times >= time_of(text, rule)] = name
+    return found
+
+
+def straddling(groups: UInt64, split: Int32) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Rows whose group has a row in an earlier split, and of each the first such row.
+
+    The later row goes: what is known of a group before the cutoff must not be asked again after it, and rows that
+    arrive later change nothing of those that are there.
+
+    Worked example: groups a, b, a in train, train, validation: row 2 goes, as row 0 is of its group.
+
+    Args:
+        groups: of each row.  # uint64[M]
+        split: of each row; a larger number is later.  # int32[M]
+
+    """
+    order = np.argsort(split, kind="stable")
+    _, first, group = np.unique(groups[order], return_index=True, return_inverse=True)
+    first = order[first[group.reshape(-1)]]
+    late = split[order] > split[first]
+    return order[late], first[late]
 
 
 def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedRows:
@@ -143,9 +198,9 @@ def _deduplicate(verdicts: Verdicts, traits: pa.Table, rule: Deduplicate) -> Non
 
 
 def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> Lost:
-    held, learned = (np.flatnonzero(verdicts.alive & own) for own in (~verdicts.in_train, verdicts.in_train))
+    held, trained = (np.flatnonzero(verdicts.alive & own) for own in (~verdicts.in_train, verdicts.in_train))
     rows = signatures_in(traits, rule.of, rule.ngram)
-    return lost_to_held_out(rows, digests(traits, "content"), held, learned, rule.near)
+    return lost_to_held_out(rows, digests(traits, "content"), held, trained, rule.near)
 
 
 def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, rules: RowRules) -> None:

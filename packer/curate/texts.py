@@ -65,7 +65,7 @@ def sides(sample: Sample) -> tuple[Sample, ...]:
 
 
 def content_key(sample: Sample, *, folded: bool = False) -> bytes:
-    """xxh3-128 of all that is learned of a row and all that stands before it.
+    """xxh3-128 of all of a row that is trained, and all that stands before it.
 
     Messages with their calls and reasoning, tools, trained marks, texts, ids; of a pair those of both sides, and the
     margin; the rating of an answer; not the row's own name.

@@ -3,7 +3,7 @@
 They depend on a row and on what the rules ask, never on another row, a tokenizer or a template. They are made a
 partition at a time and stored, so that another rule about rows, or another tokenizer, makes again only what it must.
 
-    content     xxh3-128 of what is learned of the row and what stands before it
+    content     xxh3-128 of what of the row is trained, and what stands before it
     folded      the same, normalized
     prompt      xxh3-64 of the normalized first prompt
     failed      bit i: the row does not pass condition i of its source
@@ -30,10 +30,9 @@ import pyarrow as pa
 from packer.batches import Int64, RowBatch, Sample, array_of
 from packer.curate.contamination import Questions
 from packer.curate.filters import Tester
-from packer.curate.signatures import Signatures, signature_columns, signatures
+from packer.curate.signatures import Signatures, Words, signature_columns, signatures, words_of
 from packer.curate.texts import content_key, prompt_key, said, value_key, whole
 from packer.curate.trait_rules import TraitRules
-from packer.curate.words import Words, words_of
 from packer.row_rules import Split, microseconds, zone_of
 
 NO_TIME = -(2**63)

@@ -47,7 +47,7 @@ FORMATS: dict[str, Format] = {
         kinds=("examples", "preference"),
     ),
     "trl": Format(
-        writer="trl_columns.TrlWriter",
+        writer="datasets_folder.TrlWriter",
         help="pairs and rated answers, in the columns of TRL's DPO and KTO trainers",
         kinds=("preference",),
     ),

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packer.data_files import data_ending, fits
 from packer.errors import BusyError, InputError, PackerError, RecipeError, StorageError
 from packer.hub.names import HubName
+from packer.names import data_ending, fits
 
 _SHOWN_FILES = 6
 

@@ -1,6 +1,6 @@
 """Preference data as padded batches, laid out as trainers of pairs concatenate it: chosen rows, then rejected ones.
 
-A row is a whole document: a prompt and one of its answers. ``completion_mask`` says what is learned of it: it is 1
+A row is a whole document: a prompt and one of its answers. ``completion_mask`` says what of it is trained: it is 1
 where the cache has a label. What a model says of an answer is summed over these tokens, in this layout and in others.
 """
 

@@ -25,7 +25,6 @@ from packer.permute import permutation_key, permute
 from packer.store.cache import BlockShards, DocumentShards
 from packer.store.fetch_ahead import FetchAhead
 from packer.store.files import CacheFiles
-from packer.store.mirror import shown
 
 WINDOW_BYTES: Final = 4 * 2**30
 """Of a window for which no number of shards is named, on average."""
@@ -54,7 +53,7 @@ def check_room(shards: BlockShards | DocumentShards, order: str, window: int) ->
     needed = sum(sizes[:window] if window else sizes)
     if most is None or needed <= most:
         return
-    where = f"{shown(shards.folder)}: order '{order}' reads"
+    where = f"{shards.folder}: order '{order}' reads"
     if not window:
         raise UsageError(
             f"{where} rows of all shards, {needed:,} bytes, all the time, and {most:,} bytes of them are kept: nearly "

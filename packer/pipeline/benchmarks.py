@@ -15,8 +15,9 @@ from packer.recipe import Recipe
 from packer.source import NoRowsError, detect_format, field_names, listed
 from packer.source.decode import Refused
 from packer.source.partition import TABLE_FORMATS
-from packer.source.rows import file_stream, text_rows
+from packer.source.rows import file_stream
 from packer.source.tables import table_rows
+from packer.source.text_rows import text_rows
 from packer.store.digest import digest_file
 
 if TYPE_CHECKING:

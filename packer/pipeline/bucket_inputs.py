@@ -6,8 +6,8 @@ from glob import has_magic
 from hashlib import sha256
 from pathlib import Path
 
-from packer.data_files import fits
-from packer.errors import InputError
+from packer.errors import InputError, stands_for
+from packer.names import fits
 from packer.source.file_bytes import changed
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
 from packer.store.folder import AtomicFile
@@ -40,7 +40,10 @@ def fetch_copy(name: str, copy: Path) -> None:
         UsageError, StorageError: as :func:`fetch_inputs`.
 
     """
-    if bucket_url(name) is not None and not copy.exists() and dict(fetch_inputs(name)).get(name) != copy:
+    if bucket_url(name) is None:
+        return
+    stands_for(copy, name)
+    if not copy.exists() and dict(fetch_inputs(name)).get(name) != copy:
         raise changed(name, "the object in the bucket is another one now")
 
 
@@ -76,6 +79,7 @@ def _named(source: str) -> Iterator[tuple[str, str]]:
 
 def _fetched(url: str, etag: str) -> Path:
     place = _place(url, etag)
+    stands_for(place, url)
     if not place.exists():
         bucket, name = _parent(url)
         with AtomicFile(place.parent) as file:

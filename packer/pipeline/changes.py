@@ -21,7 +21,6 @@ from packer.pipeline.identity import Provenance, model_digests
 from packer.recipe import Source, to_json
 from packer.source import STANDARD_INPUT
 from packer.store.manifest import Input, Manifest
-from packer.store.mirror import shown
 
 _MOST_NAMED = 8
 
@@ -69,9 +68,9 @@ class Changes:
             return
         reasons = []
         if self.rules:
-            reasons.append(f"{shown(folder)} was built by another recipe: {'; '.join(self.rules)}")
+            reasons.append(f"{folder} was built by another recipe: {'; '.join(self.rules)}")
         if self.keeps_none:
-            reasons.append(f"{shown(folder)} was built from other inputs: {named(self.leaving)}")
+            reasons.append(f"{folder} was built from other inputs: {named(self.leaving)}")
         elif self.leaving:
             reasons.append(f"inputs that leave it: {named(self.leaving)}")
         raise UsageError("; ".join(reasons), hint="--force replaces it; -o another folder keeps both")

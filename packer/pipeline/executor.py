@@ -1,5 +1,5 @@
-"""Where the tasks of a build run: in this process, in worker processes, or on a cluster. What they make does not depend
-on it.
+"""Where the tasks of a build or of an audit run: here, in threads, in processes, or on a cluster. What they make does
+not depend on it.
 
 On Linux workers are forked from a server that has imported packer and loaded the tokenizer (`packer/preload.py`):
 that takes seconds and hundreds of MiB, once. Elsewhere each is spawned and loads by itself.
@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -96,6 +97,34 @@ class Processes:
         finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a death ends the build
     ) -> Iterator[tuple[int, Result]]:
         return run_tasks(make, arguments, tasks, jobs=self.number(sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Tasks run in threads of this process: those that hash or wait leave Python to each other."""
+
+    jobs: int
+
+    def number(self, sizes: Sequence[int]) -> int:
+        return min(self.jobs, len(sizes))
+
+    def run(
+        self,
+        make: Callable[..., Callable[[Task], Result]],
+        arguments: Sequence[Any],
+        tasks: Sequence[Task],
+        *,
+        sizes: Sequence[int],  # noqa: ARG002 - of threads there are as many as were asked for
+        folder: Path | None = None,  # noqa: ARG002 - as for processes
+        finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - as for processes
+    ) -> Iterator[tuple[int, Result]]:
+        work = make(*arguments)
+        with ThreadPoolExecutor(self.jobs, thread_name_prefix="packer-tasks") as pool:
+            futures = [pool.submit(work, task) for task in tasks]
+            try:
+                yield from ((number, future.result()) for number, future in enumerate(futures))
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
 HERE = Processes()

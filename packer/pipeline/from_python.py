@@ -8,7 +8,7 @@ import os
 import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -18,9 +18,8 @@ from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.documents import BuildOptions
-from packer.pipeline.executor import Processes, Workers
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
-from packer.pipeline.ray_workers import ray_workers
+from packer.pipeline.ray_workers import workers_on
 from packer.pipeline.reuse import refuse_foreign
 from packer.pipeline.run import build_recipe
 from packer.progress import Lines, Progress, Silent
@@ -101,7 +100,8 @@ def build(
         jobs: processes; by default one for each processor, or fewer where the input is small. They do not import the
             script that builds, so that it needs no ``if __name__ == "__main__":``. The bytes do not depend on it.
         on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``, ``ray://HOST:PORT`` on another;
-            `jobs` are tasks at a time then. All nodes see the inputs and the cache under the same paths.
+            `jobs` are tasks at a time then. All nodes see the inputs and the cache under the same paths, or both are in
+            buckets.
         on_error: ``fail`` stops at the first rejected row.
         fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. Where more is
             left out, nothing is committed; what was made is kept for a build that allows it.
@@ -132,9 +132,7 @@ def build(
                 raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
             refuse_foreign(beside)
         with _kept(recipe, rows, rows_folder(beside), listener, dry_run=dry_run) as of_files:
-            running: AbstractContextManager[Workers]
-            running = nullcontext(Processes(jobs)) if on is None else ray_workers(on, jobs, listener.note)
-            with running as workers:
+            with workers_on(on, jobs, listener.note) as workers:
                 how = BuildOptions(
                     workers=workers,
                     on_error=on_error,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from packer.errors import InputError, RecipeError
+from packer.display import plural
+from packer.errors import InputError, RecipeError, UsageError
 from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
@@ -32,13 +33,22 @@ from packer.source import (
     partition_file,
 )
 from packer.source.partition import FilePartitions, FileStatus
-from packer.store.manifest import Input
+from packer.store.manifest import MAX_MANIFEST_BYTES, Input
 
-_CHEAPER = 128
+CHEAPER = 128
 """Bytes that are hashed and cut in the time in which one is tokenized."""
 
-_WORTH_SHARING = 2**30
+WORTH_SHARING = 2**30
 """Bytes that one process hashes and cuts in two seconds."""
+
+_ENTRY_BYTES = 620
+"""Of the manifest for a partition, but for its record batches."""
+
+_BYTES_AN_ENTRY_BYTE = 12_000
+"""Bytes of rows for one of the manifest: 2**20 tokens, some 3.7 MB, take 130 in a document and 170 in a block shard."""
+
+_LARGER = tuple(size * 2**20 for size in (16, 32, 64, 128, 256))
+"""What is proposed for `partition_bytes`. A process holds the documents of a whole partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +78,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None,
         workers: what reads the files, where they are many bytes.
 
     Raises:
+        UsageError: the manifest would be larger than readers take.
         RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
         InputError: a source or the tokenizer cannot be read.
         TemplateError: the template cannot be used.
@@ -81,6 +92,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None,
     documents = documents_identity(recipe, model.digests, engine.version)
     asked = RowQuestions(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
+    refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
     progress.stage("reading", sum(status.num_bytes for status in statuses.values()), "bytes")
     inputs: list[Input] = []
     files: list[tuple[Path, FileStatus]] = []
@@ -158,6 +170,35 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
         _refuse_unnameable(file.path)
     _refuse_twice(files)
     return files
+
+
+def refuse_too_many(sizes: Sequence[int], partition_bytes: int) -> None:
+    """Refuse inputs whose manifest would be larger than readers take, before a byte of them is read.
+
+    Args:
+        sizes: bytes of each input.
+        partition_bytes: of the recipe.
+
+    Raises:
+        UsageError: names a `partition_bytes` that makes a smaller manifest, where there is one.
+
+    """
+    room = MAX_MANIFEST_BYTES - sum(sizes) // _BYTES_AN_ENTRY_BYTE
+
+    def fits(partition_bytes: int) -> bool:
+        return sum(size // partition_bytes + 1 for size in sizes) * _ENTRY_BYTES <= room
+
+    if fits(partition_bytes):
+        return
+    enough = next((size for size in _LARGER if fits(size)), None)
+    raise UsageError(
+        f"{sum(sizes) / 1e12:.1f} TB of rows in {plural(len(sizes), 'file')}, cut into partitions of "
+        f"{partition_bytes / 2**20:.0f} MiB: the manifest would have more than the {MAX_MANIFEST_BYTES:,} bytes that "
+        "readers take",
+        hint="make several caches, which a Mixture reads as one"
+        if enough is None
+        else f"--set partition_bytes={enough // 2**20}MiB makes fewer shards",
+    )
 
 
 def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
@@ -245,10 +286,10 @@ def _cut(
     files: Sequence[InputFile], num_bytes: Sequence[int], partition_bytes: int, workers: Workers, progress: Progress
 ) -> list[FilePartitions]:
     """Every file cut into partitions: one after another, or several at a time where they are large."""
-    if len(files) == 1 or sum(num_bytes) < _WORTH_SHARING:
+    if len(files) == 1 or sum(num_bytes) < WORTH_SHARING:
         workers = ALONE
     cuts: dict[int, FilePartitions] = {}
-    sizes = [size // _CHEAPER for size in num_bytes]
+    sizes = [size // CHEAPER for size in num_bytes]
     for number, cut in workers.run(_cutter, (partition_bytes,), files, sizes=sizes):
         cuts[number] = cut
         progress.advance(cut.num_bytes)
@@ -292,6 +333,6 @@ def _refuse_twice(files: Sequence[SourceFile]) -> None:
         real = (file.name if data_name(file.name) else file.path.resolve().as_posix(), file.split)
         if real in seen:
             raise RecipeError(
-                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be learned twice"
+                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be trained on twice"
             )
         seen.add(real)

@@ -2,7 +2,8 @@
 
 A Ray task is a bundle of tasks: names go in, one small result a task comes out, and what is made lies in the cache by
 then. Each worker process makes its function once and keeps it. There are no actors: a task that is lost with its
-process or its node is simply done again.
+process or its node is simply done again. Where inputs and cache are in a bucket, each node has copies of its own
+(:func:`packer.store.place.cache_dir`): paths of copies are sent as what they are within that folder.
 
 Ray would repeat a lost bundle whole, and a row that kills its process would kill one after the other. So bundles are
 repeated here: without what is finished, and with the task that was under way alone. One that killed
@@ -14,10 +15,11 @@ import os
 import platform
 import secrets
 import socket
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -27,9 +29,10 @@ from typing import Any, TypeVar
 from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
 from packer.limits import storage_errors
-from packer.pipeline.executor import WorkerDiedError
+from packer.pipeline.executor import Processes, WorkerDiedError, Workers
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX
 from packer.store.mirror import make_mirror, mirror_of
+from packer.store.place import cache_dir
 from packer.version import __version__, code_digest
 from packer.watchdog import end_if_stuck
 
@@ -56,6 +59,11 @@ _COUNT_S = 10.0
 """How often processors are counted: nodes come and go."""
 
 
+def workers_on(on: str | None, jobs: int | None, note: Callable[[str], None]) -> AbstractContextManager[Workers]:
+    """What runs tasks: a cluster, as :func:`ray_workers`, or where none is named, processes of this machine."""
+    return nullcontext(Processes(jobs)) if on is None else ray_workers(on, jobs, note)
+
+
 @contextmanager
 def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> Iterator["RayWorkers"]:
     """Tasks on a cluster, which is connected to when there is a task for it.
@@ -71,7 +79,7 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
 
     """
     if address != "ray" and not address.startswith("ray://"):
-        raise UsageError(f"--on {address}: nothing packer builds on", hint="--on ray, or --on ray://HOST:PORT")
+        raise UsageError(f"--on {address}: nothing packer works on", hint="--on ray, or --on ray://HOST:PORT")
     try:
         ray: Any = import_module("ray")
     except ImportError as error:
@@ -80,11 +88,15 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
             hint='pip install "token-packer[ray]", or ray in the version of the cluster',
         ) from error
     ours = not ray.is_initialized()
-    try:
-        yield RayWorkers(ray, None if address == "ray" else address, jobs, note)
-    finally:
-        if ours and ray.is_initialized():
-            ray.shutdown()
+    _send_paths(ray)
+    # Of nodes that die Ray tells by itself, on stdout, where the answer of a command belongs.
+    with redirect_stdout(sys.stderr) if ours else nullcontext():
+        try:
+            yield RayWorkers(ray, None if address == "ray" else address, jobs, note)
+        finally:
+            ray.util.deregister_serializer(type(Path()))
+            if ours and ray.is_initialized():
+                ray.shutdown()
 
 
 class RayWorkers:
@@ -131,7 +143,7 @@ class RayWorkers:
         self._connect()
         mirror = None if folder is None else mirror_of(folder)
         with _probe(folder) if folder is not None and mirror is None else nullcontext() as probe:
-            cache = None if mirror is None else (mirror.folder.absolute(), mirror.bucket.url)
+            cache = None if mirror is None else (mirror.folder, mirror.bucket.url)
             here = _Expected(versions=_versions(), folder=Path.cwd(), probe=probe, cache=cache)
             self._refuse_other_nodes(here)
             job = _Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
@@ -296,7 +308,25 @@ def _versions() -> dict[str, str]:
     return found
 
 
+def _send_paths(ray: Any) -> None:
+    """From here on, send a path in packer's folder for copies so that it leads to the receiver's own."""
+    ray.util.register_serializer(type(Path()), serializer=_sent, deserializer=_received)
+
+
+def _sent(path: Path) -> tuple[bool, str]:
+    """Whether a path is in the folder for copies, and which it is, there or anywhere."""
+    try:
+        return True, str(path.relative_to(cache_dir()))
+    except (RuntimeError, ValueError):  # a machine without a home has no such folder
+        return False, str(path)
+
+
 # From here on, what runs on the nodes.
+
+
+def _received(sent: tuple[bool, str]) -> Path:
+    is_copy, path = sent
+    return cache_dir() / path if is_copy else Path(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,6 +405,7 @@ def _do(name: str, job: list[Any], tasks: Sequence[Any]) -> tuple[list[Any], Exc
 def _function(job: _Job) -> Callable[[Any], Any]:
     if (refusal := job.here.refusal()) is not None:
         raise refusal
+    _send_paths(import_module("ray"))
     end_if_stuck()
     # One process a processor: threads inside the encoder would only be in each other's way.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -31,6 +31,7 @@ from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
 from packer.store.mapping import repair_hint
+from packer.store.mirror import shown
 from packer.store.place import build_place, cache_place
 from packer.store.row_tables import read_table
 from packer.store.shard_file import relink
@@ -206,7 +207,7 @@ def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Reci
 
 
 def _refuse_itself(cache: Path, folder: Path) -> None:
-    source, target = cache.resolve(), folder.resolve()
+    source, target = (Path(shown(each.resolve())) for each in (cache, folder))
     if source == target:
         raise UsageError(f"{folder} is the cache itself", hint="-o takes another folder")
     if source in target.parents or target in source.parents:

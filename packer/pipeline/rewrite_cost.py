@@ -1,7 +1,7 @@
 """What rewritten history costs, before and after it is paid, and what to do about it.
 
 A template that rewrites earlier turns makes several documents of a conversation. Their tokens, over those of
-each conversation's last document, are the price of learning every turn in its true context. Above `LIMIT` the
+each conversation's last document, are the price of training every turn in its true context. Above `LIMIT` the
 choice is the user's; each is tried on the first rows, and one of them recommended.
 """
 
@@ -35,7 +35,7 @@ CLEARLY = 2.5
 _INPUTS = 16
 
 CHEAPER = 0.9
-"""Of the tokens of `exact`: below, `as_rendered`, which learns the same answers, is recommended."""
+"""Of the tokens of `exact`: below, `as_rendered`, which trains the same answers, is recommended."""
 
 _ROWS, _MOST_ROWS = 64, 256
 """Examined: so many rows of an input, and of all together. Rows with tools take some milliseconds a choice."""
@@ -91,7 +91,7 @@ def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
 
 def _error(plan: BuildPlan, times: str) -> RewrittenError:
     return RewrittenError(
-        "this template writes earlier answers in another way once a conversation goes on: learning each of them as "
+        "this template writes earlier answers in another way once a conversation goes on: training each of them as "
         f"inference asks for it takes {times} times the tokens",
         hint=choices_hint(plan.model, plan.recipe),
     )
@@ -117,11 +117,11 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
     exact, rendered, last = (_turns(samples, model, recipe, choice) for choice in ("exact", "as_rendered", "last"))
     least, num_last, num_answers = max(len(last.text), 1), len(last.turn_text), len(exact.turn_text)
     told = {
-        "as_rendered": "learns every answer, earlier ones as the template shows them later on, without an empty "
+        "as_rendered": "trains every answer, earlier ones as the template shows them later on, without an empty "
         f"reasoning block ({len(rendered.text) / least:.1f} times the tokens)",
-        "exact": "learns every answer as inference asks for it, in as many documents as that takes "
+        "exact": "trains every answer as inference asks for it, in as many documents as that takes "
         f"({len(exact.text) / least:.1f} times the tokens)",
-        "last": f"learns the end of each conversation alone ({num_last:,} of {num_answers:,} answers)",
+        "last": f"trains the end of each conversation alone ({num_last:,} of {num_answers:,} answers)",
     }
     closing = turn_end_marker(model, recipe)
     if closing is not None:
@@ -152,7 +152,7 @@ def _first_samples(recipe: Recipe) -> Iterator[Sample]:
 
 
 def _turns(samples: list[Sample], model: Model, recipe: Recipe, choice: str) -> TurnBatch:
-    """The answers that a choice learns, and the texts they are learned in."""
+    """The answers that a choice trains, and the texts they are trained in."""
     supervision = msgspec.structs.replace(recipe.supervision, history_rewrite=choice)
     renderer = Renderer(model, RenderRules.of(msgspec.structs.replace(recipe, supervision=supervision)))
     return renderer.render(RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples)))

@@ -196,7 +196,7 @@ def _role_markers(model: Model, recipe: Recipe) -> dict[str, int]:
 
 
 LETTERS = (
-    "learns such markers letter by letter, as some models were trained: generation cannot stop at one, and one that is "
+    "trains such markers letter by letter, as some models were trained: generation cannot stop at one, and one that is "
     "typed in a message makes the same tokens"
 )
 """What it means that a marker is several tokens."""

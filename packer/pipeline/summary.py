@@ -17,7 +17,7 @@ from packer.store.manifest import Manifest
 from packer.store.mirror import shown
 from packer.store.rejected import read_rejected
 
-SKIPPED = "answers not learned: they are empty, or the template has no prompt for them"
+SKIPPED = "answers not trained: they are empty, or the template has no prompt for them"
 
 _WORTH_A_LINE = 1.01
 """What rewritten history must cost for a line of its own; below, it would read 1.00 times."""

@@ -24,6 +24,11 @@ class Profile:
     processes: int
     """How many processes made documents."""
 
+    @property
+    def idle(self) -> float:
+        """Seconds of ``documents``, added up over processes, in which they started or had no partition to work on."""
+        return max(0.0, self.processes * self.parts.get("documents", 0.0) - sum(self.stages.values()))
+
 
 NO_TIME = Profile(parts={}, stages={}, processes=0)
 """The profile of something that built nothing."""

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, load_tables, nested
-from packer.recipe_from.config_sources import (
+from packer.recipe_from.config import (
     NAME_FILES,
     ConfigPaths,
+    EntryLeftOutError,
+    Keys,
+    Report,
     alpaca_rows,
     are_several,
     chat_rows,
@@ -19,6 +21,8 @@ from packer.recipe_from.config_sources import (
     hub_path,
     is_on_hub,
     is_read_as,
+    load_tables,
+    nested,
     rows_of,
 )
 
@@ -63,7 +67,7 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
         if keys.take(key) not in (None, False):
             raise RecipeError(
                 f"{key}: {config[key]}: packer prepares data for supervised training, not preferences or rewards",
-                hint="its sources are rows with answers to be learned",
+                hint="its sources are rows with answers to train on",
             )
     sources = _sources(keys, paths, report)
     recipe = keys.apply(_RULES["config"]) | keys.held_out("val_set_size")

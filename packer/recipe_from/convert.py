@@ -10,8 +10,7 @@ from typing import Any, Literal
 from packer.errors import InputError, RecipeError, UsageError
 from packer.recipe import make_recipe
 from packer.recipe_from.axolotl import TEMPLATE_FILE, read_axolotl
-from packer.recipe_from.config_keys import Note, Report
-from packer.recipe_from.config_sources import ConfigPaths
+from packer.recipe_from.config import ConfigPaths, Note, Report
 from packer.recipe_from.llamafactory import is_dataset_info, names_of, read_entries, read_llamafactory
 from packer.store.folder import write_atomically
 from packer.strict_yaml import as_yaml, parse_mapping

@@ -10,17 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, load_tables, nested, shown
-from packer.recipe_from.config_sources import (
+from packer.recipe_from.config import (
     NAME_FILES,
     ConfigPaths,
+    EntryLeftOutError,
+    Keys,
+    Report,
     alpaca_rows,
     are_several,
     chat_rows,
     files_pattern,
     hub_path,
     is_read_as,
+    load_tables,
+    nested,
     rows_of,
+    shown,
 )
 
 INFO_FILE = "dataset_info.json"
@@ -81,7 +86,7 @@ def read_llamafactory(
     if stage not in _STAGES:
         raise RecipeError(
             f"stage: {stage}: packer prepares supervised training, pre-training, DPO and KTO",
-            hint="its sources are rows with answers to be learned: stage sft, pt, dpo or kto",
+            hint="its sources are rows with answers to train on: stage sft, pt, dpo or kto",
         )
     kind = _STAGES[stage]
     sources = _sources(keys, paths, report, load=load, kind=kind)

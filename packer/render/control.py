@@ -119,7 +119,7 @@ class TypedControl:
         self._wanted = wanted
 
     def refuse(self, value: Any, where: str, message: int | None = None) -> None:
-        """Refuse a value that would be learned, where it holds a control token.
+        """Refuse a value that would be trained, where it holds a control token.
 
         Raises:
             RenderError: `control_token`.
@@ -129,9 +129,9 @@ class TypedControl:
             return
         found = find_control(value, self._pattern)
         if found is not None:
-            learned = ", which would be learned as text" if self._wanted == "text" else ""
+            trained = ", which would be trained as text" if self._wanted == "text" else ""
             raise RenderError(
-                f"{where} holds the text of the control token '{found}'{learned}",
+                f"{where} holds the text of the control token '{found}'{trained}",
                 code="control_token",
                 message=message,
             )
@@ -145,7 +145,7 @@ class TypedControl:
                 already: its prompts would be trained, and its markers as letters.
 
         Raises:
-            RenderError: the row cannot be learned with them.
+            RenderError: the row cannot be trained on with them.
 
         """
         ranges = [match.span() for match in self._pattern.finditer(text)] if self._pattern else []
@@ -168,7 +168,7 @@ class TypedControl:
             row_kwargs: the template variables of the row; those of the recipe are the user's own and stay.
 
         Raises:
-            RenderError: a control token would be learned, or the recipe refuses them all.
+            RenderError: a control token would be trained, or the recipe refuses them all.
 
         """
         pattern = self._pattern

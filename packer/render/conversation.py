@@ -3,7 +3,7 @@
 The definition is the one of docs/explanation/supervision.md.
 
 For the assistant message k with the messages C before it, `P = render(C, add_generation_prompt=True)` is what
-inference would see and `Q = render(C + [turn])` is what the template makes of the turn. The turn is learned as the part
+inference would see and `Q = render(C + [turn])` is what the template makes of the turn. The turn is trained as the part
 of Q after P, up to and including the first stop token. Nothing here knows of ids; the tokenize stage has the last word
 on borders.
 """
@@ -198,7 +198,7 @@ class Conversation:
         return tried, failure
 
     def _choose(self, k: int, tried: Sequence[_Tried], rules: TurnRules) -> tuple[_Tried, bool] | None:
-        """The mode a turn is learned in, and whether it goes on where the template does not."""
+        """The mode a turn is trained in, and whether it goes on where the template does not."""
         fitting = sorted((entry for entry in tried if entry.fits), key=lambda entry: (entry.left, bool(entry.mode)))
         if rules.on_prompt_mismatch == "continue":
             shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
@@ -234,7 +234,7 @@ class Conversation:
         return tried._replace(prompt=tried.prompt[: min(lengths)])
 
     def _cuts_context(self, k: int, mode: Mode) -> bool:
-        """Whether prompt and turn part before the text of a message of the context, which would be learned.
+        """Whether prompt and turn part before the text of a message of the context, which would be trained.
 
         Templates do so that write the system message into the last question, where it is the last message.
         """

@@ -10,7 +10,6 @@ is a loss too.
 
 import functools
 import hashlib
-import itertools
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +63,7 @@ class _Item(NamedTuple):
     """False where only the text itself counts, not what the template does with a stand-in word."""
 
     own: bool = False
-    """It must show in the completion: what is learned."""
+    """It must show in the completion: what is trained."""
 
     def shows(self, text: str) -> bool:
         shows = stands_in if self.loss.kind in _MAY_BE_JSON else _contains
@@ -136,7 +135,7 @@ class LossCheck:
 
 @dataclass
 class ConversationLosses:
-    """Takes the learned turns of one conversation, in the order of their messages."""
+    """Takes the trained turns of one conversation, in the order of their messages."""
 
     check: LossCheck
     conversation: Conversation
@@ -147,7 +146,7 @@ class ConversationLosses:
     def find(self, turn: RenderedTurn) -> Loss | None:
         """The first thing that the rendering of `turn` lacks, of the messages since the turn before, and of the tools.
 
-        The tools must show in the first learned turn.
+        The tools must show in the first trained turn.
         """
         messages, allowed = self.conversation.messages, self.check.allowed
         opening, first, self._first = self._first == 0, self._first, turn.message + 1
@@ -175,7 +174,7 @@ class ConversationLosses:
         return Loss("mangled_text", turn.message) if added_escape(prompt, context, marks=self.check.marks) else None
 
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
-        # What follows the terminator is not learned: some templates write a call after the stop token of a text.
+        # What follows the terminator is not trained: some templates write a call after the stop token of a text.
         probe = functools.partial(self._replaced.probe, self.conversation, turn, self.check.stops, first=first)
         completion = turn.text[turn.prompt_end :]
         missing = [item for item in items if not item.shows(completion if item.own else turn.text)]
@@ -204,22 +203,26 @@ class ConversationLosses:
 
     def _is_said_twice(self, text: str) -> bool:
         """Whether several values of the messages and the tools, or marks of the template, hold a text."""
-        values, together = self._values
         if text in self.check.marks:
             return True
-        if "\0" not in text and together.count(text) <= 1:
-            return False
-        return next(itertools.islice(filter(lambda value: text in value, values), 1, None), None) is not None
+        if "\0" in text:
+            return sum(text in value for value in self._values) > 1
+        first = self._together.find(text)
+        return first >= 0 and self._together.find(text, self._together.find("\0", first)) >= 0
 
     @functools.cached_property
-    def _values(self) -> tuple[list[str], str]:
-        """What the messages and the tools say, and all of it together; reasoning under two names is said once."""
+    def _together(self) -> str:
+        """All that the messages and the tools say, each with a character behind it that few texts have."""
+        return "".join(f"{value}\0" for value in self._values)
+
+    @functools.cached_property
+    def _values(self) -> list[str]:
+        """What the messages and the tools say; reasoning under two names is said once."""
         own = [
             {name: value for name, value in message.items() if name != "thinking" or "reasoning_content" not in message}
             for message in self.conversation.messages
         ]
-        values = strings([*own, self.conversation.tools])
-        return values, "\0".join(values)
+        return strings([*own, self.conversation.tools])
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:
         """Names alone prove little: the calls of a conversation hold them too. So the template is always asked."""

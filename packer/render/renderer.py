@@ -215,7 +215,7 @@ class Renderer:
             return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 
     def _refuse_empty_user(self, sample: Sample) -> None:
-        """An answer is not learned as the answer to nothing, unless the recipe says so."""
+        """An answer is not trained as the answer to nothing, unless the recipe says so."""
         if self._rules.empty_user:
             return
         for k, message in enumerate(sample.messages):
@@ -227,7 +227,7 @@ class Renderer:
         """A completion (trained after its prompt) or a text (trained throughout), closed by EOS."""
         completion = sample.kind == "completion"
         if not sample.text:
-            raise RenderError("the row has no text to learn", code="nothing_trained")
+            raise RenderError("the row has no text to train on", code="nothing_trained")
         close = (self._eos or "") if completion or self._rules.append_eos else ""
         if completion and not close:
             raise RenderError("the tokenizer has no EOS to close a completion with", code="no_terminator")
@@ -250,7 +250,7 @@ class Renderer:
         wanted = turn_weights(sample, self._rules.turns)
         weights = {k: weight for k, weight in wanted.items() if says_something(sample.messages[k].fields)}
         if not weights:
-            raise RenderError("no assistant turn to learn", code="nothing_trained")
+            raise RenderError("no assistant turn to train on", code="nothing_trained")
         for k in weights:
             if is_cut_off(sample.messages[k].fields.get("content")):
                 reason = f"messages[{k}]: its text opens a block of reasoning and does not close it"
@@ -281,9 +281,9 @@ class Renderer:
         losses: ConversationLosses | None,
         history_rewrite: HistoryRewrite | None = None,
     ) -> tuple[tuple[Document, ...], int]:
-        """Render turn after turn; every message must show in the rendering of the first learned turn after it.
+        """Render turn after turn; every message must show in the rendering of the first trained turn after it.
 
-        With the documents comes how many turns were learned.
+        With the documents comes how many turns were trained.
         """
         rules, num_learned = self._rules, 0
         assigner = TurnAssigner(

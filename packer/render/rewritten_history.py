@@ -69,7 +69,7 @@ class RenderedRow(NamedTuple):
 
     texts: tuple[EncodedText, ...]
     num_skipped: int
-    """Answers that were to be learned and are not: they say nothing, the template writes nothing of them, or it has no
+    """Answers that were to be trained and are not: they say nothing, the template writes nothing of them, or it has no
     prompt, or no mark, for them."""
 
 

@@ -56,7 +56,7 @@ class Skeleton:
     """Characters each text may have."""
 
     num_skipped: int
-    """Answers that are not learned."""
+    """Answers that are not trained."""
 
     def meets(self, texts: Sequence[str]) -> bool:
         """Whether the template takes the same way for these texts."""
@@ -82,7 +82,7 @@ class Skeleton:
             if document is None:
                 return None
             filled.append(document)
-        # A turn is learned in the last document that begins with it.
+        # A turn is trained in the last document that begins with it.
         if len(filled) > 1 and any(
             later.content.startswith(one.content[: one.turns[0][2]]) for one, later in combinations(filled, 2)
         ):

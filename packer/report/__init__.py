@@ -1,12 +1,11 @@
 """What packer knows as pages for people, in one file or served on this machine.
 
-A cache with its facts, plots and the tokens of a sample; the reports of `diff` and `lint`; and the card of a cache that
-is pushed to the Hub.
+A cache with its facts, plots and the tokens of a sample; the lines of other reports; and the card of a cache that is
+pushed to the Hub.
 """
 
 from packer.report.items import Chosen
-from packer.report.one_file import Report, report
-from packer.report.pages import diff_page, lint_page
+from packer.report.pages import Report, report, text_page
 from packer.report.push import Pushed, push
 from packer.report.server import PageServer
 from packer.report.shell import check_place, write_page
@@ -17,9 +16,8 @@ __all__ = [
     "Pushed",
     "Report",
     "check_place",
-    "diff_page",
-    "lint_page",
     "push",
     "report",
+    "text_page",
     "write_page",
 ]

@@ -1,18 +1,65 @@
-"""`packer push`: a cache and its card as a data set of the Hub."""
+"""`packer push`: a cache as a data set of the Hub, with a card in Markdown.
 
+The card says what the manifest and :func:`packer.audit.stats` say; names that strangers chose stand in code spans.
+"""
+
+import json
 import shlex
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path, PurePosixPath
 
+from jinja2 import DictLoader, Environment, StrictUndefined
+
+from packer.audit.stats import stats
 from packer.audit.verify import verify
+from packer.display import number, one_line, percent, plural
 from packer.errors import CheckError, UsageError
 from packer.hub import SCHEME, HubName, data_name, listed, snapshot
 from packer.progress import Progress
-from packer.report.card import card
+from packer.report.facts import Documents, source_facts
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, REJECTED_NAME, manifest_bytes
 from packer.store.rejected import rejected_path
+
+
+def card(cache: Cache, name: str) -> bytes:
+    """The card as UTF-8.
+
+    Args:
+        cache: the cache.
+        name: its name on the Hub, as readers take it.
+
+    Raises:
+        CheckError: something of the cache is missing or damaged.
+        StorageError: something cannot be read.
+
+    """
+    own = DictLoader({"card": (resources.files(__package__) / "card.md.j2").read_text("utf-8")})
+    environment = Environment(loader=own, undefined=StrictUndefined, trim_blocks=True, autoescape=False)  # noqa: S701 - no HTML
+    environment.filters |= {"number": number, "percent": percent, "plural": plural, "code": _code, "cell": _cell}
+    manifest = cache.manifest
+    text = environment.get_template("card").render(
+        title=name.rpartition("/")[2],
+        name=name,
+        found=stats(cache.folder),
+        sources=source_facts(cache, Documents.of(cache)),
+        manifest=manifest,
+        versions=", ".join(f"{library} {version}" for library, version in sorted(manifest.versions.items())),
+        recipe=json.dumps(manifest.recipe, indent=2),  # in ASCII, where backticks can only be within a line
+    )
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _code(text: str) -> str:
+    """A code span within a table: no name ends it, or the line."""
+    return f"`{_cell(text).replace('`', chr(0x2CB))}`"
+
+
+def _cell(text: str) -> str:
+    return one_line(text).replace("|", "\\|")
+
 
 CARD = "README.md"
 _FOLDERS = ("blocks", "documents", "model", "rows")

@@ -21,9 +21,10 @@ from packer.display import number, percent, plural, size, visible
 from packer.errors import UsageError
 from packer.limits import storage_errors
 from packer.store.folder import AtomicFile
+from packer.store.mirror import shown
 from packer.version import __version__
 
-_TEMPLATES = ("base", "macros", "cache", "diff", "lint")
+_TEMPLATES = ("base", "macros", "cache", "text")
 _STYLE = "page.css"
 SCRIPT = "shell.js"
 
@@ -78,9 +79,8 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "visible": visible,
-        "capitalized": lambda text: text[:1].upper() + text[1:],
+        "shown": shown,
         "content": _content,
-        "marked": _marked,
         "percent": _percent,
         "number": number,
         "plural": plural,
@@ -92,12 +92,6 @@ def _environment() -> Environment:
 def _content(text: str) -> Markup:
     """Visible text for within an element, where quotes are no danger: as references they take five bytes each."""
     return Markup(str(escape(visible(text))).replace("&#34;", '"').replace("&#39;", "'"))  # noqa: S704 - escaped
-
-
-def _marked(text: str) -> Markup:
-    """Text in which the ends of lines are seen, too."""
-    sign = '<span class="sign" aria-hidden="true">↵</span>\n'
-    return Markup(str(_content(text)).replace("\n", sign))  # noqa: S704 - escaped
 
 
 def _percent(share: float) -> str:

@@ -25,7 +25,7 @@ class MessagesRow(RowFields, frozen=True, kw_only=True):
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
-    """``{"prompt": "…", "completion": "…"}``, or both lists of messages: only those of `completion` are learned.
+    """``{"prompt": "…", "completion": "…"}``, or both lists of messages: only those of `completion` are trained.
 
     Raises:
         Refused: the row cannot be a sample.
@@ -81,8 +81,8 @@ def _chat(row: dict[str, Any], number: int) -> Sample:
     completion = [
         read_message(row["completion"][i], m, where=f"$.completion[{i}]") for i, m in enumerate(shape.completion)
     ]
-    learned = [message if message.weight is not None else weighted(message, 1.0) for message in completion]
-    return chat_sample(row, shape, [*prompt, *learned], number=number)
+    trained = [message if message.weight is not None else weighted(message, 1.0) for message in completion]
+    return chat_sample(row, shape, [*prompt, *trained], number=number)
 
 
 SCHEMA = RowSchema(

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from packer.errors import InputError
-from packer.source.csv_rows import cells_of, delimiter_of, read_csv
 from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import BLANK, BYTE_ORDER_MARK, codec_of, decompressed, no_rows, read_chunks
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
@@ -19,6 +18,7 @@ from packer.source.rows import file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
 from packer.source.schema_errors import no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
+from packer.source.text_rows import cells_of, delimiter_of, read_csv
 
 _SAMPLED_ROWS = 1000
 _SAMPLED_BYTES = 64 * 2**20

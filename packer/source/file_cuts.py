@@ -35,8 +35,8 @@ from packer.source.file_bytes import (
     text_stream,
 )
 from packer.source.partition import TABLE_FORMATS, FilePartitions, FileStatus, Format, Partition, TableFile
-from packer.source.rows import text_rows
 from packer.source.table_files import Group, row_groups, table_sha256
+from packer.source.text_rows import text_rows
 
 MAX_PIECES = 16
 """Of a large row group. Who reads one decodes the rows before it too: together eight and a half times the group."""

@@ -25,11 +25,10 @@ from typing import TypeVar
 
 import msgspec
 
-from packer.data_files import data_ending
 from packer.errors import InputError, StorageError, UsageError
 from packer.hub import may_be_repository
 from packer.limits import out_of
-from packer.names import SPLIT_NAME, FileName, in_words, is_file_name
+from packer.names import SPLIT_NAME, FileName, data_ending, in_words, is_file_name
 from packer.source.file_bytes import no_rows
 
 T = TypeVar("T")

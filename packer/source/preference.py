@@ -2,7 +2,7 @@
 
 A pair is read as two rows of another schema, one with each answer, by that schema's own reader: answers that are texts
 after a prompt that is a text are completions, all others are chats. What two chats say alike from their start on,
-message by message and never by characters, is the context, of which nothing is learned. After it, both go on with an
+message by message and never by characters, is the context, of which nothing is trained. After it, both go on with an
 answer of the assistant's.
 """
 
@@ -205,7 +205,7 @@ def _chats(opening: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -
 
 
 def _as_context_of_pair(shared: Messages, ours: Messages, theirs: Messages, prompt: str | None) -> Messages:
-    """What both chats share, not learned.
+    """What both chats share, not trained.
 
     Args:
         shared: what both say alike.
@@ -231,7 +231,7 @@ def _as_context_of_pair(shared: Messages, ours: Messages, theirs: Messages, prom
 
 
 def as_context(messages: Messages) -> Messages:
-    """The messages before an answer that was compared or rated, none of them learned.
+    """The messages before an answer that was compared or rated, none of them trained.
 
     Raises:
         Refused: `pair_no_prompt`; nobody asks anything in them.

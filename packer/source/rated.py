@@ -49,7 +49,7 @@ def _schema_of(row: Any) -> RowSchema | None:
 
 
 def _rated(sample: Sample, num_context: int, *, is_desirable: bool) -> Sample:
-    """The sample with its rating, of which the first messages are not learned."""
+    """The sample with its rating, of which the first messages are not trained."""
     preference = Preference(is_desirable=is_desirable)
     if sample.kind == "completion":
         if not sample.prompt.strip():

@@ -12,43 +12,17 @@ import msgspec
 import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
-from packer.source.csv_rows import csv_rows
 from packer.source.decode import Refused
 from packer.source.file_bytes import changed, codec_of, hashed, no_rows, read_chunks, text_stream
-from packer.source.json_text import split_elements, split_lines
-from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, FileStatus, Format, Partition
-from packer.source.row import NO_ROLES, Columns, FileRow, field_value, row_too_large
+from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
+from packer.source.row import NO_ROLES, Columns, FileRow, field_value
 from packer.source.schema import columns_read, read_row
 from packer.source.table_files import table_schema, table_sha256
 from packer.source.tables import table_rows
+from packer.source.text_rows import text_rows
 
 BATCH_BYTES = 16 * 2**20
 """A batch of large rows ends early: batches are bounded by bytes as well as by rows."""
-
-
-def text_rows(
-    path: Path,
-    stream: io.BufferedReader,
-    format: Format,  # noqa: A002 - the recipe's word
-    *,
-    columns: Columns,
-    max_row_bytes: int,
-) -> Iterator[FileRow]:
-    """The rows of JSON or CSV. One of more than `max_row_bytes` comes as `row_too_large`, and is not held.
-
-    Raises:
-        InputError: the file is no CSV, or no JSON.
-
-    """
-    too_large = row_too_large(max_row_bytes)
-    if format in CSV_FORMATS:
-        yield from csv_rows(path, stream, format, columns=columns, max_row_bytes=max_row_bytes)
-    elif format == "jsonl":
-        for content, line in split_lines(stream, max_row_bytes=max_row_bytes):
-            yield FileRow(too_large if content is None else content, line, len(content or b""))
-    else:
-        for content in split_elements(path, stream, max_row_bytes=max_row_bytes):
-            yield FileRow(too_large if content is None else content, None, len(content or b""))
 
 
 def file_stream(path: Path) -> io.BufferedReader:

@@ -1,4 +1,4 @@
-"""Schema `text`: a text that is learned throughout."""
+"""Schema `text`: a text that is trained throughout."""
 
 from typing import Any
 

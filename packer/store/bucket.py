@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
@@ -27,6 +28,9 @@ CONNECTIONS = 32
 _CHUNK_BYTES = 4 * 2**20
 _TIMEOUT = "600s"
 """For a whole request; the library's 30 s end a shard of 256 MiB behind 8 MB a second."""
+
+_RETRIES: Any = {"max_retries": 100, "retry_timeout": timedelta(minutes=1)}
+"""A store that is started again takes some 20 seconds. The library's 10 tries may be over after 2."""
 
 _owner: int | None = None
 """The process that uses the library, whose threads are not there in a process forked from it: that waits forever."""
@@ -57,8 +61,8 @@ class Bucket:
 
     Raises:
         UsageError: from any method, where obstore is not installed or the URL is none that it knows.
-        StorageError: from any method, where the store refuses or cannot be reached. Requests are repeated for three
-            minutes before.
+        StorageError: from any method, where the store refuses or cannot be reached. Requests are repeated for a minute
+            before.
 
     """
 
@@ -252,6 +256,7 @@ def _opened(url: str) -> tuple[Any, Any]:
     _owner = os.getpid()
     try:
         # Options replace those of the environment; only an endpoint that says http:// is reached without encryption.
-        return obstore, from_url(url, client_options={"timeout": _TIMEOUT, "allow_http": True})
+        client: Any = {"timeout": _TIMEOUT, "allow_http": True}
+        return obstore, from_url(url, client_options=client, retry_config=_RETRIES)
     except (obstore.exceptions.BaseError, ValueError) as error:
         raise UsageError(f"{url}: {_first_line(error)}", hint="expected s3://BUCKET/FOLDER, gs:// or az://") from error

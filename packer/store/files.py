@@ -47,18 +47,25 @@ class CacheFiles:
 
     def size(self, name: str) -> int | None:
         """Bytes of a regular file; None where there is none."""
-        with storage_errors("read", self.folder / name):
-            try:
-                status = (self.folder / name).stat()
-            except (FileNotFoundError, NotADirectoryError):
-                mirror = mirror_of(self.folder)
-                return None if mirror is None else mirror.bucket.size(name)
+        size = self._size_here(name)
+        if size is None and (mirror := mirror_of(self.folder)) is not None:
+            return mirror.bucket.size(name)
+        return size
+
+    def _size_here(self, name: str) -> int | None:
+        try:
+            status = os.stat(f"{self.folder}/{name}")  # noqa: PTH116 - of every shard: a Path would take as long again
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            with storage_errors("read", self.folder / name):
+                raise
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
         """Bytes of some files by their names, as :meth:`size`; of a bucket as it is, whatever was fetched."""
         mirror = mirror_of(self.folder)
-        return {name: self.size(name) for name in names} if mirror is None else mirror.sizes(names)
+        return {name: self._size_here(name) for name in names} if mirror is None else mirror.sizes(names)
 
     @property
     def most_bytes(self) -> int | None:

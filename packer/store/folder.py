@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -207,6 +208,34 @@ def is_inside(root: Path, path: str) -> bool:
     place = Path(os.path.realpath(root / path))
     blobs = next((parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"), None)
     return place.is_relative_to(root) or (blobs is not None and not blobs.is_symlink() and place.parent == blobs)
+
+
+class Inside:
+    """The paths that stay in a folder, links followed, as :func:`is_inside`; for many of them.
+
+    Following links takes 70 µs a path. A folder is listed once: what is no link there leads nowhere.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._root = folder.resolve()
+        self._links = cache(self._links_of)
+
+    def __contains__(self, path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        links = self._links(folder)
+        return (links is not None and name not in links) or is_inside(self._root, path)
+
+    def _links_of(self, folder: str) -> Collection[str] | None:
+        """Names of the links right in a folder; None where the folder leads elsewhere or cannot be listed."""
+        if not is_inside(self._root, folder):
+            return None
+        try:
+            with os.scandir(self._root / folder) as entries:
+                return {entry.name for entry in entries if entry.is_symlink()}
+        except FileNotFoundError:
+            return ()
+        except OSError:
+            return None
 
 
 def make_folder(folder: Path) -> None:

@@ -8,6 +8,7 @@ that a flipped bit is found wherever it lies; against somebody who can work out 
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,8 +19,7 @@ from xxhash import xxh3_128_hexdigest
 from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
 from packer.store.files import CacheFiles
-from packer.store.folder import PRIVATE, is_inside
-from packer.store.mirror import shown
+from packer.store.folder import PRIVATE, Inside
 from packer.store.totals import Count, Totals
 
 FORMAT_VERSION = 1
@@ -31,6 +31,7 @@ SELECTED_VERSION = 2
 MANIFEST_NAME = "manifest.json"
 REJECTED_NAME = "rejected.jsonl"
 MAX_MANIFEST_BYTES = 2**30
+"""Some 800,000 shards: as many as 6 TB of rows make in partitions of 8 MiB, or 11 TB in partitions of 64 MiB."""
 
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -39,7 +40,7 @@ _SEAL = re.compile(rb'\A\{[ \n]*"checksum"[ \n]*:[ \n]*"([0-9a-f]{32})"(?=[ \n]*
 _SEAL_BYTES = len(b'{\n"checksum":""') + 32
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Where one record batch keeps its fixed-width columns in the file."""
 
     first_row: Count
@@ -49,7 +50,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     shard, [num_rows] for a scalar column."""
 
 
-class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     path: FilePath
     kind: Literal["documents", "blocks"]
     split: SplitName
@@ -81,7 +82,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Documents: turns whose boundary merges. Blocks: 0."""
 
     num_skipped: Count = 0
-    """Documents: answers that were to be learned and are not, as they say nothing or have no prompt. Blocks: 0."""
+    """Documents: answers that were to be trained and are not, as they say nothing or have no prompt. Blocks: 0."""
 
     num_last_tokens: Count
     """Documents: tokens of each kept row's last document; num_tokens over this is the price of rewriting. Blocks: 0."""
@@ -99,7 +100,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Documents: keys of messages that no schema knows, and how many messages have them. Blocks: none."""
 
 
-class StoredTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoredTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """A table with a row for each row of the inputs, or of a partition."""
 
     path: FilePath
@@ -336,16 +337,13 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
 
     """
     path = folder / MANIFEST_NAME
-    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {shown(folder)} mends it"
+    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} mends it"
     try:
         manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
-        root = folder.resolve()
-        for i, shard in enumerate(manifest.shards):
-            _check_path(root, f"shards[{i}].path", shard.path, folder=shard.kind)
-        for i, table in enumerate(manifest.tables):
-            _check_path(root, f"selection {i}: path", table.path, folder="rows")
-        for i, file in enumerate(manifest.model.files):
-            _check_path(root, f"model.files[{i}].path", f"model/{file.path}", folder="model")
+        root = Inside(folder)
+        _check_paths(root, "shards[{}].path", [(shard.path, shard.kind) for shard in manifest.shards])
+        _check_paths(root, "selection {}: path", [(table.path, "rows") for table in manifest.tables])
+        _check_paths(root, "model.files[{}].path", [(f"model/{file.path}", "model") for file in manifest.model.files])
         _check_version(manifest)
         msgspec.convert({"recipe": manifest.recipe}, _Believed)
         _check_seal(content)
@@ -365,10 +363,15 @@ def _encode_lines(value: Any) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def _without_seal(content: bytes) -> bytes:
-    """The JSON without the checksum it begins with."""
+def _without_seal(content: bytes) -> bytes | bytearray:
+    """The JSON with blanks in place of the checksum it begins with."""
     found = _SEAL.match(content)
-    return content if found is None else b"{" + content[found.end() :].lstrip().removeprefix(b",")
+    if found is None:
+        return content
+    end = content.index(b",", found.end()) + 1
+    blank = bytearray(content)
+    blank[1:end] = b" " * (end - 1)
+    return blank
 
 
 def _check_seal(content: bytes) -> None:
@@ -384,8 +387,12 @@ def _check_version(manifest: Manifest) -> None:
         raise ValueError(f"format_version is {manifest.format_version}; 2 has a selection, 1 has none")
 
 
-def _check_path(root: Path, key: str, path: str, *, folder: str) -> None:
-    if not path.startswith(f"{folder}/"):
-        raise ValueError(f"{key}: expected a path in {folder}/, found '{path}'")
-    if not is_inside(root, path):
-        raise ValueError(f"{key}: '{path}' is a link that leads out of the cache; copy the files themselves")
+def _check_paths(root: Inside, key: str, paths: Sequence[tuple[str, str]]) -> None:
+    """Refuse paths that do not lie in their folder of the cache."""
+    for i, (path, folder) in enumerate(paths):
+        if not path.startswith(f"{folder}/"):
+            raise ValueError(f"{key.format(i)}: expected a path in {folder}/, found '{path}'")
+        if path not in root:
+            raise ValueError(
+                f"{key.format(i)}: '{path}' is a link that leads out of the cache; copy the files themselves"
+            )

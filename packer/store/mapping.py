@@ -17,7 +17,6 @@ from packer.errors import CheckError, StorageError
 from packer.limits import out_of, storage_errors
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
-from packer.store.mirror import shown
 from packer.store.schema import block_len_of, blocks_schema, documents_schema
 from packer.store.shard_file import place_of
 from packer.store.views import MAPPED, Reach, reading
@@ -76,7 +75,7 @@ class MappedShard:
 
 def repair_hint(folder: Path) -> str:
     """What to do about a damaged file of a cache."""
-    return f"packer build -o {shown(folder)} --repair makes damaged shards again"
+    return f"packer build -o {folder} --repair makes damaged shards again"
 
 
 def check_size(folder: Path, shard: Shard | StoredTable) -> None:
@@ -93,7 +92,8 @@ def check_sizes(folder: Path, files: Sequence[Shard | StoredTable]) -> None:
     """Compare the sizes of many files; as :func:`check_size`."""
     sizes = CacheFiles(folder).sizes(file.path for file in files)
     for file in files:
-        _compare_size(folder, file, sizes[file.path])
+        if sizes[file.path] != file.num_bytes:
+            _compare_size(folder, file, sizes[file.path])
 
 
 def _compare_size(folder: Path, shard: Shard | StoredTable, size: int | None) -> None:

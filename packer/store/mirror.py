@@ -28,9 +28,9 @@ from zlib import crc32
 
 import msgspec
 
-from packer.errors import BusyError, CheckError, PackerError, StorageError
+from packer.errors import BusyError, CheckError, PackerError, StorageError, stands_for
 from packer.limits import storage_errors
-from packer.store.bucket import CONNECTIONS, Bucket, is_usable_here
+from packer.store.bucket import CONNECTIONS, Bucket, bucket_url, is_usable_here
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX, AtomicFile, inside, make_folder, write_atomically
 
 _OWN = ".mirror"
@@ -315,6 +315,7 @@ def mirror_of(folder: Path) -> Mirror | None:
         origin = msgspec.json.decode((folder / _ORIGIN).read_bytes(), type=_Origin)
     except (OSError, msgspec.MsgspecError):
         return None
+    stands_for(folder, origin.url)
     return Mirror(folder, Bucket(origin.url), origin.most_bytes)
 
 
@@ -328,13 +329,14 @@ def make_mirror(folder: Path, url: str, *, most_bytes: int | None = None) -> Mir
     content = msgspec.json.encode(_Origin(url, most_bytes))
     if not (folder / _ORIGIN).exists() or (folder / _ORIGIN).read_bytes() != content:
         write_atomically(folder / _ORIGIN, content)
+    stands_for(folder, url)
     return Mirror(folder, Bucket(url), most_bytes)
 
 
 def shown(folder: Path) -> str:
-    """The name of a cache for people: the URL that a folder stands for, or the folder."""
+    """The name of a cache for people: its URL, or that of the bucket that a folder stands for, or the folder."""
     mirror = mirror_of(folder)
-    return str(folder) if mirror is None else mirror.bucket.url
+    return bucket_url(folder) or str(folder) if mirror is None else mirror.bucket.url
 
 
 def _fetch_in_another_process(folder: Path, name: str) -> None:

@@ -67,6 +67,15 @@ def checked_place(name: Path | str) -> Iterator[Path]:
         PackerError: as :func:`cache_place`.
 
     """
+    with fresh_place(name) as folder:
+        if (mirror := mirror_of(folder)) is not None:
+            _refresh(mirror)
+        yield folder
+
+
+@contextmanager
+def fresh_place(name: Path | str) -> Iterator[Path]:
+    """The folder of a cache; of one in a bucket one in which there is nothing yet, and which goes with the block."""
     url = bucket_url(name)
     if url is None:
         yield cache_place(name)
@@ -76,7 +85,7 @@ def checked_place(name: Path | str) -> Iterator[Path]:
         root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="verify-", dir=root))
     try:
-        _refresh(make_mirror(folder, url))
+        make_mirror(folder, url)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

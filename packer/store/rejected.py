@@ -22,7 +22,7 @@ from packer.limits import storage_errors
 from packer.store.files import CacheFiles
 from packer.store.folder import is_inside
 from packer.store.manifest import REJECTED_NAME, Manifest
-from packer.store.mirror import mirror_of, shown
+from packer.store.mirror import mirror_of
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -107,7 +107,7 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
 
     """
     decoder = msgspec.json.Decoder(Rejected)
-    path, hint = folder / rejected_path(folder, manifest), f"packer build -o {shown(folder)} --repair makes it again"
+    path, hint = folder / rejected_path(folder, manifest), f"packer build -o {folder} --repair makes it again"
     with storage_errors("read", path), _open(folder, manifest) as file:
         # Opened once: what is hashed is what is read, though a build may rename or replace it meanwhile.
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -133,7 +133,7 @@ def _open(folder: Path, manifest: Manifest) -> BufferedReader:
         except StorageError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-    raise CheckError(f"{path} is missing", hint=f"packer build -o {shown(folder)} --repair makes it again")
+    raise CheckError(f"{path} is missing", hint=f"packer build -o {folder} --repair makes it again")
 
 
 def _encoded(lines: Iterable[Rejected]) -> Iterator[bytes]:

@@ -190,7 +190,7 @@ def _apart(
     messages, texts = zip(*(prompts[each] for each in own), strict=True)
     if texts[0] != texts[1]:
         if max(messages) > num_shared(sample.messages, other_side.messages):
-            reason = "what is learned follows turns of the answers that are not learned, and in which they differ"
+            reason = "what is trained follows turns of the answers that are not trained, and in which they differ"
             return Rejection(row=row, code="pair_prompt_differs", reason=reason)
         # What two prompts for one conversation do not share is the template's text, not the row's.
         shared = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))

@@ -98,7 +98,7 @@ _EARLY = (
 
 def _nothing(given: PretokenizedTokens) -> str:
     first_only = given.weight[0] > 0
-    return "all there is to learn opens its document" if first_only else "no token of the row is trained"
+    return "all there is to train on opens its document" if first_only else "no token of the row is trained"
 
 
 def _runs(weight: Float32, offsets: Int64) -> _Runs:

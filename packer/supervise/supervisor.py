@@ -18,12 +18,12 @@ from packer.supervise.round_trip import Surface
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervised:
-    """Documents of a batch of rows, and the rows that failed their proof or have nothing to learn."""
+    """Documents of a batch of rows, and the rows that failed their proof or have nothing to train on."""
 
     documents: DocumentBatch
     rejections: tuple[Rejection, ...]
-    merged: Int32  # row of each learned turn whose boundary merged
-    skipped: Int32  # row of each answer that says nothing, and so is not learned
+    merged: Int32  # row of each trained turn whose boundary merged
+    skipped: Int32  # row of each answer that says nothing, and so is not trained
 
 
 class Supervisor:
@@ -42,8 +42,8 @@ class Supervisor:
         proved = self._prove(turns, tokens) & ~np.isin(sample_of_turn, list(unencodable))
         failed = np.unique(sample_of_turn[~proved])
         # The first token of a document is never trained, so a run may be empty.
-        learned = (np.maximum(tokens.prompt_tokens, 1) < tokens.completion_tokens) & ~np.isin(sample_of_turn, failed)
-        empty = np.setdiff1d(np.unique(sample_of_turn), np.concatenate([failed, np.unique(sample_of_turn[learned])]))
+        trained = (np.maximum(tokens.prompt_tokens, 1) < tokens.completion_tokens) & ~np.isin(sample_of_turn, failed)
+        empty = np.setdiff1d(np.unique(sample_of_turn), np.concatenate([failed, np.unique(sample_of_turn[trained])]))
         rejections = [
             Rejection(row=int(row), code="not_encodable", reason=f"the tokenizer fails: {unencodable[int(row)]}")
             if int(row) in unencodable
@@ -51,14 +51,14 @@ class Supervisor:
             for row in failed
         ]
         rejections += [
-            Rejection(row=int(row), code="nothing_trained", reason="all there is to learn opens its document")
+            Rejection(row=int(row), code="nothing_trained", reason="all there is to train on opens its document")
             for row in empty
         ]
-        documents = _documents(turns, tokens, np.flatnonzero(learned), sample_ids)
+        documents = _documents(turns, tokens, np.flatnonzero(trained), sample_ids)
         return Supervised(
             documents=documents,
             rejections=tuple(rejections),
-            merged=sample_of_turn[tokens.merged & learned],
+            merged=sample_of_turn[tokens.merged & trained],
             skipped=turns.skipped,
         )
 
@@ -145,21 +145,21 @@ def _without_added(ids: Int32, completion: bytes, surface: Surface) -> Int32:
 
 
 def _documents(
-    turns: TurnBatch, tokens: TokenBatch, learned: Int64, sample_ids: Mapping[int, str | None]
+    turns: TurnBatch, tokens: TokenBatch, trained: Int64, sample_ids: Mapping[int, str | None]
 ) -> DocumentBatch:
-    """Cut the sequences that hold learned turns after the last of them, in the order of rows and messages."""
-    sequence = _homes(turns, tokens, learned)
+    """Cut the sequences that hold trained turns after the last of them, in the order of rows and messages."""
+    sequence = _homes(turns, tokens, trained)
     used, document = np.unique(sequence, return_inverse=True)
     end = np.zeros(len(used), np.int64)
-    np.maximum.at(end, document, tokens.completion_tokens[learned])
+    np.maximum.at(end, document, tokens.completion_tokens[trained])
     last_message = np.zeros(len(used), np.int64)
-    np.maximum.at(last_message, document, turns.turn_message[learned])
+    np.maximum.at(last_message, document, turns.turn_message[trained])
     row = turns.sample[tokens.sequence_text[used]]
     order = np.lexsort((last_message, row))
     rank = np.empty(len(used), np.int64)
     rank[order] = np.arange(len(used))
-    runs = np.lexsort((tokens.prompt_tokens[learned], rank[document]))
-    of_run = learned[runs]
+    runs = np.lexsort((tokens.prompt_tokens[trained], rank[document]))
+    of_run = trained[runs]
     num_runs = np.bincount(rank[document], minlength=len(used))
     lengths, row = end[order], row[order]
     return DocumentBatch(
@@ -175,28 +175,28 @@ def _documents(
     )
 
 
-def _homes(turns: TurnBatch, tokens: TokenBatch, learned: Int64) -> Int64:
-    """For each learned turn the sequence it is trained in: its sample's last that begins with its ids.  # int64[U]
+def _homes(turns: TurnBatch, tokens: TokenBatch, trained: Int64) -> Int64:
+    """For each trained turn the sequence it is trained in: its sample's last that begins with its ids.  # int64[U]
 
     Rendering has assigned the turns to texts by their characters. Only ids show that a sequence of a merged boundary
     begins with the turns before it, or that two texts differ by a space the tokenizer swallows.
     """
-    homes = tokens.turn_sequence[learned].astype(np.int64)
-    row = turns.sample[turns.turn_text[learned]]
+    homes = tokens.turn_sequence[trained].astype(np.int64)
+    row = turns.sample[turns.turn_text[trained]]
     of_row = np.full(int(row.max(initial=-1)) + 1, -1, np.int64)
     of_row[row] = homes
     if (of_row[row] == homes).all():
         return homes  # one sequence a row
-    order = np.lexsort((turns.turn_message[learned], row))
+    order = np.lexsort((turns.turn_message[trained], row))
     for turns_of_row in np.split(order, np.flatnonzero(np.diff(row[order])) + 1):
         if len(turns_of_row) and np.any(homes[turns_of_row] != homes[turns_of_row[0]]):
-            _settle(homes, turns_of_row, tokens, learned)
+            _settle(homes, turns_of_row, tokens, trained)
     return homes
 
 
-def _settle(homes: Int64, turns_of_row: Int64, tokens: TokenBatch, learned: Int64) -> None:
+def _settle(homes: Int64, turns_of_row: Int64, tokens: TokenBatch, trained: Int64) -> None:
     """Move the turns of one sample, in the order of their messages, to the last sequence that begins with each."""
-    starts, ends = tokens.offsets[homes[turns_of_row]], tokens.completion_tokens[learned[turns_of_row]]
+    starts, ends = tokens.offsets[homes[turns_of_row]], tokens.completion_tokens[trained[turns_of_row]]
     upto = [tokens.ids[start : start + end] for start, end in zip(starts, ends, strict=True)]
     sequences: dict[int, Int32] = {}
     for i, ids in zip(turns_of_row[::-1], upto[::-1], strict=True):

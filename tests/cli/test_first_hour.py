@@ -223,7 +223,7 @@ def test_a_template_that_rewrites_history_is_asked_about_in_words(desk: Path, re
         folder = f"cache-{each}"
         built = fields("build", *asked, "--set", f"supervision.history_rewrite={each}", "-o", folder)
         learned[each] = built["totals"]["tokens"]
-    assert "=last learns the end of each conversation alone (6 of 30 answers)" in hint
+    assert "=last trains the end of each conversation alone (6 of 30 answers)" in hint
     for each in ("exact",) if reasoning else ("exact", "as_rendered"):
         times = float(re.search(rf"{each}\b.*?\(([0-9.]+) times", hint)[1])
         assert times == pytest.approx(learned[each] / learned["last"], rel=0.25), "counted in bytes of text"

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from packer.audit.findings import Example
 from packer.audit.lint import CODES
-from packer_cli.findings_page import FindingsPage
 from packer_cli.main import cli
+from packer_cli.page import FindingsPage
 
 CARETS = re.compile(r" *(\^+)( .*)?")
 

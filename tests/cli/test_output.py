@@ -8,9 +8,9 @@ import pytest
 
 from packer.display import duration, percent, plural, rate, size, visible
 from packer.progress import Lines
-from packer_cli.failures import print_error
 from packer_cli.output import cells, lines_of, wrap
 from packer_cli.page import ViewPage, repeated
+from packer_cli.reply import print_error
 from packer_cli.result import print_lines
 from packer_cli.stats import bar
 

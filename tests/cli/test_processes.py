@@ -11,7 +11,7 @@ import sys
 import pytest
 from processes import HANG_S, wait_until
 
-from packer_cli import failures, reference
+from packer_cli import reference, reply
 
 CODE = "from packer_cli.main import main; main()"
 HEAVY = ("numpy", "pyarrow", "rich", "tokenizers", "jinja2", "yaml", "msgspec", "torch")
@@ -173,8 +173,8 @@ def test_a_stale_reference_page_is_found(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", ["build", "export", "verify", None])
 def test_only_a_build_that_was_ended_is_said_to_go_on(command, capsys):
-    ended = failures.Signalled(signal.SIGTERM)
-    assert failures.answer(ended, command=command, as_json=False, verbose=False) == 143
+    ended = reply.Signalled(signal.SIGTERM)
+    assert reply.answer(ended, command=command, as_json=False, verbose=False) == 143
     told = capsys.readouterr().err
     assert told.startswith("error: terminated")
     assert ("what a build has finished is kept" in told) == (command == "build")

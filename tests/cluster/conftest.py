@@ -1,22 +1,30 @@
-"""A real object storage server for the tests: SeaweedFS with identities, on free ports."""
+"""What builds of these tests run on: SeaweedFS with identities, and a Ray cluster whose nodes have no common disk."""
 
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 from bucket_objects import NUM_FILES
 from command_line import run
+from store_proxy import proxied
 
 from packer.store.bucket import Bucket
 
 KEYS = {"accessKey": "packer-tests", "secretKey": "packer-tests-secret"}
+ACCESS = {
+    "AWS_ACCESS_KEY_ID": KEYS["accessKey"],
+    "AWS_SECRET_ACCESS_KEY": KEYS["secretKey"],
+    "AWS_REGION": "us-east-1",
+}
 READY_S = 90
 _numbers = count()
 
@@ -31,39 +39,76 @@ def weed():
     return found
 
 
+class Server:
+    """A server that takes conditional writes; killed and started again, it has what it had."""
+
+    def __init__(self, weed, folder):
+        (folder / "s3.json").write_text(
+            json.dumps({"identities": [{"name": "tests", "credentials": [KEYS], "actions": ["Admin"]}]})
+        )
+        ports = free_ports(8)
+        names = ("master.port", "volume.port", "filer.port", "s3.port")
+        options = [f"-{name}={port}" for name, port in zip(names, ports[:4], strict=True)]
+        options += [f"-{name}.grpc={port}" for name, port in zip(names, ports[4:], strict=True)]
+        options += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+        options += ["-volume.max=30", "-master.volumeSizeLimitMB=256", "-master.telemetry=false"]
+        self._command = [
+            weed,
+            "server",
+            f"-dir={folder}",
+            "-filer",
+            "-s3",
+            f"-s3.config={folder / 's3.json'}",
+            *options,
+        ]
+        self._folder = folder
+        self.address = f"http://127.0.0.1:{ports[3]}"
+
+    def start(self):
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self._folder)
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self):
+        """It answers before it can write: wait until it has made an object."""
+        import obstore
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+
+        store = from_url("s3://tests/ready", client_options={"allow_http": True}, retry_config={"max_retries": 0})
+        hangs, log = time.monotonic() + READY_S, self._folder / "log"
+        while True:
+            hung = self._process.poll() is not None or time.monotonic() > hangs
+            assert not hung, log.read_text("utf-8", "replace")[-3000:]
+            try:
+                obstore.put(store, "probe", b"1", mode="create")
+            except obstore.exceptions.AlreadyExistsError:
+                return
+            except BaseError:
+                time.sleep(0.2)
+
+
 @pytest.fixture(scope="session")
-def endpoint(weed, tmp_path_factory):
-    """Address of a server that takes conditional writes; it ends with the tests."""
-    folder = tmp_path_factory.mktemp("seaweedfs")
-    (folder / "s3.json").write_text(
-        json.dumps({"identities": [{"name": "tests", "credentials": [KEYS], "actions": ["Admin"]}]})
-    )
-    ports = free_ports(8)
-    names = ("master.port", "volume.port", "filer.port", "s3.port")
-    options = [f"-{name}={port}" for name, port in zip(names, ports[:4], strict=True)]
-    options += [f"-{name}.grpc={port}" for name, port in zip(names, ports[4:], strict=True)]
-    command = [
-        weed,
-        "server",
-        f"-dir={folder}",
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        *options,
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-    ]
-    command += ["-filer", "-s3", f"-s3.config={folder / 's3.json'}", "-volume.max=30", "-master.volumeSizeLimitMB=256"]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen([*command, "-master.telemetry=false"], stdout=log, stderr=log, cwd=folder)
-    address = f"http://127.0.0.1:{ports[3]}"
+def server(weed, tmp_path_factory):
+    """A server for all tests."""
+    there = Server(weed, tmp_path_factory.mktemp("seaweedfs"))
+    there.start()
     try:
         with pytest.MonkeyPatch.context() as patch:
-            use(patch, address)
-            _wait(server, folder / "log")
-            yield address
+            use(patch, there.address)
+            there.wait()
+            yield there
     finally:
-        server.kill()
-        server.wait()
+        there.kill()
+
+
+@pytest.fixture(scope="session")
+def endpoint(server):
+    """Address of the server."""
+    return server.address
 
 
 def free_ports(number):
@@ -77,28 +122,69 @@ def free_ports(number):
 
 def use(patch, address):
     """Name a server in the environment, for this process and for those it starts."""
-    patch.setenv("AWS_ENDPOINT_URL", address)
-    patch.setenv("AWS_ACCESS_KEY_ID", KEYS["accessKey"])
-    patch.setenv("AWS_SECRET_ACCESS_KEY", KEYS["secretKey"])
-    patch.setenv("AWS_REGION", "us-east-1")
+    for name, value in {"AWS_ENDPOINT_URL": address, **ACCESS}.items():
+        patch.setenv(name, value)
 
 
-def _wait(server, log):
-    """A server answers before it can write: wait until it has made an object."""
-    import obstore
-    from obstore.exceptions import BaseError
-    from obstore.store import from_url
+class Nodes:
+    """A Ray cluster of a head and three nodes, each with a folder of its own for copies, and one processor.
 
-    store = from_url("s3://tests/ready", client_options={"allow_http": True}, retry_config={"max_retries": 0})
-    hangs = time.monotonic() + READY_S
-    while True:
-        assert server.poll() is None and time.monotonic() < hangs, log.read_text("utf-8", "replace")[-3000:]
-        try:
-            obstore.put(store, "probe", b"1", mode="create")
-        except obstore.exceptions.AlreadyExistsError:
-            return
-        except BaseError:
-            time.sleep(0.2)
+    They reach the store by a proxy, where `meet` is called with command and path of each request.
+    """
+
+    def __init__(self, folder, cluster):
+        self.folder, self.cluster, self.places = folder, cluster, []
+        self.meet = lambda *_: None
+
+    def met(self, *request):
+        return self.meet(*request)
+
+    def add(self, **env):
+        self.places.append(self.folder / f"node-{len(self.places)}")
+        env |= {"PACKER_CACHE_DIR": str(self.places[-1]), "AWS_ENDPOINT_URL": self.store, **ACCESS}
+        more = {} if self.cluster.head_node else {"include_dashboard": False}
+        return self.cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20, env_vars=env, **more)
+
+    def lose_one(self):
+        """The node that came last goes at once, with all it has."""
+        self.cluster.remove_node(self.cluster.list_all_nodes()[-1], allow_graceful=False)
+
+    def workers(self):
+        """Processes that work for the cluster."""
+        raylets = {node.all_processes["raylet"][0].process.pid for node in self.cluster.list_all_nodes()}
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent in raylets and b"_do" in (path / "cmdline").read_bytes():
+                    found.append(int(path.name))
+        return found
+
+    def kill_workers(self):
+        for process in self.workers():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def shared_nodes(server, tmp_path_factory):
+    """The cluster; it takes seconds to start."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils", reason="make cluster installs Ray")
+    there = Nodes(tmp_path_factory.mktemp("nodes"), cluster_utils.Cluster())
+    with proxied(server.address, there.met) as (there.store, there.answered):
+        for _ in range(4):
+            there.add()
+        yield there
+        there.cluster.shutdown()
+
+
+@pytest.fixture
+def nodes(shared_nodes, monkeypatch):
+    """The cluster, named in the environment."""
+    monkeypatch.setenv("RAY_ADDRESS", shared_nodes.cluster.address)
+    shared_nodes.answered.clear()
+    yield shared_nodes
+    shared_nodes.meet = lambda *_: None
 
 
 @pytest.fixture

@@ -44,8 +44,11 @@ def test_a_build_into_a_bucket_makes_the_objects_of_a_local_one(bucket, recipe, 
     assert objects(bucket) == files(local)
     assert fields("build", "-c", recipe, "-o", bucket.url)["built"] is False
     assert run("verify", bucket.url, "--full").stdout.endswith("ok: everything is as it was written\n")
-    assert fields("stats", bucket.url)["tokens"] == fields("stats", local)["tokens"]
+    here, there = (fields("stats", place) for place in (local, bucket.url))
+    assert there == here | {"folder": bucket.url}
     assert "the same bytes" in run("diff", local, bucket.url, "--no-pager").stdout
+    assert fields("diff", local, bucket.url)["new"] == bucket.url
+    assert_refused("is the cache itself", "pack", bucket.url, "-o", bucket.url, "--block-len", 64, exit_code=2)
 
 
 def test_another_machine_finds_what_a_killed_build_finished(bucket, recipe, local, tmp_path):

@@ -1,23 +1,22 @@
-"""Builds on a real Ray cluster, a head and two nodes on one machine: the bytes are a local build's, whatever dies.
+"""Builds on a real Ray cluster whose nodes see one disk: the bytes are a local build's, whatever dies.
 
 Run by `make cluster`.
 """
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import wait_until
-from written_formats import as_jsonl, as_parquet, packed
+from written_formats import as_jsonl, in_three_files, some_rows
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.pipeline import build
@@ -27,41 +26,12 @@ from packer.recipe import Recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 
 ray = pytest.importorskip("ray", reason="make cluster installs Ray")
-cluster_utils = pytest.importorskip("ray.cluster_utils")
-
-pytestmark = pytest.mark.slow
 
 # Workers cannot import this module: its functions are sent whole.
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 RULES = {"split": {"shares": {"validation": 0.2}}, "deduplicate": {"exact": "bytes"}}
-WORDS = ["the", "cache", "holds", "tokens", "of", "rows", "every", "block", "proved", "written", "disk", "two"]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    there = cluster_utils.Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
-    for _ in range(2):
-        there.add_node(**NODE)
-    yield there
-    there.shutdown()
-
-
-@pytest.fixture(autouse=True)
-def _address(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-
-
-def some_rows(number: int) -> list[dict[str, str]]:
-    chance = random.Random(number)
-    return [
-        {
-            "prompt": f"{i}: " + " ".join(chance.choices(WORDS, k=20)),
-            "completion": " ".join(chance.choices(WORDS, k=90)),
-        }
-        for i in range(number)
-    ]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nodes")]
 
 
 def recipe_of(starter: Path, *paths: Path, **others: object) -> Recipe:
@@ -118,14 +88,13 @@ def test_a_build_on_the_cluster_is_the_build_of_one_machine(
 ) -> None:
     rows = some_rows(3000)
     rows[17] = {"prompt": "one that is rejected", "completion": ""}
-    paths = [tmp_path / name for name in ("a.jsonl", "b.parquet", "c.jsonl.zst")]
-    paths[0].write_bytes(as_jsonl(rows[:1500]))
-    paths[1].write_bytes(as_parquet(rows[1500:2500], row_group_size=200))
-    paths[2].write_bytes(packed(as_jsonl(rows[2500:]), "zstd"))
-    recipe = recipe_of(starter, *paths, **rules)
+    written = in_three_files(rows)
+    for name, content in written.items():
+        (tmp_path / name).write_bytes(content)
+    recipe = recipe_of(starter, *(tmp_path / name for name in written), **rules)
     build(recipe, tmp_path / "local", jobs=1)
     done = build(recipe, tmp_path / "cluster", on="ray")
-    assert done.built and done.num_partitions_built > 8 and done.profile.processes == 3
+    assert done.built and done.num_partitions_built > 8 and done.profile.processes == 4
     assert not ray.is_initialized()
     assert files_of(tmp_path / "cluster") == files_of(tmp_path / "local")
     assert json.loads((tmp_path / "cluster" / "rejected.jsonl").read_text().splitlines()[0])["line"] == 18
@@ -183,20 +152,6 @@ def test_what_a_task_raises_is_raised_here() -> None:
         assert list(workers.run(failing, ("",), [], sizes=[])) == []
 
 
-def workers_of(cluster: Any) -> list[int]:
-    """Processes that work for the cluster."""
-    raylets = {node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()}
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent in raylets and b"_do" in (path / "cmdline").read_bytes():
-                found.append(int(path.name))
-        except OSError:
-            continue
-    return found
-
-
 def when_some_are_done(cache: Path, act: Callable[[], None], happened: list[int]) -> threading.Thread:
     """Act once a few partitions are done, while others are not."""
 
@@ -211,15 +166,16 @@ def when_some_are_done(cache: Path, act: Callable[[], None], happened: list[int]
 
 
 def test_killed_workers_and_a_node_that_goes_cost_time_alone(
-    cluster: Any, recipe: Recipe, expected: dict[str, bytes], tmp_path: Path
+    nodes: Any, recipe: Recipe, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
-    cache, node, happened = tmp_path / "cache", cluster.add_node(**NODE), []
+    cache, happened = tmp_path / "cache", []
+    nodes.add()
 
     def strike() -> None:
-        for process in workers_of(cluster)[:2]:
+        for process in nodes.workers()[:2]:
             happened.append(0)
             os.kill(process, signal.SIGKILL)
-        cluster.remove_node(node, allow_graceful=False)
+        nodes.lose_one()
 
     thread = when_some_are_done(cache, strike, happened)
     done = build(recipe, cache, on="ray")
@@ -230,7 +186,7 @@ def test_killed_workers_and_a_node_that_goes_cost_time_alone(
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
 def test_a_build_whose_driver_ends_goes_on_to_the_same_bytes(
-    end: int, cluster: Any, recipe: Recipe, expected: dict[str, bytes], tmp_path: Path
+    end: int, nodes: Any, recipe: Recipe, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
     driver = command(recipe, cache)
@@ -242,21 +198,21 @@ def test_a_build_whose_driver_ends_goes_on_to_the_same_bytes(
     done = build(recipe, cache, on="ray")
     assert 0 < left <= done.num_partitions_reused < len(read_manifest(cache).shards)
     assert files_of(cache) == expected
-    wait_until(lambda: not workers_of(cluster))
+    wait_until(lambda: not nodes.workers())
 
 
 def test_a_node_with_another_version_is_refused_by_name_before_the_first_task(
-    cluster: Any, recipe: Recipe, tmp_path: Path
+    nodes: Any, recipe: Recipe, tmp_path: Path
 ) -> None:
     other = tmp_path / "packages" / "numpy-0.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0\n")
-    node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": str(other.parent)})
+    node = nodes.add(PYTHONPATH=str(other.parent))
     try:
         with pytest.raises(UsageError, match=r"node .* has other software: numpy 0, here "):
             build(recipe, tmp_path / "cache", on="ray")
     finally:
-        cluster.remove_node(node)
+        nodes.cluster.remove_node(node)
     assert journal(tmp_path / "cache") == []
 
 

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from packer.curate.contamination import Counted, Questions
-from packer.curate.words import words_of
+from packer.curate.signatures import words_of
 
 TEXT = st.lists(st.sampled_from("abcd"), max_size=14).map(" ".join)
 

@@ -60,9 +60,9 @@ def test_a_language_that_is_not_known_is_refused():
 
 def test_without_the_library_the_filter_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    from packer.curate import languages
+    from packer.curate import filters
 
-    languages._identifier.cache_clear()
+    filters._identifier.cache_clear()
     with pytest.raises(RecipeError, match="py3langid is not installed") as error:
         passes(rules_of(language=["de"]), [])
     assert "token-packer[language]" in error.value.hint

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from packer.curate import near
 from packer.curate import signatures as signatures_module
 from packer.curate.near import near_duplicates, nearest
-from packer.curate.signatures import joined, signatures
-from packer.curate.words import words_of
+from packer.curate.signatures import joined, signatures, words_of
 
 VOCABULARY = [f"w{i}" for i in range(40)]
 

@@ -183,7 +183,7 @@ def test_rows_that_are_added_at_the_end_change_nothing_of_those_that_are_there(d
     seed=st.integers(0, 2**63 - 1),
 )
 def test_a_share_that_grows_keeps_every_row_that_was_held_out(keys, shares, seed):
-    from packer.curate.splits import TEST, VALIDATION, split_by_hash
+    from packer.curate.select import TEST, VALIDATION, split_by_hash
     from packer.row_rules import Shares, Split
 
     validation, test = sorted(shares[:2]), sorted(shares[2:])
@@ -196,7 +196,7 @@ def test_a_share_that_grows_keeps_every_row_that_was_held_out(keys, shares, seed
 
 
 def test_shares_are_what_is_asked_for():
-    from packer.curate.splits import split_by_hash
+    from packer.curate.select import split_by_hash
     from packer.row_rules import Shares, Split
 
     found = split_by_hash(np.arange(100_000, dtype=np.uint64), Split(shares=Shares(validation=0.02, test=0.01)))

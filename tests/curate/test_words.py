@@ -4,8 +4,7 @@ import row_likeness
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from packer.curate import words as words_module
-from packer.curate.words import words_of
+from packer.curate.signatures import words_of
 
 WRITTEN = st.text(
     st.one_of(st.sampled_from("aB1 ,.ß你好ก\u0e31한글éé\u0301ﬁ½\0\n'Ⅳ"), st.characters(codec="utf-8")), max_size=30
@@ -38,7 +37,7 @@ def test_words_do_not_depend_on_how_texts_are_taken_together(texts):
 def test_texts_beyond_a_piece_keep_their_words(monkeypatch):
     texts = ["one two", "三 four\0five", "", "six" * 9]
     whole = numbers(texts)
-    monkeypatch.setattr(words_module, "_PIECE_CHARACTERS", 1)
+    monkeypatch.setattr("packer.curate.signatures._PIECE_CHARACTERS", 1)
     assert numbers(texts) == whole and sum(map(len, whole)) == 6
 
 

@@ -271,7 +271,7 @@ def test_force_never_takes_a_cache_or_anything_else_with_the_export(starter_cach
 WRITES = """
 import os, signal, sys
 from pathlib import Path
-from packer.export.place import replacing
+from packer.export.run import replacing
 with replacing(Path("cache"), Path(sys.argv[1]), force=True) as folder:
     (folder / "part").write_text("half")
     print("writing", flush=True)

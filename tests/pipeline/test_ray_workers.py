@@ -64,7 +64,7 @@ def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, mo
     [
         ("token-packer[ray]", ["--on", "ray"]),
         ("token-packer[ray]", ["--on", "ray://head:10001"]),
-        ("--on spark: nothing packer builds on", ["--on", "spark"]),
+        ("--on spark: nothing packer works on", ["--on", "spark"]),
         ("--on is not for a share", ["--on", "ray", "--share", "0/2"]),
     ],
 )

@@ -11,8 +11,7 @@ import row_likeness
 
 from packer.curate.contamination import Questions
 from packer.curate.near import nearest
-from packer.curate.signatures import signatures
-from packer.curate.words import words_of
+from packer.curate.signatures import signatures, words_of
 
 pytestmark = pytest.mark.real
 

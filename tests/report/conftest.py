@@ -5,8 +5,7 @@ import json
 import pytest
 from hostile_rows import FILE_NAME, HOSTILE
 
-from packer.audit import diff, lint
-from packer.pipeline import build, repack
+from packer.pipeline import build
 from packer.recipe import make_recipe
 
 
@@ -31,27 +30,3 @@ def hostile_cache(starter, tmp_path_factory):
     }
     build(make_recipe(recipe), folder / "cache <b>", jobs=1)
     return folder / "cache <b>"
-
-
-@pytest.fixture(scope="session")
-def hostile_diff(hostile_cache, tmp_path_factory):
-    """The report of the hostile cache and of one whose rules leave out other rows, in another template."""
-    other = tmp_path_factory.mktemp("other") / "cache {{ 7 * 7 }}"
-    repack(hostile_cache, other, {"block_len": 256, "overlong": "split"}, ["deduplicate=null"], jobs=1)
-    return diff(hostile_cache, other)
-
-
-@pytest.fixture(scope="session")
-def hostile_lint(hostile_cache, starter, tmp_path_factory):
-    """Of hostile rows under a hostile template, in a file with such a name."""
-    template = tmp_path_factory.mktemp("template") / "<b>&amp;.jinja"
-    lines = "".join(text.replace("{", "(") for text in HOSTILE[:5])
-    template.write_text(
-        "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-        f"{lines}{{{{ message.content }}}}<|im_end|>\n{{% endfor %}}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
-        "utf-8",
-    )
-    source = {"path": str(hostile_cache.parent / FILE_NAME).replace("[", "[[]"), "schema": "messages"}
-    recipe = {"sources": [source], "tokenizer": str(starter / "tokenizer"), "template": {"file": str(template)}}
-    return lint(make_recipe(recipe))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hostile_rows import FILE_NAME, HOSTILE
 
-from packer.report import Chosen, PageServer, diff_page, lint_page, report
+from packer.report import Chosen, PageServer, report, text_page
 from packer.store.cache import Cache
 
 AXE = os.environ.get("PACKER_AXE")
@@ -91,21 +91,16 @@ def test_every_view_opens_in_every_form_and_fits(form, page_file, opened):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_pages_of_diff_and_lint_fit_in_every_form(form, hostile_diff, hostile_lint, opened, tmp_path):
-    for name, content in (("diff", diff_page(hostile_diff)), ("lint", lint_page(hostile_lint))):
-        (tmp_path / name).with_suffix(".html").write_bytes(content)
-        page = opened((tmp_path / name).with_suffix(".html"), **FORMS[form])
-        links = page.locator("nav a").all()
-        assert len(links) > 1
-        for link in links:
-            link.click()
-            assert page.locator(link.get_attribute("href")).bounding_box()["height"] > 50
-        for details in page.locator("details").all():
-            details.evaluate("element => { element.open = true }")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        _check_accessibility(page)
-        page.locator("#theme").click()
-        assert page.locator("html").get_attribute("data-theme") == ("light" if form == "dark" else "dark")
+def test_the_page_of_a_report_fits_in_every_form(form, opened, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_bytes(
+        text_page("diff", title="a", lines=[[("wide " * 100, "red bold")], *[[(text, "")] for text in HOSTILE]])
+    )
+    page = opened(path, **FORMS[form])
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    _check_accessibility(page)
+    page.locator("#theme").click()
+    assert page.locator("html").get_attribute("data-theme") == ("light" if form == "dark" else "dark")
 
 
 def test_a_row_is_read_and_found_by_keyboard_search_and_link(page_file, opened):

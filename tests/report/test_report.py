@@ -20,8 +20,7 @@ from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.pipeline import repack
 from packer.report import Chosen, report
-from packer.report.facts import BATCH, Documents, histograms, padding
-from packer.report.plots import BAR_WIDTH, block_bar
+from packer.report.facts import BAR_WIDTH, BATCH, Documents, block_bar, histograms, padding
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected
 
@@ -112,8 +111,8 @@ def test_the_policy_names_exactly_the_script_and_style_of_the_page(hostile_cache
 def test_text_has_a_contrast_of_four_and_a_half_in_light_and_dark():
     style = (resources.files("packer.report") / "page.css").read_text("utf-8")
     colours = dict(re.findall(r"--(\w+): light-dark\(([^)]*)\)", style))
-    pairs = [(text, back) for text in ("ink", "soft") for back in ("paper", "faint", "trained", "hit", "gone")]
-    pairs += [(text, "paper") for text in ("link", "warn", "bad")]
+    pairs = [(text, back) for text in ("ink", "soft") for back in ("paper", "faint", "trained", "hit")]
+    pairs += [(text, back) for text in ("link", "warn", "bad", "line") for back in ("paper", "faint")]
     for text, back in pairs:
         for light in (0, 1):
             bright = sorted(_luminance(colours[name].split(", ")[light]) for name in (text, back))
@@ -133,7 +132,7 @@ def test_a_page_stays_within_its_bytes_and_says_what_it_left_out(starter_cache, 
     chosen = Chosen(blocks=tuple(("train", n) for n in range(blocks)))
     whole = report(starter_cache, tmp_path / "whole.html", chosen=chosen)
     assert whole.items == whole.chosen == blocks > 1
-    monkeypatch.setattr("packer.report.one_file.MAX_BYTES", whole.num_bytes - 1000)
+    monkeypatch.setattr("packer.report.pages.MAX_BYTES", whole.num_bytes - 1000)
     found = report(starter_cache, tmp_path / "cut.html", chosen=chosen)
     assert 0 < found.items < found.chosen == blocks
     assert found.num_bytes == (tmp_path / "cut.html").stat().st_size < whole.num_bytes - 1000

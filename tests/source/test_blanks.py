@@ -4,10 +4,9 @@ import random
 from pathlib import Path
 
 from packer.errors import InputError
-from packer.source.csv_rows import csv_rows
 from packer.source.decode import Refused
 from packer.source.file_bytes import BLANK, text_stream
-from packer.source.json_text import split_elements, split_lines
+from packer.source.text_rows import csv_rows, split_elements, split_lines
 
 FILE = Path("f")
 

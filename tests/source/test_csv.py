@@ -10,12 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import InputError
-from packer.source import csv_rows as csv_rows_module
-from packer.source import detect_format, detect_schema, partition_file, read_rows
+from packer.source import (
+    detect_format,
+    detect_schema,
+    partition_file,
+    read_rows,
+    text_rows,
+)
 from packer.source import file_bytes as chunks_module
-from packer.source.csv_rows import csv_rows, delimiter_of, read_csv
 from packer.source.decode import Refused
 from packer.source.file_bytes import text_stream
+from packer.source.text_rows import csv_rows, delimiter_of, read_csv
 
 cells = st.text(alphabet='a",;\t \n', max_size=8)
 tables = st.lists(st.lists(cells, min_size=2, max_size=3), max_size=6)
@@ -128,7 +133,7 @@ def test_every_record_is_a_row_with_its_line_however_it_is_read(
 
 def test_blank_lines_of_more_than_a_read_are_no_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(chunks_module, "READ_BYTES", 64)
-    monkeypatch.setattr(csv_rows_module, "READ_BYTES", 64)
+    monkeypatch.setattr(text_rows, "READ_BYTES", 64)
     for blank in (b" " * 200 + b"\n", b"\r\n" * 100, b"\n" * 200):
         path = tmp_path / "rows.csv"
         path.write_bytes(blank + b"text,n\n" + blank + b"a,1\n" + blank)
@@ -161,7 +166,7 @@ def test_a_row_that_is_too_large_is_one_bad_row():
 
 
 def test_a_record_that_goes_on_for_ever_is_an_error_that_says_where_it_begins(monkeypatch):
-    monkeypatch.setattr(csv_rows_module, "MAX_RECORD_BYTES", 1000)
+    monkeypatch.setattr(text_rows, "MAX_RECORD_BYTES", 1000)
     endless = chain([b'text\nshort\n"never closed\n'], repeat(b"more\n" * 100, 1000))
     with pytest.raises(InputError, match="the record of line 3 has more than 1,000 bytes"):
         list(csv_rows("x", text_stream("x", endless, None), "csv", columns={}, max_row_bytes=50))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import InputError
-from packer.source import json_text
+from packer.source import text_rows
 from packer.source.file_bytes import text_stream
 
 values = st.recursive(
@@ -20,9 +20,9 @@ def elements(chunks, *, max_row_bytes, step=None):
     """The elements of a text in chunks, which is looked at so many bytes at a time."""
     with pytest.MonkeyPatch.context() as patch:
         if step is not None:
-            patch.setattr(json_text, "READ_BYTES", step)
+            patch.setattr(text_rows, "READ_BYTES", step)
         stream = text_stream(Path("f"), iter(chunks), None)
-        return list(json_text.split_elements(Path("f"), stream, max_row_bytes=max_row_bytes))
+        return list(text_rows.split_elements(Path("f"), stream, max_row_bytes=max_row_bytes))
 
 
 @given(

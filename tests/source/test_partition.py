@@ -12,7 +12,7 @@ from packer.errors import InputError
 from packer.source import file_bytes as chunks_module
 from packer.source import partition_file, read_rows
 from packer.source.file_bytes import text_stream
-from packer.source.json_text import split_lines
+from packer.source.text_rows import split_lines
 
 MARK = b"\xef\xbb\xbf"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from command_line import assert_refused, fields, run
 
-from packer.errors import BusyError, StorageError, UsageError
+from packer.errors import BusyError, CheckError, StorageError, UsageError
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket, bucket_url
 from packer.store.cache import Cache
@@ -80,3 +80,11 @@ def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path: Path) -> 
 def test_bounds_are_for_buckets(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no cache in a bucket"):
         Cache.open(tmp_path, cache_bytes="1GiB")
+
+
+def test_errors_name_the_url_that_a_folder_stands_for_unless_they_are_about_the_disk(tmp_path: Path) -> None:
+    folder = make_mirror(tmp_path / "copy", "s3://bucket/cache").folder
+    error = CheckError(f"{folder / 'a.arrow'} is damaged", hint=f"packer build -o {folder} --repair")
+    assert error.message == "s3://bucket/cache/a.arrow is damaged"
+    assert error.hint == "packer build -o s3://bucket/cache --repair"
+    assert StorageError(f"cannot write {folder}").message == f"cannot write {folder}"

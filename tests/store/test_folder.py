@@ -17,7 +17,7 @@ from packer.limits import path_errors
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3
-from packer.store.folder import AtomicFile, lock, sweep, sweep_temporary, write_atomically
+from packer.store.folder import AtomicFile, Inside, is_inside, lock, sweep, sweep_temporary, write_atomically
 from packer.store.shard_file import relink
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -387,3 +387,30 @@ def test_what_a_path_refuses_is_reported_with_the_path_and_other_errors_are_left
     assert caught.value.hint is None
     with pytest.raises(BrokenPipeError), path_errors():
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def test_many_paths_are_inside_as_each_one_is(tmp_path: Path) -> None:
+    cache, other = tmp_path / "cache", tmp_path / "other"
+    for folder in (cache / "documents" / "deep", cache / "rows", other):
+        folder.mkdir(parents=True)
+    for file in (cache / "documents" / "a", cache / "documents" / "deep" / "a", cache / "rows" / "a", other / "a"):
+        file.touch()
+    (cache / "documents" / "in").symlink_to(cache / "rows" / "a")
+    (cache / "documents" / "out").symlink_to(other / "a")
+    (cache / "documents" / "deep" / "out").symlink_to(other / "a")
+    (cache / "blocks").symlink_to(other, target_is_directory=True)
+    (cache / "model").symlink_to(cache / "rows", target_is_directory=True)
+    (cache / "circle").symlink_to(cache / "circle")
+    folders = ["documents", "documents/deep", "blocks", "rows", "model", "missing", "circle", "documents/a"]
+    paths = [f"{folder}/{name}" for folder in folders for name in ("a", "in", "out", "missing")]
+    for root in (cache, tmp_path / "link"):
+        if not root.exists():
+            root.symlink_to(cache)
+        inside = Inside(root)
+        found = {path: path in inside for path in paths}
+        assert found == {path: is_inside(root.resolve(), path) for path in paths}
+        assert sorted(path for path, is_in in found.items() if not is_in) == [
+            *(f"blocks/{name}" for name in ("a", "in", "missing", "out")),
+            "documents/deep/out",
+            "documents/out",
+        ]

@@ -4,9 +4,34 @@ import csv
 import gzip
 import io
 import json
+import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+WORDS = ["the", "cache", "holds", "tokens", "of", "rows", "every", "block", "proved", "written", "disk", "two"]
+
+
+def some_rows(number):
+    """Rows of a hundred words."""
+    chance = random.Random(number)
+    return [
+        {
+            "prompt": f"{i}: " + " ".join(chance.choices(WORDS, k=20)),
+            "completion": " ".join(chance.choices(WORDS, k=90)),
+        }
+        for i in range(number)
+    ]
+
+
+def in_three_files(rows):
+    """Rows as JSON lines, Parquet and compressed JSON lines, by the names of the files."""
+    half, last = len(rows) // 2, len(rows) * 5 // 6
+    return {
+        "a.jsonl": as_jsonl(rows[:half]),
+        "b.parquet": as_parquet(rows[half:last], row_group_size=200),
+        "c.jsonl.zst": packed(as_jsonl(rows[last:]), "zstd"),
+    }
 
 
 def as_jsonl(rows):

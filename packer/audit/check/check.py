@@ -1,19 +1,17 @@
 """Checking which rows a cache has: what to ask before training from it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from packer.audit.check import row_checks, split_checks
+from packer.audit.check import record_checks, row_checks
 from packer.audit.check.check_report import Answer, Check, CheckReport, RowPair, RowText
-from packer.audit.check.other_files import NamedFile, find_files, open_files
-from packer.audit.check.questions import answers, check_code
+from packer.audit.check.record_checks import answers, check_code
 from packer.audit.check.row_checks import Found
 from packer.audit.check.row_facts import (
     RowFacts,
-    RowPart,
     Rows,
     facts_of,
     read_parts,
@@ -21,14 +19,16 @@ from packer.audit.check.row_facts import (
     splits_of,
     trained_on,
 )
-from packer.audit.input_parts import InputPart, cut_input
+from packer.audit.check.row_parts import NamedFile, RowPart, find_files, open_files
+from packer.audit.input_parts import InputPart, cut_input, of_inputs
 from packer.batches import Sample
 from packer.curate.contamination import Questions
 from packer.curate.select import digests
 from packer.curate.texts import said
 from packer.errors import PackerError
 from packer.pipeline.benchmarks import Benchmark
-from packer.pipeline.executor import jobs_for
+from packer.pipeline.executor import Workers
+from packer.pipeline.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe, make_recipe
 from packer.source import STANDARD_INPUT
@@ -46,6 +46,7 @@ def check(
     near: bool = False,
     against: Sequence[Benchmark] = (),
     jobs: int | None = None,
+    on: str | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
     """Check which rows a cache has, and in which splits.
@@ -58,6 +59,7 @@ def check(
         near: also look for near copies, by the shingles of their words.
         against: benchmarks whose questions must not be among the rows.
         jobs: processes that read rows; by default as many as are worth it.
+        on: a Ray cluster, as for :func:`packer.build`, which reads inputs; what is found of their rows comes here.
         progress: listens; counts bytes of inputs, and rows.
 
     Raises:
@@ -69,29 +71,29 @@ def check(
 
     """
     progress = progress or Silent()
-    with Cache.open(folder) as cache:
+    with Cache.open(folder) as cache, workers_on(on, jobs, progress.note) as workers:
         manifest, splits = cache.manifest, cache.splits("documents")
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
         learned = trained_on({name: len(cache.documents(name)) for name in splits})
-        parts, missing = _find_inputs(manifest.inputs, recipe.partition_bytes, progress)
+        parts, missing = _find_inputs(manifest.inputs, recipe.partition_bytes, workers, progress)
         checks: list[Check | None] = [_check_inputs(parts, missing, len(manifest.inputs))]
         if parts:
             search = _Search(parts, recipe.rows.max_bytes, near=near, against=against)
             rows = search.read(
-                jobs=jobs or jobs_for(sum(part.partition.num_bytes for part in parts)),
+                workers,
                 num_rows=sum(part.partition.num_rows for part in parts),
                 progress=progress,
             )
             files = [entry.path for entry in manifest.inputs]
             checks += search.checks(facts_of(rows, splits_of(cache, rows), files=files, splits=splits, learned=learned))
         checks += [
-            split_checks.check_sizes(cache, recipe, learned),
-            split_checks.check_lengths(cache, learned),
-            split_checks.check_rejected(cache),
-            split_checks.check_groups(cache, recipe),
-            split_checks.check_times(cache, recipe, learned),
-            split_checks.check_sources(cache, recipe, learned),
-            split_checks.check_rules(cache),
+            record_checks.check_sizes(cache, recipe, learned),
+            record_checks.check_lengths(cache, learned),
+            record_checks.check_rejected(cache),
+            record_checks.check_groups(cache, recipe),
+            record_checks.check_times(cache, recipe, learned),
+            record_checks.check_sources(cache, recipe, learned),
+            record_checks.check_rules(cache),
             check_code(manifest),
         ]
         return CheckReport(
@@ -108,6 +110,7 @@ def check_files(
     near: bool = False,
     against: Sequence[Benchmark] = (),
     jobs: int | None = None,
+    on: str | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
     """Check rows that no cache was built from, or that another tool prepared, as :func:`check` those of a cache.
@@ -117,6 +120,7 @@ def check_files(
         near: as for :func:`check`.
         against: as for :func:`check`.
         jobs: as for :func:`check`.
+        on: as for :func:`check`.
         progress: listens; counts rows.
 
     Raises:
@@ -126,8 +130,9 @@ def check_files(
     """
     recipe, files = Recipe(), find_files(asked)
     search = _Search(open_files(files, recipe), recipe.rows.max_bytes, near=near, against=against)
-    jobs = jobs or jobs_for(sum(path.stat().st_size for _, path in files))
-    rows = search.read(jobs=jobs, num_rows=0, progress=progress or Silent())
+    progress = progress or Silent()
+    with workers_on(on, jobs, progress.note) as workers:
+        rows = search.read(workers, num_rows=0, progress=progress)
     splits = tuple(dict.fromkeys(split for split, _ in files))
     is_read = digests(rows.table, "content") != b""
     split = np.where(is_read, np.array([splits.index(name) for name, _ in files])[rows.source], -1)
@@ -139,8 +144,8 @@ def check_files(
         fingerprint=None,
         checks=(
             *search.checks(facts_of(rows, split, files=names, splits=splits, learned=learned)),
-            split_checks.check_counts(counts, learned),
-            split_checks.check_read(len(split), int((~is_read).sum())),
+            record_checks.check_counts(counts, learned),
+            record_checks.check_read(len(split), int((~is_read).sum())),
         ),
         answers=(Answer(question="files", lines=_files(files, of_file)),),
     )
@@ -153,20 +158,25 @@ def _files(files: Sequence[NamedFile], num_rows: Sequence[int]) -> tuple[str, ..
 
 
 def _find_inputs(
-    inputs: Sequence[Input], partition_bytes: int, progress: Progress
+    inputs: Sequence[Input], partition_bytes: int, workers: Workers, progress: Progress
 ) -> tuple[list[InputPart], list[tuple[str, str]]]:
     """The partitions of the inputs that are what was built from; of the others the path, and why they are not."""
-    parts: list[InputPart] = []
-    missing: list[tuple[str, str]] = []
-    progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
-    for source, entry in enumerate(inputs):
+    found = of_inputs(_part_finder, (partition_bytes,), inputs, workers, progress)
+    parts = [part for own in found if not isinstance(own, str) for part in own]
+    return parts, [(entry.path, own) for entry, own in zip(inputs, found, strict=True) if isinstance(own, str)]
+
+
+def _part_finder(partition_bytes: int) -> Callable[[tuple[int, Input]], tuple[InputPart, ...] | str]:
+    """The function that cuts inputs; of one that it cannot cut, it says why."""
+
+    def find(task: tuple[int, Input]) -> tuple[InputPart, ...] | str:
+        source, entry = task
         try:
-            parts += cut_input(entry, source, partition_bytes)
+            return cut_input(entry, source, partition_bytes)
         except PackerError as error:
-            said = error.message.removeprefix(f"{entry.path}: ")
-            missing.append((entry.path, _PIPE if entry.path == STANDARD_INPUT else said))
-        progress.advance(entry.num_bytes)
-    return parts, missing
+            return _PIPE if entry.path == STANDARD_INPUT else error.message.removeprefix(f"{entry.path}: ")
+
+    return find
 
 
 def _check_inputs(parts: Sequence[InputPart], missing: Sequence[tuple[str, str]], number: int) -> Check:
@@ -192,15 +202,15 @@ class _Search:
         self._parts, self._max_row_bytes, self._near, self._against = parts, max_row_bytes, near, against
         self._questions = Questions([each.questions for each in against]) if against else None
 
-    def read(self, *, jobs: int, num_rows: int, progress: Progress) -> Rows:
-        """Read all rows, in processes; `num_rows` is 0 where that is not known."""
+    def read(self, workers: Workers, *, num_rows: int, progress: Progress) -> Rows:
+        """Read all rows; `num_rows` is 0 where that is not known."""
         progress.stage("rows", num_rows, "rows")
         return read_parts(
             self._parts,
             self._max_row_bytes,
             near=self._near,
             questions=self._questions,
-            jobs=jobs,
+            workers=workers,
             progress=progress,
         )
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.audit.check.check_report import Check, Level
+from packer.audit.check.record_checks import FEW_ROWS
 from packer.audit.check.row_facts import RowFacts
-from packer.audit.check.split_checks import FEW_ROWS
 from packer.batches import Int64, UInt64
 from packer.curate.contamination import Counted
 from packer.curate.near import Lost, exact_duplicates, near_duplicates, nearest

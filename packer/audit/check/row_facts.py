@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from packer.audit.check.token_part import TokenPart
-from packer.audit.input_parts import InputPart
+from packer.audit.check.row_parts import RowPart
 from packer.audit.text_runs import common_start
 from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64, array_of, numbers_of
 from packer.curate.contamination import Questions
@@ -25,7 +24,7 @@ from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import TraitMaker
-from packer.pipeline.executor import run_tasks
+from packer.pipeline.executor import Workers
 from packer.progress import Progress
 from packer.store.cache import Cache
 
@@ -34,10 +33,6 @@ NGRAM = 3
 
 Place: TypeAlias = tuple[int, int]
 """Number of a file, and of a row in it."""
-
-
-RowPart: TypeAlias = InputPart | TokenPart
-"""Rows of one file that are read at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +82,7 @@ def read_parts(
     *,
     near: bool,
     questions: Questions | None,
-    jobs: int,
+    workers: Workers,
     progress: Progress,
 ) -> Rows:
     """Read the rows of parts, and make the facts of each.
@@ -97,7 +92,7 @@ def read_parts(
         max_row_bytes: as in a recipe.
         near: whether near copies are looked for.
         questions: of benchmarks, looked for in the rows.
-        jobs: processes.
+        workers: what reads them.
         progress: listens; counts rows.
 
     Raises:
@@ -106,7 +101,8 @@ def read_parts(
 
     """
     found: dict[int, pa.Table] = {}
-    for number, table in run_tasks(partial(_reader, near=near), (max_row_bytes, questions), parts, jobs=jobs):
+    sizes = [part.num_bytes for part in parts]
+    for number, table in workers.run(partial(_reader, near=near), (max_row_bytes, questions), parts, sizes=sizes):
         found[number] = table
         progress.advance(table.num_rows)
     tables = [found[number] for number in range(len(parts))]

@@ -11,8 +11,7 @@ from typing import Any
 
 from packer.audit.findings import CodedFinding, Example
 from packer.audit.lint.codes import CODES, finding
-from packer.audit.lint.probed_template import Outcome, Override, Subject
-from packer.audit.lint.probes import (
+from packer.audit.lint.probed_template import (
     ANSWER,
     CHAT,
     FIELD,
@@ -24,7 +23,10 @@ from packer.audit.lint.probes import (
     TAGS,
     TOOLS,
     USUAL,
+    Outcome,
+    Override,
     Row,
+    Subject,
     listed,
 )
 from packer.batches import Rejection

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from packer.audit.findings import CodedFinding, Example, Level
 from packer.audit.lint.codes import finding
-from packer.audit.lint.probed_template import LearnedTurn, Outcome, Override, Subject
-from packer.audit.lint.probes import (
+from packer.audit.lint.probed_template import (
     ANSWER,
     CHAT,
     INLINE_CHAT,
@@ -18,7 +17,11 @@ from packer.audit.lint.probes import (
     QUESTION,
     REASONED_CHAT,
     REASONING,
+    LearnedTurn,
+    Outcome,
+    Override,
     Row,
+    Subject,
 )
 from packer.render import RenderError
 from packer.render.common_prefix import common_length

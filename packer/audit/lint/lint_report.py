@@ -1,22 +1,172 @@
-"""The template report: every check in the order of the table of codes, then the first rows of the sources."""
+"""The template report: every check in the order of the table of codes, then the first rows of the sources.
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+What becomes of these rows says what a build of the recipe would do.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
-from packer.audit.findings import LEVELS, CodedFinding, Findings, in_order
+from packer.audit.findings import LEVELS, CodedFinding, Example, Findings, in_order
 from packer.audit.lint.buildable import find_losses, find_rejected_shapes, find_usable
-from packer.audit.lint.codes import CODES
-from packer.audit.lint.first_rows import FirstRows, find_in_rows, read_first_rows, verdict_on, wholly_rejected
+from packer.audit.lint.codes import CODES, finding
 from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
-from packer.audit.lint.probed_template import Subject
-from packer.audit.lint.probes import CHAT, PLAIN, SHAPES
+from packer.audit.lint.probed_template import CHAT, PLAIN, SHAPES, Subject
 from packer.audit.lint.prompts import find_bos, find_clock, find_modes, find_openings, find_other_reading, find_own_text
+from packer.batches import RowBatch
+from packer.display import number, plural
+from packer.model import Model
 from packer.pipeline.input_resolution import pin_recipe
-from packer.pipeline.stages import named_template, overruns_at
+from packer.pipeline.inputs import open_inputs
+from packer.pipeline.plan import resolve_sources
+from packer.pipeline.rewrite_cost import LIMIT, choices_hint, last_tokens
+from packer.pipeline.stages import Stages, named_template, overruns_at
+from packer.pipeline.suggestions import way_out
 from packer.progress import Silent
 from packer.recipe import Recipe
-from packer.source import SCHEMAS
+from packer.source import SCHEMAS, InputFile
+
+
+@dataclass(slots=True, kw_only=True)
+class FirstRows:
+    """The first rows of one input, and their results."""
+
+    path: str
+    schema: str
+    num_rows: int
+    """Rows read, from the start of the file."""
+
+    is_whole: bool
+    """Whether the file has no more."""
+
+    num_kept: int = 0
+    """Rows a build of the recipe keeps."""
+
+    num_turns: int = 0
+    """Answers learned."""
+
+    num_tokens: int = 0
+    num_last_tokens: int = 0
+    """Tokens of each row's last document."""
+
+    rejected: dict[str, int] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
+    """Place and reason of the first rejection of each code."""
+
+    @property
+    def summary(self) -> str:
+        which = f"all {number(self.num_rows)}" if self.is_whole else f"the first {number(self.num_rows)}"
+        kept = f"{number(self.num_kept)} kept, {plural(self.num_turns, 'answer')}"
+        return f"{which} of {self.path} ({self.schema}): {kept}"
+
+
+def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, FirstRows]]:
+    """Take the first rows of each input of the recipe through the stages, and count their results."""
+    stages = Stages(recipe, model)
+    files = []
+    for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note):
+        rows = list(islice(entry.rows(), num_rows + 1))
+        found = FirstRows(
+            path=entry.name, schema=entry.schema, num_rows=len(rows[:num_rows]), is_whole=len(rows) <= num_rows
+        )
+        for row in rows[:num_rows]:
+            place = f"{entry.name} (row {row.number})"
+            with overruns_at(lambda _: place):  # noqa: B023 - called within this iteration
+                _count(found, stages, row.batch)
+        files.append((entry, found))
+    return files
+
+
+def find_in_rows(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe, model: Model) -> Iterator[CodedFinding]:
+    """Findings on the first rows of all inputs."""
+    files = [found for _, found in read]
+    if any(each.rejected for each in files):
+        yield _rejected(read, recipe)
+    cost = _rewrite_cost(files)
+    if cost > 1:
+        asks = recipe.supervision.history_rewrite is None and cost > LIMIT
+        yield finding(
+            "rows_price",
+            f"rewritten history: the rows examined take {cost:.2f} times the tokens of their last documents"
+            + (f"; above {LIMIT:g} a build stops and asks" if asks else ""),
+            examples=tuple(
+                Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
+            ),
+            hint=choices_hint(model, recipe) if asks else None,
+            level="warning" if asks else "note",
+        )
+
+
+def wholly_rejected(files: Sequence[FirstRows]) -> list[FirstRows]:
+    """Inputs none of whose first rows is kept."""
+    return [each for each in files if each.rejected and not each.num_kept]
+
+
+def verdict_on(files: Sequence[FirstRows], recipe: Recipe, *, ok: bool, begins: bool) -> str:
+    """Predict the result of a build of the recipe.
+
+    `ok`: there is no error. `begins`: a build gets as far as its first row.
+    """
+    if not begins:
+        return "a build would refuse this template before its first row"
+    if not files:
+        return "plain chats can be built" if ok else "no plain chat can be built as the recipe is"
+    num_kept, num_rows = sum(each.num_kept for each in files), sum(each.num_rows for each in files)
+    if not num_kept:
+        return f"a build would keep nothing of the {plural(num_rows, 'row')} examined"
+    if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > LIMIT:
+        return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
+    return f"a build keeps {num_kept:,} of the {plural(num_rows, 'row')} examined"
+
+
+def _count(found: FirstRows, stages: Stages, batch: RowBatch) -> None:
+    done = stages.run(batch)
+    documents = done.documents
+    for rejection in done.rejections:
+        found.rejected[rejection.code] = found.rejected.get(rejection.code, 0) + 1
+        found.first.setdefault(rejection.code, f"{found.path}:{rejection.row}: {rejection.reason}")
+    found.num_kept += len(set(documents.sample.tolist()))
+    found.num_turns += len(documents.run_start)
+    found.num_tokens += len(documents.input_ids)
+    found.num_last_tokens += last_tokens(documents) if documents.num_documents else 0
+
+
+def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe) -> CodedFinding:
+    """How many rows are rejected, and the hint of a build for the most frequent code, which allows every loss seen.
+
+    Where an input is rejected as a whole, the code is that input's.
+    """
+    files = [found for _, found in read]
+    rejected = sum((Counter(each.rejected) for each in files), Counter[str]())
+    num_rows, whole = sum(each.num_rows for each in files), wholly_rejected(files)
+    entry, found = max(read, key=lambda pair: (pair[1] in whole, sum(pair[1].rejected.values())))
+    code = max(found.rejected, key=lambda each: found.rejected[each])
+    lost = [each.removeprefix("dropped_") for each in rejected if each.startswith("dropped_")]
+    message = f"{rejected.total():,} of {plural(num_rows, 'row')} examined are rejected"
+    if len(whole) == len(files):
+        message = f"all {plural(num_rows, 'row')} examined are rejected"
+    elif whole:
+        message += f", among them all {plural(found.num_rows, 'row')} of {found.path}"
+    return finding(
+        "rows_rejected",
+        message + (f": {code}" if whole else ""),
+        examples=tuple(
+            Example(label=f"{count:,} {code}", text=each.first[code])
+            for each in files
+            for code, count in Counter(each.rejected).most_common()
+        ),
+        hint=way_out(code, found.first[code], entry, recipe, lost=lost),
+        level="error" if len(whole) == len(files) else "warning",
+    )
+
+
+def _rewrite_cost(files: Sequence[FirstRows]) -> float:
+    """Tokens of all documents over those of each row's last."""
+    last = sum(each.num_last_tokens for each in files)
+    return sum(each.num_tokens for each in files) / last if last else 1.0
+
 
 _REFUSED = {"no_template", "bad_template", "no_marks", "split_marker"}
 """Errors that end a build before its first row."""

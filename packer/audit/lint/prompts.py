@@ -10,8 +10,20 @@ import msgspec
 
 from packer.audit.findings import CodedFinding, Example
 from packer.audit.lint.codes import finding
-from packer.audit.lint.probed_template import LearnedTurn, Outcome, Subject, mode_name
-from packer.audit.lint.probes import ANSWER, CHAT, INLINE, NEXT_QUESTION, PLAIN, QUESTION, REASONED, WITH_SYSTEM
+from packer.audit.lint.probed_template import (
+    ANSWER,
+    CHAT,
+    INLINE,
+    NEXT_QUESTION,
+    PLAIN,
+    QUESTION,
+    REASONED,
+    WITH_SYSTEM,
+    LearnedTurn,
+    Outcome,
+    Subject,
+    mode_name,
+)
 from packer.errors import InputError
 from packer.model import CONFIG_FILE, TOKENIZER_FILE
 from packer.pipeline.stages import compile_template

@@ -30,7 +30,7 @@ from packer.limits import out_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.engine import resolve_engine
-from packer.pipeline.executor import run_tasks
+from packer.pipeline.executor import Workers
 from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
@@ -39,6 +39,7 @@ from packer.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable
+from packer.store.place import fresh_place
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.row_tables import read_table
 from packer.store.writing import rows_of
@@ -97,7 +98,8 @@ def compare_reencoded(
     *,
     sample: int | None,
     damaged: frozenset[str],
-    jobs: int,
+    fetched: Path | str,
+    workers: Workers,
     progress: Progress,
 ) -> Reencoded:
     """Make the documents of every partition again, or of some rows, and compare them.
@@ -109,7 +111,8 @@ def compare_reencoded(
         sample: number of rows; None for all.
         damaged: paths with findings. That such a shard cannot be opened is known; where rejected.jsonl is one of
             them, only documents are compared.
-        jobs: processes.
+        fetched: where workers take shards from: the folder, or the URL that it stands for.
+        workers: what makes documents.
         progress: listens; counts rows.
     """
     try:
@@ -123,7 +126,8 @@ def compare_reencoded(
     tasks = tasks if sample is None else _sampled(tasks, sample)
     progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
     results: dict[int, _Compared] = {}
-    for number, result in run_tasks(_worker, (folder, recipe, model), tasks, jobs=jobs):
+    sizes = [task.part.partition.num_bytes for task in tasks]
+    for number, result in workers.run(_worker, (fetched, recipe, model), tasks, sizes=sizes):
         results[number] = result
         progress.advance(tasks[number].num_rows, result.num_tokens)
     found = (finding for number in range(len(tasks)) for finding in results[number].findings)
@@ -172,7 +176,7 @@ def _tasks(
     return tasks, findings
 
 
-def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[_Task], _Compared]:
+def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task], _Compared]:
     """The function that compares partitions, in this or in another process: each row rendered, and no fast engine."""
     stages = Stages(msgspec.structs.replace(recipe, engine="reference"), model)
     stages.renderer = stages.renderer.by_reference()
@@ -180,7 +184,7 @@ def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[_Task], _Co
 
     def compare(task: _Task) -> _Compared:
         try:
-            with overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
+            with fresh_place(cache) as folder, overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
                 return _compare_partition(task, folder, stages, special_ids, recipe.rows.max_bytes)
         except InputError as error:
             # Another process does not know where this one keeps standard input.

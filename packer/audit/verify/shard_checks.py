@@ -1,6 +1,6 @@
 """One shard: its bytes, its structure, its row digests, and the rules that its documents must satisfy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ from xxhash import xxh3_128_hexdigest
 from packer.audit.verify.file_checks import check_size
 from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
 from packer.batches import Bool, Int64, UInt64
-from packer.errors import PackerError, ResourceError
+from packer.errors import InputError, PackerError, ResourceError
 from packer.layout import MASKED, last_of_rows, misplaced_sides
 from packer.limits import out_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
@@ -18,13 +18,31 @@ from packer.store.block_shards import BlockShards
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
-from packer.store.manifest import ModelRecord, Place, Shard
+from packer.store.manifest import MANIFEST_NAME, ModelRecord, Place, Shard
+from packer.store.place import fresh_place
 
 MAX_ROWS = 20
 """Rows named for one rule and record batch; one more finding counts the rest."""
 
 Rule = tuple[str, str, Bool]
 """Name of the rule, expected value, and the rows that break it.  # bool[R]"""
+
+
+def shard_auditor(cache: Path | str, level: Level, model: ModelRecord) -> Callable[[Shard], list[Finding]]:
+    """The function that checks shards of a cache, by its folder or URL; from a bucket, each is fetched for that alone.
+
+    Raises:
+        InputError: there is no cache, as on a machine that does not see the disk it is on.
+
+    """
+    if isinstance(cache, Path) and not (cache / MANIFEST_NAME).exists():
+        raise InputError(f"{cache} is not there", hint="--on ray needs a cache that all nodes see, or one in a bucket")
+
+    def audit(shard: Shard) -> list[Finding]:
+        with fresh_place(cache) as folder:
+            return audit_shard(folder, shard, level=level, model=model)
+
+    return audit
 
 
 def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord) -> list[Finding]:

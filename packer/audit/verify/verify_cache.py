@@ -12,11 +12,12 @@ canonical form: to know that it is the one that was built, pin its fingerprint (
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
-from packer.audit.input_parts import InputPart, cut_input
+from packer.audit.input_parts import InputPart, cut_input, of_inputs
 from packer.audit.verify.block_checks import check_blocks, check_counts
 from packer.audit.verify.file_checks import (
     check_fingerprint,
@@ -30,11 +31,12 @@ from packer.audit.verify.file_checks import (
     find_strays,
 )
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
-from packer.audit.verify.shard_checks import audit_shard
+from packer.audit.verify.shard_checks import shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.pipeline.blocks import BlockForm
-from packer.pipeline.executor import default_jobs
+from packer.pipeline.executor import Threads, Workers, default_jobs
+from packer.pipeline.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, place_of
@@ -57,6 +59,9 @@ from packer.store.place import checked_place
 from packer.store.rejected import rejected_path
 from packer.store.selected import documents_of
 
+_CHEAPER = 128
+"""Bytes of a shard that are read and compared in the time in which one is tokenized."""
+
 
 def verify(
     folder: Path | str,
@@ -67,6 +72,7 @@ def verify(
     sample: int | None = None,
     expect: str | None = None,
     threads: int | None = None,
+    on: str | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
     """Check a cache and report everything that is wrong with it.
@@ -80,20 +86,23 @@ def verify(
         sample: with `reencode`, only so many rows, the same ones every time; by default all.
         expect: the fingerprint the cache must have.
         threads: files checked at a time, and processes that make documents again; by default one for each processor.
+        on: a Ray cluster, as for :func:`packer.build`, which reads shards and inputs.
         progress: listens; counts bytes, and rows that are made into documents again.
 
     Raises:
         InputError: there is no manifest: not a cache, or its build did not finish.
         StorageError: the manifest cannot be read.
         WorkerDiedError: a process that made documents was killed.
-        UsageError: inputs are to be compared, one was standard input, and nothing is piped in.
+        UsageError: inputs are to be compared, one was standard input, and nothing is piped in; or a node has other
+            software than this machine.
         ValueError: a sample without `reencode`, or of no rows.
 
     """
     if sample is not None and (not reencode or sample < 1):
         raise ValueError(f"sample is {sample}; expected at least 1, with reencode")
     progress, content = progress or Silent(), b""
-    with checked_place(folder) as place:
+    jobs = (threads or default_jobs()) if on is None else threads
+    with checked_place(folder) as place, workers_on(on, jobs, progress.note) as workers:
         named = place if mirror_of(place) is None else shown(place)
         try:
             content = manifest_bytes(place)
@@ -101,7 +110,8 @@ def verify(
         except CheckError as error:
             return _unreadable(named, level, content, error, expect)
         _need_standard_input(place, manifest, is_compared=sources or reencode)
-        audit = _Audit(place, manifest, level, threads or default_jobs(), progress)
+        hashing = workers if on is not None and level != "quick" else Threads(threads or default_jobs())
+        audit = _Audit(place, manifest, level, hashing=hashing, workers=workers, progress=progress)
         audit.manifest(content, expect)
         audit.shards()
         audit.rows()
@@ -148,11 +158,18 @@ def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool)
 class _Audit:
     """The files of one cache; each method checks one kind of them and records what it found."""
 
-    def __init__(self, folder: Path, manifest: Manifest, level: Level, threads: int, progress: Progress) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, level: Level, *, hashing: Workers, workers: Workers, progress: Progress
+    ) -> None:
         self._folder = folder
+        mirror = None if level == "quick" else mirror_of(folder)
+        self._fetched = folder if mirror is None else mirror.bucket.url
+        """From where shards are fetched, each for the time it is looked at; or where they lie."""
+
         self._manifest = manifest
         self._level: Level = level
-        self._threads = threads
+        self._hashing = hashing
+        self._workers = workers
         self._progress = progress
         self._shards: list[list[Finding]] = []
         """Findings of each shard."""
@@ -182,23 +199,20 @@ class _Audit:
         self._record("manifest", findings, [len(content)])
 
     def shards(self) -> None:
-        """The shards, in threads; the tokenizer's files on the way."""
-        manifest = self._manifest
-        self._progress.stage("verifying", sum(shard.num_bytes for shard in manifest.shards), "bytes")
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="verify") as pool:
+        """The shards; the tokenizer's files on the way."""
+        manifest, shards = self._manifest, self._manifest.shards
+        sizes = [shard.num_bytes // _CHEAPER for shard in shards]
+        found: dict[int, list[Finding]] = {}
+        self._progress.stage("verifying", sum(shard.num_bytes for shard in shards), "bytes")
+        with ThreadPoolExecutor(1, thread_name_prefix="packer-model") as beside:
             # A large tokenizer takes as long to load as half a gigabyte takes to read: it is loaded meanwhile.
-            model = pool.submit(self._check_model)
-            futures = [
-                pool.submit(audit_shard, self._folder, shard, level=self._level, model=manifest.model)
-                for shard in manifest.shards
-            ]
-            try:
-                for future, shard in zip(futures, manifest.shards, strict=True):
-                    self._shards.append(future.result())
-                    self._progress.advance(shard.num_bytes, shard.num_tokens)
-                model.result()
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+            model = beside.submit(self._check_model)
+            arguments = (self._fetched, self._level, manifest.model)
+            for number, findings in self._hashing.run(shard_auditor, arguments, shards, sizes=sizes):
+                found[number] = findings
+                self._progress.advance(shards[number].num_bytes, shards[number].num_tokens)
+            model.result()
+        self._shards = [found[number] for number in range(len(shards))]
         for kind in ("documents", "blocks"):
             own = [shard for shard in manifest.shards if shard.kind == kind]
             pairs = zip(manifest.shards, self._shards, strict=True)
@@ -243,25 +257,13 @@ class _Audit:
 
     def inputs(self, *, cut: bool) -> None:
         """The inputs' sha256; on the way they are cut into partitions, where documents are to be made again."""
-        inputs = self._manifest.inputs
-        self._progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
-        findings: list[Finding] = []
-        for source, entry in enumerate(inputs):
-            findings += self._cut(source, entry) if cut else check_input(entry)
-            self._progress.advance(entry.num_bytes)
+        inputs, partition_bytes = self._manifest.inputs, None
+        with suppress(RecipeError):  # the recipe has a finding of its own
+            partition_bytes = make_recipe(self._manifest.recipe).partition_bytes if cut else None
+        looked = of_inputs(_input_checker, (partition_bytes,), inputs, self._workers, self._progress)
+        self._parts = {source: parts for source, (_, parts) in enumerate(looked) if parts is not None}
+        findings = [finding for found, _ in looked for finding in found]
         self._record("inputs", findings, _sizes(inputs), sum(entry.num_rows for entry in inputs))
-
-    def _cut(self, source: int, entry: Input) -> list[Finding]:
-        try:
-            partition_bytes = make_recipe(self._manifest.recipe).partition_bytes
-        except RecipeError:
-            return check_input(entry)  # the recipe has a finding of its own
-        try:
-            self._parts[source] = cut_input(entry, source, partition_bytes)
-        except (InputError, UsageError) as error:
-            expected = f"sha256 {entry.sha256}"
-            return check_input(entry) or differing(entry.path, ("input", expected, error.message))
-        return []
 
     def tokenizer(self) -> None:
         """The tokenizer and the template where the recipe says they are."""
@@ -303,11 +305,30 @@ class _Audit:
             self._parts,
             sample=sample,
             damaged=damaged,
-            jobs=self._threads,
+            fetched=self._fetched,
+            workers=self._workers,
             progress=self._progress,
         )
         self._record("re-encoded", done.findings, [0] * done.num_files, done.num_rows)
         return done
+
+
+def _input_checker(
+    partition_bytes: int | None,
+) -> Callable[[tuple[int, Input]], tuple[list[Finding], tuple[InputPart, ...] | None]]:
+    """The function that compares inputs, and cuts those that are what was built from, where it knows how."""
+
+    def look(task: tuple[int, Input]) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
+        source, entry = task
+        if partition_bytes is None:
+            return check_input(entry), None
+        try:
+            return [], cut_input(entry, source, partition_bytes)
+        except (InputError, UsageError) as error:
+            expected = f"sha256 {entry.sha256}"
+            return check_input(entry) or differing(entry.path, ("input", expected, error.message)), None
+
+    return look
 
 
 def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int]:

@@ -1,8 +1,8 @@
 """TRL's DPOTrainer and KTOTrainer over the pairs or rated answers of a cache.
 
-Both render, tokenize and truncate what they are given, and learn whatever follows the prompt. All of that was
+Both render, tokenize and truncate what they are given, and train whatever follows the prompt. All of that was
 decided when the cache was built. So they are given a dataset of numbers, one a pair or an answer, prepare nothing, and
-a collator reads the documents: what is learned is exactly what has a label. Order, accumulation, losses, metrics, PEFT
+a collator reads the documents: what is trained is exactly what has a label. Order, accumulation, losses, metrics, PEFT
 and resume are TRL's.
 """
 
@@ -202,7 +202,9 @@ class PackedDPOTrainer(_FromCache, DPOTrainer):  # type: ignore[misc]
     def _check(self, data: PreferenceData, args: Any, ref_model: Any) -> None:
         super()._check(data, args, ref_model)
         if not data.documents.is_paired:
-            raise UsageError(f"{data.cache.folder} holds rated answers, not pairs", hint="PackedKTOTrainer learns them")
+            raise UsageError(
+                f"{data.cache.folder} holds rated answers, not pairs", hint="PackedKTOTrainer trains on them"
+            )
         if self._data and (data.reference is None) != (self._data[0].reference is None):
             raise UsageError("some data has a reference and some has none", hint="give one to all of them, or to none")
         if data.reference is None:

@@ -1,15 +1,23 @@
-"""Rows that no cache was built from: files as a build takes them, and tables of ids that another tool prepared."""
+"""Where the rows of a check are read from: inputs of a cache, files as a build takes them, tables of prepared ids.
+
+A row of ids that several sequences were packed into is several.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from packer.audit.check.row_facts import RowPart
-from packer.audit.check.token_part import TokenPart
+import numpy as np
+
+from packer.audit.foreign.row_parts import TokenRow, sequence_starts
+from packer.audit.foreign.tables import ForeignPart
 from packer.audit.input_parts import InputPart
-from packer.data_files import data_ending
+from packer.batches import Int64, PretokenizedTokens, RowBatch, Sample
 from packer.errors import InputError
+from packer.names import data_ending
 from packer.pipeline.input_resolution import SourceFile
 from packer.pipeline.inputs import open_input
 from packer.pipeline.plan import cut_input, input_of
@@ -18,6 +26,61 @@ from packer.source import data_set_splits, detect_format, expand, is_data_set
 from packer.source.partition import TABLE_FORMATS
 from packer.source.table_files import table_schema
 from packer.store.manifest import MANIFEST_NAME
+
+_BATCH_ROWS = 1024
+_MAX_ID = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPart:
+    """A Parquet or Arrow file with a column ``input_ids``."""
+
+    file: Path
+    source: int
+    """Number of the file."""
+
+    @property
+    def num_bytes(self) -> int:
+        return self.file.stat().st_size
+
+    def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:  # noqa: ARG002 - as of an InputPart
+        """Its sequences, and of each the number of its row in the file; a batch without any where there are none."""
+        found, first = self._sequences(range(len(self._part()))), 0
+        while (some := [*islice(found, _BATCH_ROWS)]) or not first:
+            samples = tuple(Sample(kind="tokens", row=row, given=given) for row, (_, given) in enumerate(some, first))
+            numbers = np.array([number for number, _ in some], np.int64)
+            yield RowBatch(samples=samples, rejections=(), num_rows=len(samples)), numbers
+            first += len(samples) or 1
+
+    def samples(self, rows: Collection[int], max_row_bytes: int) -> Iterator[tuple[int, Sample]]:  # noqa: ARG002 - as above
+        """The sequences of some rows, each with the number of its row."""
+        for number, given in self._sequences(sorted(rows)):
+            yield number, Sample(kind="tokens", row=number, given=given)
+
+    def _part(self) -> ForeignPart:
+        return ForeignPart(self.file, "", [self.file])
+
+    def _sequences(self, numbers: Sequence[int]) -> Iterator[tuple[int, PretokenizedTokens]]:
+        """Sequences of some rows, ascending, without padding; none of a row whose columns differ in length."""
+        for row in self._part().read(numbers):
+            if not row.columns_differ:
+                yield from ((row.number, given) for given in _parted(row))
+
+
+def _parted(row: TokenRow) -> Iterator[PretokenizedTokens]:
+    ids, weight = np.clip(row.input_ids, 0, _MAX_ID).astype(np.int32), row.trained.astype(np.float32)
+    mask = row.columns.get("attention_mask")
+    kept = np.ones(len(ids), np.bool_) if mask is None else mask != 0
+    number = np.cumsum(sequence_starts(row))
+    for each in np.unique(number[kept]):
+        own = kept & (number == each)
+        yield PretokenizedTokens(
+            input_ids=ids[own], weight=weight[own], num_padding=0, by_labels=row.labels is not None
+        )
+
+
+RowPart: TypeAlias = "InputPart | TokenPart"
+"""Rows of one file that are read at once."""
 
 NamedFile: TypeAlias = tuple[str, Path]
 """A split, and a file with rows of it."""
