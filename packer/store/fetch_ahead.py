@@ -1,5 +1,6 @@
 """Shards of a cache in a bucket, fetched in threads before they are asked for."""
 
+import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -12,6 +13,9 @@ from packer.store.mirror import Mirror
 
 AT_A_TIME: Final = 8
 """Shards that a process fetches at a time: one request alone has 50 to 100 MB/s of a store, whatever the network."""
+
+_LOOK_S: Final = 0.05
+"""Until a shard that somebody else is fetching is looked at again."""
 
 
 class FetchAhead:
@@ -78,4 +82,6 @@ class _Fetching:
             while not self._stopped:
                 name = self._left.popleft()
                 with suppress(PackerError):
-                    self._mirror.fetch_ahead(name, lambda: not self._stopped)
+                    if not self._mirror.fetch_ahead(name, lambda: not self._stopped):
+                        self._left.append(name)
+                        time.sleep(_LOOK_S)

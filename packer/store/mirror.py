@@ -86,8 +86,8 @@ class Mirror:
             if not target.exists():
                 self._download(name, target, lambda: True)
 
-    def fetch_ahead(self, name: str, is_wanted: Callable[[], bool]) -> None:
-        """Fetch a shard that will be asked for, unless it is here or somebody else fetches it.
+    def fetch_ahead(self, name: str, is_wanted: Callable[[], bool]) -> bool:
+        """Fetch a shard that will be asked for, unless it is here; False where somebody else seems to be fetching it.
 
         Args:
             name: of the shard.
@@ -100,10 +100,11 @@ class Mirror:
         target = inside(self.folder, name)
         if not is_usable_here():
             _fetch_in_another_process(self.folder, name)
-            return
+            return True
         with self._locked(_lock_of(name), wait=False) as is_alone, suppress(_UnwantedError):
             if is_alone and not target.exists():
                 self._download(name, target, is_wanted)
+        return is_alone or target.exists()
 
     def keep(self, names: Iterable[str]) -> list[str]:
         """Let these shards leave after all others, the first of them first; returns those that are not here."""
@@ -117,7 +118,7 @@ class Mirror:
 
     def remove_shards(self, *, but: Collection[str]) -> None:
         """Remove the shards that are here, but for some names."""
-        for _, _, path in self._shards():
+        for path, _ in self._shards():
             if path.relative_to(self.folder).as_posix() not in but:
                 path.unlink(missing_ok=True)
 
@@ -217,6 +218,7 @@ class Mirror:
                     hint=f"packer build -o {self.bucket.url} --repair makes it again",
                 )
             file.commit(target.name)
+            self.keep([name])  # now, as the kernel's own times are of some milliseconds
 
     def _opened(self, name: str, folder: Path, is_wanted: Callable[[], bool]) -> AtomicFile:
         """A file to fetch into; of a shard, where their bytes are bounded, once there is room for it."""
@@ -249,36 +251,38 @@ class Mirror:
                 f"shards may take in {self.folder}",
                 hint="a larger cache_bytes, or PACKER_CACHE_BYTES",
             )
-        free = most_bytes - num_bytes - self._underway()
+        underway = self._underway()
+        free = most_bytes - num_bytes - sum(underway.values())
         if free < 0:
             return False
-        shards = sorted(self._shards())
-        too_many = sum(size for _, size, _ in shards) - free
-        for _, size, path in shards:
+        # What got its name since it was counted is not counted twice.
+        shards = [(path, status) for path, status in self._shards() if status.st_ino not in underway]
+        too_many = sum(status.st_size for _, status in shards) - free
+        for path, status in sorted(shards, key=lambda shard: shard[1].st_mtime_ns):
             if too_many <= 0:
                 break
             path.unlink(missing_ok=True)
-            too_many -= size
+            too_many -= status.st_size
         return True
 
-    def _shards(self) -> Iterator[tuple[int, int, Path]]:
-        """The shards that are here: when each was wanted last, its bytes, its path."""
+    def _shards(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """The shards that are here."""
         for path in (path for kind in _EVICTED for path in (self.folder / kind).glob("*.arrow")):
             with suppress(FileNotFoundError):
                 if _DIGEST.search(path.name):
-                    status = path.stat()
-                    yield status.st_mtime_ns, status.st_size, path
+                    yield path, path.stat()
 
-    def _underway(self) -> int:
-        """Bytes of the shards that are being fetched; what processes left that were killed is removed."""
-        num_bytes = 0
+    def _underway(self) -> dict[int, int]:
+        """Inode and bytes of the shards that are being fetched; what processes left that were killed is removed."""
+        found = {}
         for path in (path for kind in _EVICTED for path in (self.folder / kind).glob(f"{TEMPORARY_PREFIX}*")):
             with suppress(FileNotFoundError), path.open("rb") as file:
                 if _flock(file.fileno(), wait=False):
                     path.unlink()
                 else:
-                    num_bytes += os.fstat(file.fileno()).st_size
-        return num_bytes
+                    status = os.fstat(file.fileno())
+                    found[status.st_ino] = status.st_size
+        return found
 
     @contextmanager
     def _locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
