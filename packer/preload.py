@@ -32,7 +32,7 @@ def _load(wanted: str) -> None:
     with suppress(BaseException):  # as above
         if wanted:
             place = Path(wanted[1:])
-            import_module("packer.spelling").Spelling(import_module("packer.model").load_model(place))
+            import_module("packer.token_bytes").TokenBytes(import_module("packer.model").load_model(place))
     if loading is not None:
         loading.join()
     gc.freeze()  # a collection would write to every page that is shared

@@ -68,7 +68,7 @@ CODES: dict[str, str] = {
     # supervised
     "nothing_trained": "the row has nothing to train on",
     "not_encodable": "the tokenizer fails on a text of the row",
-    "proof_failed": "the ids do not spell the rendered text; nothing uncertain is written",
+    "proof_failed": "the ids do not decode to the rendered text; nothing uncertain is written",
     # paired
     "pair_rewritten": "an answer of preference data needs several documents: later turns rewrite earlier ones",
     "pair_modes_differ": "the template prompts the two answers of a pair differently",

@@ -1,4 +1,4 @@
-"""The public surface: sorted, complete, lazy."""
+"""The public round_trip: sorted, complete, lazy."""
 
 import subprocess
 import sys

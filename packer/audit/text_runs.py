@@ -186,7 +186,7 @@ def _shortest(weight: np.float32) -> float:
 
 
 def _place(tokenizer: Tokenizer, ids: list[int], boundary: int, whole: str) -> int:
-    """How many characters of the whole text the ids before a boundary spell."""
+    """How many characters of the whole text the ids before a boundary decode to."""
     best = 0
     for end in range(boundary, max(boundary - 4, -1), -1):
         text = tokenizer.decode(ids[:end], skip_special_tokens=False)

@@ -16,8 +16,8 @@ from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
 from packer.source import Partition
-from packer.spelling import Spelling
-from packer.supervise import PretokenizedSupervisor, Supervisor, Surface, by_side, join_sides, row_of_side
+from packer.supervise import PretokenizedSupervisor, RoundTrip, Supervisor, by_side, join_sides, row_of_side
+from packer.token_bytes import TokenBytes
 from packer.tokenize import Encoder, ReferenceEncoder, Tokenizing
 from packer.watchdog import TemplateOverrunError
 
@@ -50,8 +50,8 @@ class Stages:
         self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE])
         with self.clock.of("load"):
             self.renderer = Renderer(model, RenderRules.of(recipe))
-            spelling = self._spelling = Spelling(model)
-            self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
+            token_bytes = self._token_bytes = TokenBytes(model)
+            self._supervisor = Supervisor(RoundTrip(model, token_bytes), model.stop_ids)
             self._pretokenized = PretokenizedSupervisor(model)
 
     @cached_property
@@ -63,7 +63,7 @@ class Stages:
 
         """
         with self.clock.of("load"):
-            return Tokenizing(self._model, self._encoder, self._spelling)
+            return Tokenizing(self._model, self._encoder, self._token_bytes)
 
     @cached_property
     def _encoder(self) -> Encoder:

@@ -76,9 +76,13 @@ class ChatTemplate:
         environment = environment_of(date)
         self.has_marks: bool
         """Whether the template has `{% generation %}` blocks."""
+        self.constants: tuple[str, ...]
+        """Texts that stand in its expressions, in their order."""
 
         try:
-            self._template, undeclared, self._defaults, self.has_marks = watched(lambda: _compiled(environment, source))
+            self._template, undeclared, self._defaults, self.has_marks, self.constants = watched(
+                lambda: _compiled(environment, source)
+            )
             read = undeclared - _GIVEN - set(variables)
             self._globals = dict(self._template.globals)  # looking through a chain of maps is slow
         except TemplateOverrunError:
@@ -120,13 +124,6 @@ class ChatTemplate:
             return same and plain != self.render(asked, add_generation_prompt=True, kwargs=kwargs)
         except RenderError:
             return False
-
-    @functools.cached_property
-    def constants(self) -> tuple[str, ...]:
-        """Texts that stand in its expressions, in their order."""
-        parsed = self._template.environment.parse(self.source)
-        found = (each.value for each in parsed.find_all(jinja2.nodes.Const) if isinstance(each.value, str))
-        return tuple(dict.fromkeys(found))
 
     @functools.cached_property
     def takes_only_parts(self) -> bool:
@@ -317,8 +314,9 @@ class IncrementalTemplate:
 @functools.lru_cache(maxsize=256)
 def _compiled(
     environment: Environment, source: str
-) -> tuple[jinja2.Template, frozenset[str], frozenset[tuple[str, bool]], bool]:
-    """A template, what it reads without having set it, settings of switches it takes anyway, and whether it has marks.
+) -> tuple[jinja2.Template, frozenset[str], frozenset[tuple[str, bool]], bool, tuple[str, ...]]:
+    """A template, what it reads without having set it, settings of switches it takes anyway, whether it has marks, and
+    the texts in its expressions.
 
     Kept, as a command asks for the same template again and again, and compiling takes much longer than rendering. What
     is kept is about ten times as large as the source.
@@ -329,7 +327,9 @@ def _compiled(
     undeclared = frozenset(jinja2.meta.find_undeclared_variables(parsed))
     settings = ((name, value) for name in filter(_is_switch, undeclared) for value in (True, False))
     defaults = frozenset(pair for pair in settings if is_default(parsed, *pair))
-    return environment.from_string(parsed), undeclared, defaults, has_marks
+    texts = (each.value for each in parsed.find_all(jinja2.nodes.Const) if isinstance(each.value, str))
+    constants = tuple(dict.fromkeys(texts))
+    return environment.from_string(parsed), undeclared, defaults, has_marks, constants
 
 
 def _is_switch(name: str) -> bool:

@@ -24,8 +24,8 @@ from packer.model import Model
 from packer.pipeline.kept_tokenizer import kept_model
 from packer.recipe import make_recipe
 from packer.report.items import Item
-from packer.spelling import Spelling
 from packer.store.cache import Cache
+from packer.token_bytes import TokenBytes
 
 _UNSEEN, _CUT = -1, -2
 _ITEM_FIELDS = ("key", "kind", "title", "note", "num_tokens", "num_trained", "num_padding")
@@ -35,13 +35,13 @@ _SPACE = "▁"
 class TokenTable:
     """The distinct tokens of a page: each is an id and its text.
 
-    The text is what the id spells, read from the vocabulary, as trained tokens are proved. It is not what the tokenizer
+    The text is the bytes of the id in the vocabulary, as trained tokens are proved. It is not what the tokenizer
     decodes it to: decoding one id at a time loses spaces under SentencePiece, and some decoders do not know added
     letters. Where an id ends within a character, the character belongs to the token that completes it.
     """
 
     def __init__(self, model: Model, control_ids: Iterable[int]) -> None:
-        self._spelling = Spelling(model)
+        self._token_bytes = TokenBytes(model)
         self._names = {id_: text for text, id_ in model.control.items()}
         self._control = frozenset(control_ids)
         self._number_of = np.full(model.vocab_size, _UNSEEN, np.int32)
@@ -92,10 +92,10 @@ class TokenTable:
         return self._numbers.setdefault(token, len(self._numbers))
 
     def _bytes(self, id_: int) -> bytes:
-        spelled = self._spelling.table[id_]
-        if spelled is None:
+        decoded = self._token_bytes.table[id_]
+        if decoded is None:
             return self._names.get(id_, "").encode()
-        return spelled if self._spelling.byte_level else spelled.replace(_SPACE.encode(), b" ")
+        return decoded if self._token_bytes.byte_level else decoded.replace(_SPACE.encode(), b" ")
 
 
 class PackedTokens(NamedTuple):

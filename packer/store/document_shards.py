@@ -93,7 +93,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     def num_trained(self) -> Int32:
         """Trained tokens of each document; digests are not checked here.  # int32[N]"""
-        return self.column("num_trained", np.int32)
+        return self.stored("num_trained", np.int32)
 
     def doc_ids(self) -> Int64:
         """Identity of each document; digests are not checked here.  # int64[N]"""
@@ -265,7 +265,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
             inside = offsets[0] >= 0 and offsets[-1] <= len(rows.input_ids.values)
             if not inside or not np.array_equal(rows.length, np.diff(offsets)) or (rows.length < 0).any():
                 raise self.damaged(chunk, "length is not the number of input_ids")
-        lengths = self.column("length", np.int32)
+        lengths = self.stored("length", np.int32)
         lengths.flags.writeable = False
         return lengths
 
@@ -279,7 +279,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     @cached_property
     def _doc_ids(self) -> Int64:
-        ids = self.column("doc_id", np.int64)
+        ids = self.stored("doc_id", np.int64)
         ids.flags.writeable = False
         return ids
 

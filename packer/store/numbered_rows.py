@@ -6,7 +6,7 @@ of them that were chosen.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -141,32 +141,6 @@ class NumberedRows(Generic[Rows]):
         """Pick the values of these rows from those of all rows of the shards."""
         return values if self._chosen is None else values[self._chosen]
 
-    def column(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
-        """A column with one value a row; digests are not checked here.  # [N]"""
-        return self.own(self._joined((getattr(rows, name) for rows, _ in self.chunks()), dtype))
-
-    def stored(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
-        """A column of fixed width as :meth:`column`, read where the manifest says it lies.  # [N]
-
-        No shard is mapped for it, or fetched from a bucket. Its values are not compared with a digest here. Each row's
-        digest covers them, and whoever reads the row compares it.
-
-        Raises:
-            CheckError: a shard is missing, truncated or too long, or has no such column.
-
-        """
-        check_sizes(self.folder, self.shards)
-        size = np.dtype(dtype).itemsize
-        try:
-            wanted = [
-                (shard.path, [(place.columns[name], size * place.num_rows) for place in shard.places])
-                for shard in self.shards
-            ]
-        except KeyError:
-            raise CheckError(f"{self.folder}: not all rows have a {name}", hint=repair_hint(self.folder)) from None
-        contents = CacheFiles(self.folder).read_ranges(wanted)
-        return self.own(np.frombuffer(b"".join(contents), np.dtype(dtype).newbyteorder("<")).astype(dtype))
-
     def schemas(self, shards: Iterable[Shard]) -> Iterator[pa.Schema]:
         """The schemas of some shards, not checked; none is mapped for it, or fetched from a bucket.
 
@@ -182,10 +156,6 @@ class NumberedRows(Generic[Rows]):
             except (pa.ArrowException, OSError, EOFError) as error:
                 reason = f"{self.folder / shard.path} is damaged: {error}"
                 raise CheckError(reason, hint=repair_hint(self.folder)) from None
-
-    def digests(self) -> UInt64:
-        """The stored row digests, in row order.  # uint64[N]"""
-        return self.own(self._joined((stored for _, stored in self.chunks()), np.uint64))
 
     def place(self, index: int) -> tuple[str, int]:
         """Relative path of a row's shard, and its row in there."""
@@ -209,6 +179,51 @@ class NumberedRows(Generic[Rows]):
             before, after = np.searchsorted(self._chosen, [begin, end]).tolist()
             chosen = self._chosen[before:after] - begin
         return type(self)(self.folder, self.shards[first : last + 1], mmap=self.mmap, chosen=chosen), before
+
+    def stored(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
+        """A column of fixed width as :meth:`by_shard` reads it.  # [N]"""
+        check_sizes(self.folder, self.shards)
+        return np.concatenate([np.zeros(0, dtype), *(values for _, (values,) in self.by_shard({name: dtype}))])
+
+    def by_shard(self, columns: Mapping[str, type[np.generic]]) -> Iterator[tuple[Shard, list[npt.NDArray[Any]]]]:
+        """Columns of fixed width of these rows, shard after shard, read where the manifest says they lie.
+
+        No shard is mapped for it, or fetched from a bucket, and a few are held at a time. Values are not compared with
+        digests here.
+
+        Args:
+            columns: names and types, as they are stored.
+
+        Raises:
+            CheckError: a shard is truncated, or has no such column.
+            StorageError: it cannot be read.
+
+        """
+        sizes = [np.dtype(kind).itemsize for kind in columns.values()]
+
+        def ranges(shard: Shard) -> list[tuple[int, int]]:
+            try:
+                return [
+                    (place.columns[name], size * place.num_rows)
+                    for name, size in zip(columns, sizes, strict=True)
+                    for place in shard.places
+                ]
+            except KeyError as error:
+                reason = f"{self.folder / shard.path} is damaged: not all its rows have a {error.args[0]}"
+                raise CheckError(reason, hint=repair_hint(self.folder)) from None
+
+        contents = CacheFiles(self.folder).read_ranges((shard.path, ranges(shard)) for shard in self.shards)
+        bounds = offsets_of([shard.num_rows for shard in self.shards])
+        for shard, content, first, end in zip(self.shards, contents, bounds[:-1], bounds[1:], strict=True):
+            starts = offsets_of([size * shard.num_rows for size in sizes]).tolist()
+            found = [
+                np.frombuffer(content, kind, shard.num_rows, start)
+                for kind, start in zip(columns.values(), starts, strict=False)
+            ]
+            if self._chosen is not None:
+                own = self._chosen[slice(*np.searchsorted(self._chosen, [first, end]))] - first
+                found = [values[own] for values in found]
+            yield shard, found
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Compare the digests of some rows, of all where none are named, whether compared before or not.
@@ -269,13 +284,6 @@ class NumberedRows(Generic[Rows]):
         self._mapped[shard] = None
         first, end = self._first_chunk[shard : shard + 2].tolist()
         self._opened[first:end] = [None] * (end - first)
-
-    def _joined(self, values: Iterable[npt.NDArray[Any]], dtype: type[T]) -> npt.NDArray[T]:
-        """Values of all chunks in one array; none of them is held meanwhile, nor is its map.  # [rows of the shards]"""
-        joined = np.empty(int(self._bounds[-1]), dtype)
-        for first, end, own in zip(self._bounds[:-1], self._bounds[1:], values, strict=True):
-            joined[first:end] = own
-        return joined
 
     def path_of(self, chunk: int) -> str:
         return self.shards[self._shard_of[chunk]].path

@@ -6,7 +6,7 @@ own, and are put together here.
 
 from packer.supervise.preference import by_side, join_sides, row_of_side
 from packer.supervise.pretokenized import PretokenizedSupervisor
-from packer.supervise.round_trip import Surface
+from packer.supervise.round_trip import RoundTrip
 from packer.supervise.supervisor import Supervised, Supervisor
 
-__all__ = ["PretokenizedSupervisor", "Supervised", "Supervisor", "Surface", "by_side", "join_sides", "row_of_side"]
+__all__ = ["PretokenizedSupervisor", "RoundTrip", "Supervised", "Supervisor", "by_side", "join_sides", "row_of_side"]

@@ -5,36 +5,36 @@ from typing import Any, NamedTuple
 
 from packer.backend import definition_of, load_backend
 from packer.model import TOKENIZER_FILE, AddedToken, Model
-from packer.spelling import Spelling, component_types
+from packer.token_bytes import TokenBytes, component_types
 
 _SPACE = "▁".encode()
 _WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f")
 """White space as Unicode has it, and so `tokenizers`; Python counts four separators of files and records too."""
 
 
-class Surface:
-    """Decides whether ids spell a text under one model."""
+class RoundTrip:
+    """Decides whether ids decode to a text under one model."""
 
-    def __init__(self, model: Model, spelling: Spelling | None = None) -> None:
-        """`spelling`: that of the model; by default it is read.
+    def __init__(self, model: Model, token_bytes: TokenBytes | None = None) -> None:
+        """`token_bytes`: that of the model; by default it is read.
 
         Raises:
-            InputError: a kind of vocabulary whose entries do not spell text.
+            InputError: a kind of vocabulary whose entries are no text.
 
         """
         definition = definition_of(model.files[TOKENIZER_FILE])
-        self.spelling = spelling or Spelling(model)
-        self.byte_level = self.spelling.byte_level
+        self.token_bytes = token_bytes or TokenBytes(model)
+        self.byte_level = self.token_bytes.byte_level
         self._normalizer = load_backend(model.files[TOKENIZER_FILE]).normalizer
         self._prepends = "Prepend" in component_types(definition.get("normalizer"))
         self._has_dummy_space = self._prepends or _prefixes_space(definition.get("pre_tokenizer"))
         self._added: dict[int, AddedToken] = {token.id: token for token in model.added_tokens}
 
-    def spell(self, ids: Sequence[int]) -> bytes:
-        """The bytes of the ids, each as it is; unknown ids spell nothing."""
-        return self.spelling.spell(ids)
+    def decode(self, ids: Sequence[int]) -> bytes:
+        """The bytes of the ids, each as it is; unknown ids have none."""
+        return self.token_bytes.decode(ids)
 
-    def spells(self, ids: Sequence[int], text: bytes, *, after: int | None = None) -> bool:
+    def decodes_to(self, ids: Sequence[int], text: bytes, *, after: int | None = None) -> bool:
         """Whether ids are a tokenization of `text`, as far as normalization and dummy spaces let it be seen.
 
         Ids are read as segments between added tokens. Where the tokenizer puts a space before words at the start of
@@ -42,7 +42,7 @@ class Surface:
         for the white space beside them; the text may be what the normalizer makes of it. `after` is the id before
         them, None at the start of a text.
         """
-        if any(self.spelling.table[i] is None for i in ids):
+        if any(self.token_bytes.table[i] is None for i in ids):
             return False
         before = None if after is None else self._added.get(after)
         if before is not None and before.rstrip:
@@ -68,18 +68,18 @@ class Surface:
                 run.append(token_id)
                 continue
             if run:
-                yield _Segment(self._plain(self.spell(run)), begins and self._has_dummy_space, None)
+                yield _Segment(self._plain(self.decode(run)), begins and self._has_dummy_space, None)
                 run = []
             yield _Segment(self._plain(token.content.encode()), False, token)
             begins = True
         if run:
-            yield _Segment(self._plain(self.spell(run)), begins and self._has_dummy_space, None)
+            yield _Segment(self._plain(self.decode(run)), begins and self._has_dummy_space, None)
 
 
 class _Segment(NamedTuple):
-    """What some ids spell: ordinary ones up to the next added token, or one added token."""
+    """The bytes of some ids: ordinary ones up to the next added token, or one added token."""
 
-    spelled: bytes
+    decoded: bytes
     dummy: bool
     """Its first space may be one the tokenizer put there."""
 
@@ -89,13 +89,13 @@ class _Segment(NamedTuple):
 def _walk(segments: Sequence[_Segment], text: bytes) -> bool:
     """Whether the segments, one after another, cover the text to its end."""
     at = 0
-    for spelled, dummy, token in segments:
+    for decoded, dummy, token in segments:
         if token is not None and token.lstrip:
             at = _past_space(text, at)
-        if text.startswith(spelled, at):
-            at += len(spelled)
-        elif dummy and spelled.startswith(b" ") and text.startswith(spelled[1:], at):
-            at += len(spelled) - 1
+        if text.startswith(decoded, at):
+            at += len(decoded)
+        elif dummy and decoded.startswith(b" ") and text.startswith(decoded[1:], at):
+            at += len(decoded) - 1
         else:
             return False
         if token is not None and token.rstrip:

@@ -1,7 +1,7 @@
 """Documents from turns, and their proof.
 
 A document is a sequence cut after its last trained terminator; its runs are the completions of the turns placed in it.
-What is written is proved first, turn by turn: the trained ids spell exactly the completion's bytes of the rendered
+What is written is proved first, turn by turn: the trained ids decode to exactly the completion's bytes of the rendered
 text, and the last of them is a stop id: that of every turn of a chat, and of a completion or a text that a stop token
 closes.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from packer.batches import Bool, DocumentBatch, Int32, Int64, Rejection, TokenBatch, TurnBatch
 from packer.layout import concatenated_ranges, offsets_of
-from packer.supervise.round_trip import Surface
+from packer.supervise.round_trip import RoundTrip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +29,11 @@ class Supervised:
 class Supervisor:
     """The supervise stage for one model."""
 
-    def __init__(self, surface: Surface, stop_ids: tuple[int, ...]) -> None:
-        self._surface = surface
+    def __init__(self, round_trip: RoundTrip, stop_ids: tuple[int, ...]) -> None:
+        self._round_trip = round_trip
         self._stop_ids = np.array(stop_ids, np.int32)
-        spelled = [surface.spell([stop]) for stop in stop_ids]
-        self._stop_texts = tuple(text for text in spelled if text)
+        decoded = [round_trip.decode([stop]) for stop in stop_ids]
+        self._stop_texts = tuple(text for text in decoded if text)
 
     def supervise(self, turns: TurnBatch, tokens: TokenBatch, sample_ids: Mapping[int, str | None]) -> Supervised:
         """Make documents; `sample_ids` by row of the sample."""
@@ -47,7 +47,7 @@ class Supervisor:
         rejections = [
             Rejection(row=int(row), code="not_encodable", reason=f"the tokenizer fails: {unencodable[int(row)]}")
             if int(row) in unencodable
-            else Rejection(row=int(row), code="proof_failed", reason="the ids do not spell the rendered completion")
+            else Rejection(row=int(row), code="proof_failed", reason="the ids do not decode to the rendered completion")
             for row in failed
         ]
         rejections += [
@@ -63,7 +63,7 @@ class Supervisor:
         )
 
     def _prove(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """For each turn, whether its trained ids spell its completion."""
+        """For each turn, whether its trained ids decode to its completion."""
         proved = self._prove_by_length(turns, tokens)
         for t in np.flatnonzero(~proved):
             sequence = tokens.turn_sequence[t]
@@ -73,18 +73,18 @@ class Supervisor:
             text = turns.text_offsets[turns.turn_text[t]]
             completion = turns.text[text + turns.prompt_end[t] : text + turns.completion_end[t]]
             if turns.raw[turns.turn_text[t]]:
-                ids = _without_added(ids, completion, self._surface)
-            proved[t] = self._surface.spells(ids.tolist(), completion, after=after)
+                ids = _without_added(ids, completion, self._round_trip)
+            proved[t] = self._round_trip.decodes_to(ids.tolist(), completion, after=after)
         return proved & self._closed(turns, tokens)
 
     def _prove_by_length(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """The proof for all turns at once: the ids of a text spell its bytes, and boundaries fall on the same bytes.
+        """The proof of all turns at once: the ids of a text decode to its bytes, and boundaries fall on the same ones.
 
-        True only where that is shown; normalized texts and dummy spaces need the closer look of `Surface.spells`.
+        True only where that is shown; normalized texts and dummy spaces need the closer look of `RoundTrip.decodes_to`.
         """
-        spelling = self._surface.spelling
-        num_bytes = spelling.num_bytes[tokens.ids]
-        if not spelling.byte_level or np.any(num_bytes < 0):
+        token_bytes = self._round_trip.token_bytes
+        num_bytes = token_bytes.num_bytes[tokens.ids]
+        if not token_bytes.byte_level or np.any(num_bytes < 0):
             return np.zeros(len(tokens.turn_sequence), np.bool_)
         ends = offsets_of(num_bytes)
         first = tokens.offsets[tokens.turn_sequence]
@@ -92,26 +92,26 @@ class Supervisor:
         completion_bytes = ends[first + tokens.completion_tokens] - ends[first]
         placed = (prompt_bytes == turns.prompt_end) & (completion_bytes == turns.completion_end)
         placed &= tokens.sequence_text[tokens.turn_sequence] == turns.turn_text
-        proof: Bool = placed & self._spelled(turns, tokens, ends[tokens.offsets])[tokens.turn_sequence]
+        proof: Bool = placed & self._decoded(turns, tokens, ends[tokens.offsets])[tokens.turn_sequence]
         return proof
 
-    def _spelled(self, turns: TurnBatch, tokens: TokenBatch, sequence_bytes: Int64) -> Bool:
-        """Whether the ids of each sequence spell the beginning of its text.  # bool[S]
+    def _decoded(self, turns: TurnBatch, tokens: TokenBatch, sequence_bytes: Int64) -> Bool:
+        """Whether the ids of each sequence decode to the beginning of its text.  # bool[S]
 
-        `sequence_bytes`: where each begins among all the bytes that are spelled, int64[S + 1].
+        `sequence_bytes`: where each begins among all the decoded bytes, int64[S + 1].
         """
-        spelled = self._surface.spelling.spell_all(tokens.ids)
+        decoded = self._round_trip.token_bytes.decode_all(tokens.ids)
         starts, lengths = turns.text_offsets[tokens.sequence_text], np.diff(sequence_bytes)
         fits: Bool = lengths <= turns.text_offsets[tokens.sequence_text + 1] - starts
         text = np.frombuffer(turns.text, np.uint8)
         if len(starts) and (not fits.all() or (starts[1:] != (starts + lengths)[:-1]).any()):
-            # Not one text after another: each sequence is compared with the text it should spell.
+            # Not one text after another: each sequence is compared with the text it should decode to.
             lengths = np.where(fits, lengths, 0)
-            spelled = spelled[concatenated_ranges(sequence_bytes[:-1], lengths)]
+            decoded = decoded[concatenated_ranges(sequence_bytes[:-1], lengths)]
             text = text[concatenated_ranges(starts, lengths)]
         elif len(starts):
-            text = text[starts[0] : starts[0] + len(spelled)]
-        wrong = np.flatnonzero(spelled != text[: len(spelled)])
+            text = text[starts[0] : starts[0] + len(decoded)]
+        wrong = np.flatnonzero(decoded != text[: len(decoded)])
         fits[np.searchsorted(np.cumsum(lengths), wrong, side="right")] = False
         return fits
 
@@ -133,13 +133,13 @@ class Supervisor:
         completion = turns.text[first:end]
         if not completion.endswith(self._stop_texts) or end in turns.guarded[:, 1]:
             return True
-        own = _without_added(ids, completion, self._surface)
+        own = _without_added(ids, completion, self._round_trip)
         return bool(len(own) and np.isin(own[-1], self._stop_ids))
 
 
-def _without_added(ids: Int32, completion: bytes, surface: Surface) -> Int32:
+def _without_added(ids: Int32, completion: bytes, round_trip: RoundTrip) -> Int32:
     """Ids of a raw text without a closing special token that the tokenizer added and the text does not hold."""
-    if len(ids) and not completion.endswith(surface.spell([int(ids[-1])])):
+    if len(ids) and not completion.endswith(round_trip.decode([int(ids[-1])])):
         return ids[:-1]
     return ids
 

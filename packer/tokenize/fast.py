@@ -11,6 +11,7 @@ A text the fast encoder fails on is the reference's to encode, or to fail on.
 import json
 import random
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ class EngineDiffersError(PackerError):
     code = "engine_differs"
 
 
+@cache
 def fast_version() -> str | None:
     """Version of the fast encoder; None where it is not installed."""
     try:

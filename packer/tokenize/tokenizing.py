@@ -11,7 +11,7 @@ import numpy as np
 from packer.backend import definition_of
 from packer.batches import Int32, Int64, TokenBatch, TurnBatch
 from packer.model import TOKENIZER_FILE, AddedToken, Model
-from packer.spelling import Spelling
+from packer.token_bytes import TokenBytes
 from packer.tokenize.boundaries import Anchors, Boundary, BoundaryFinder, EncodedText
 from packer.tokenize.guard import Aliases
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder, UnencodableTextsError, without_start_effects
@@ -50,11 +50,11 @@ class _AliasEncoder:
 class Tokenizing:
     """The tokenize stage for one model."""
 
-    def __init__(self, model: Model, encoder: Encoder, spelling: Spelling | None = None) -> None:
-        """`spelling`: that of the model; by default it is read.
+    def __init__(self, model: Model, encoder: Encoder, token_bytes: TokenBytes | None = None) -> None:
+        """`token_bytes`: that of the model; by default it is read.
 
         Raises:
-            InputError: a kind of vocabulary whose entries do not spell text.
+            InputError: a kind of vocabulary whose entries are no text.
 
         """
         self._model = model
@@ -64,8 +64,10 @@ class Tokenizing:
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
         apart = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
         self._boundaries = BoundaryFinder(encoder, apart, anchors, model.stop_ids)
-        spelling = spelling or Spelling(model)
-        self._vectorized = VectorizedBoundaries(encoder, spelling, anchors.is_anchor) if spelling.byte_level else None
+        token_bytes = token_bytes or TokenBytes(model)
+        self._vectorized = (
+            VectorizedBoundaries(encoder, token_bytes, anchors.is_anchor) if token_bytes.byte_level else None
+        )
         self._forgeable = _Forgeable(model) if self._normalizes and _Forgeable.concerns(model) else None
 
     def tokenize(self, turns: TurnBatch) -> TokenBatch:

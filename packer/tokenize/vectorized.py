@@ -1,12 +1,12 @@
 """Ids and boundaries of a whole batch of texts, without a look at any of them by itself.
 
-The rule is that of :mod:`packer.tokenize.boundaries`. Where ids spell a text byte for byte, the place of a byte is the
-place of the id that begins with it, and so are the places of prompts and completions. An added token whose id no merge
-gives (`Spelling.is_whole`) was cut out of the raw text before anything else was done, so it is an anchor, and the ids
+The rule is that of :mod:`packer.tokenize.boundaries`. Where ids decode to a text byte for byte, a byte has the place
+of the id that begins with it, and prompts and completions end likewise. An added token whose id no merge
+gives (`TokenBytes.is_whole`) was cut out of the raw text before anything else was done, so it is an anchor, and the ids
 up to its end do not depend on what follows. So the ids of a prompt alone are those of the text up to the last anchor in
 it, and those of the rest encoded alone.
 
-Texts are left to the closer look where this says nothing: ids that spell other bytes, a boundary inside a token, a
+Texts are left to the closer look where this says nothing: ids that decode to other bytes, a boundary inside a token, a
 completion that ends with no anchor, a prompt that is not continued by its text.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from packer.batches import Bool, Int32, Int64, TurnBatch
 from packer.layout import concatenated_ranges
-from packer.spelling import Spelling
+from packer.token_bytes import TokenBytes
 from packer.tokenize.reference_encoder import Encoder
 
 _REMEMBERED_BYTES = 2**24
@@ -40,15 +40,15 @@ class VectorizedBoundaries:
 
     Args:
         encoder: gives ids.
-        spelling: of the same tokenizer.
+        token_bytes: of the same tokenizer.
         is_anchor: of each id, whether it is that of an anchor, bool[vocabulary].
 
     """
 
-    def __init__(self, encoder: Encoder, spelling: Spelling, is_anchor: Bool) -> None:
+    def __init__(self, encoder: Encoder, token_bytes: TokenBytes, is_anchor: Bool) -> None:
         self._encoder = encoder
-        self._spelling = spelling
-        self._is_anchor: Bool = is_anchor & spelling.is_whole
+        self._token_bytes = token_bytes
+        self._is_anchor: Bool = is_anchor & token_bytes.is_whole
         self._tails: dict[bytes, Int32] = {}
         self._num_bytes = 0
 
@@ -68,11 +68,11 @@ class VectorizedBoundaries:
         ids, offsets = self._encoder.encode(
             [text[a:b].decode() for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
         )
-        num_bytes = self._spelling.num_bytes[ids]
+        num_bytes = self._token_bytes.num_bytes[ids]
         ends = np.zeros(len(ids) + 1, np.int64)
         np.cumsum(np.maximum(num_bytes, 0), out=ends[1:])
-        spelled = self._spells(turns, candidates, ids, offsets, ends)
-        places = _Places(turns, candidates, offsets, ends, spelled & (_smallest(num_bytes, offsets) > 0))
+        decoded = self._decode_to(turns, candidates, ids, offsets, ends)
+        places = _Places(turns, candidates, offsets, ends, decoded & (_smallest(num_bytes, offsets) > 0))
         known = self._known(turns, ids, places)
         chosen = np.flatnonzero(known)
         whole = len(chosen) == len(candidates)
@@ -85,8 +85,8 @@ class VectorizedBoundaries:
             completion_tokens=places.completion - places.first,
         )
 
-    def _spells(self, turns: TurnBatch, candidates: Int64, ids: Int32, offsets: Int64, ends: Int64) -> Bool:
-        """Whether the ids of each text spell it.  # bool[N]"""
+    def _decode_to(self, turns: TurnBatch, candidates: Int64, ids: Int32, offsets: Int64, ends: Int64) -> Bool:
+        """Whether the ids of each text decode to it.  # bool[N]"""
         starts, stops = turns.text_offsets[candidates], turns.text_offsets[candidates + 1]
         same: Bool = np.diff(ends[offsets]) == stops - starts
         if not same.any():
@@ -99,10 +99,10 @@ class VectorizedBoundaries:
         own = data[starts[0] : stops[-1]]
         if len(own) != lengths.sum():
             own = data[concatenated_ranges(starts[chosen], lengths)]
-        spelled = self._spelling.spell_all(ids)
-        if len(spelled) != len(own):  # an id without an entry
+        decoded = self._token_bytes.decode_all(ids)
+        if len(decoded) != len(own):  # an id without an entry
             return np.zeros(len(same), np.bool_)
-        wrong = np.flatnonzero(spelled != own)
+        wrong = np.flatnonzero(decoded != own)
         same[chosen[np.searchsorted(np.cumsum(lengths), wrong, side="right")]] = False
         return same
 
@@ -173,7 +173,7 @@ class _Places:
         self.first[turn] = offsets[text]
         begin = ends[offsets[text]]
         prompt_bytes, completion_bytes = begin + turns.prompt_end[turn], begin + turns.completion_end[turn]
-        # An id that spells nothing has the place of the next one: those of the texts before do not count.
+        # An id without bytes has the place of the next one: those of the texts before do not count.
         prompt = np.maximum(np.searchsorted(ends, prompt_bytes), offsets[text])
         completion = np.maximum(np.searchsorted(ends, completion_bytes), offsets[text])
         on_boundary = (ends[prompt] == prompt_bytes) & (ends[completion] == completion_bytes)

@@ -1,6 +1,5 @@
 """The program as a process: signals, pipes, colours, and what it imports."""
 
-import json
 import os
 import re
 import shutil
@@ -9,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from command_line import fields, run
 from processes import HANG_S, wait_until
 
 from packer_cli import reference, reply
@@ -136,7 +136,7 @@ def test_a_reader_that_leaves_is_no_error(starter_cache):
 )
 def test_a_signal_ends_a_build_cleanly_and_the_next_one_finishes_it(tmp_path, starter, interruptible, number, code):
     row = (starter / "data" / "chat.jsonl").read_text().splitlines()[2]
-    (tmp_path / "rows.jsonl").write_text("".join(f"{row.replace('git', f'git {i}', 1)}\n" for i in range(3_000)))
+    (tmp_path / "rows.jsonl").write_text("".join(f"{row.replace('git', f'git {i}', 1)}\n" for i in range(1_500)))
     arguments = [
         "build", str(tmp_path / "rows.jsonl"), "--tokenizer", str(starter / "tokenizer"), "-o", str(tmp_path / "cache"),
         "-j", "2", "--set", "partition_bytes=40000",
@@ -153,9 +153,8 @@ def test_a_signal_ends_a_build_cleanly_and_the_next_one_finishes_it(tmp_path, st
     assert "Traceback" not in stderr
     assert "the same command goes on from there" in stderr
     assert not (tmp_path / "cache" / "manifest.json").exists()
-    found = json.loads(packer(*arguments, "--json").stdout)
-    assert found["partitions_reused"] > 0
-    packer("verify", tmp_path / "cache", "--full")
+    assert fields(*arguments)["partitions_reused"] > 0
+    run("verify", tmp_path / "cache", "--full")
 
 
 def test_a_stale_reference_page_is_found(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from faults.amount import amount
 from faults.mutated_rows import VALUES
 
 KEPT = "kept"
@@ -69,7 +70,8 @@ _NUMBERS = (
     *(b"Infinity", b"nan", b"-1e400", b"1e-400", b"%d" % 2**63, b"1" + b"0" * 308, b"1" + b"0" * 4000),
     *(b"1" + b"0" * 100_000, b"0." + b"1" * 100_000, b"1_000", b"-"),
 )
-_DEPTHS = (nested(200), nested(256), nested(257), nested(100_000), nested(100_000, b'{"a":', b"}", b"1"))
+_DEEP = amount(small=10_000, full=100_000)
+_DEPTHS = (nested(200), nested(256), nested(257), nested(_DEEP), nested(_DEEP, b'{"a":', b"}", b"1"))
 
 
 def _everywhere() -> Iterator[Row]:
@@ -206,7 +208,7 @@ SHAREGPT = {
     "unknown_role": (_turns(b'"a"', b'"root"'),),
     "empty": (b'{"conversations":[]}',),
     "bad_tools": (
-        *(_turns(call, b'"function_call"') for call in (b'"f(1)"', b'"7"', b'"' + nested(100_000) + b'"')),
+        *(_turns(call, b'"function_call"') for call in (b'"f(1)"', b'"7"', b'"' + nested(_DEEP) + b'"')),
         *(_turns(as_text(b'{"name":"f","name":"g"}'), b'"function_call"'), _turns(b'"a"', row=b',"tools":"[{"')),
     ),
     "not_utf8": (_turns(rb'"\ud800"'),),

@@ -42,7 +42,9 @@ split: {shares: {validation: 0.3}, leakage: {near: 0.8}}
 """
 
 
-@pytest.mark.parametrize("kind", ["first build", "first build with rules about rows", "rebuild"])
+@pytest.mark.parametrize(
+    "kind", ["first build", pytest.param("first build with rules about rows", marks=pytest.mark.slow), "rebuild"]
+)
 def test_killed_after_any_storage_operation_there_is_the_old_cache_or_the_new_one_and_the_next_run_completes(
     kind: str, lab: Lab, tiny_job: Job, tiny_changed: Job, tmp_path: Path, tally
 ) -> None:
@@ -61,7 +63,7 @@ def test_killed_after_any_storage_operation_there_is_the_old_cache_or_the_new_on
     assert contents(folder) == whole
     num_calls = sum(calls.get(name, 0) for name in CHANGING)
     held = num_old = 0
-    moments = range(num_calls) if FULL else sorted({*range(5, num_calls, 90), *range(num_calls - 4, num_calls)})
+    moments = range(num_calls) if FULL else sorted({*range(5, num_calls, 150), *range(num_calls - 3, num_calls)})
     for at in moments:
         shutil.rmtree(folder)
         shutil.copytree(start, folder)

@@ -244,7 +244,9 @@ def test_torchdata_knows_the_epoch_of_a_restored_loader_only_once_it_is_iterated
 
 @through_torchdata
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than some machines have cores
-@pytest.mark.parametrize("num_workers", [1, 2, 4])
+@pytest.mark.parametrize(
+    "num_workers", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_torchdata_resumes_steps_of_workers_at_any_step(stateful_loader, num_workers):
     """Of two ranks whose states are one; on another number of ranks too, as it takes the state of any."""
 

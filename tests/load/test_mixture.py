@@ -324,7 +324,7 @@ def test_epoch_by_epoch_or_without_end_a_schedule_gives_the_same_steps(table, en
             loader_of(source((5, 2, 3), schedule=lambda step: table[step % len(table)]), end=end, prefetch=0, **options)
             for _ in range(2)
         ]
-        by_epoch = [step.block_ids.tolist() for _ in range(3) for step in loaders[0]]
+        by_epoch = [step.block_ids.tolist() for _ in range(2) for step in loaders[0]]
         assert len(by_epoch) > 3
         endless = loaders[1].endless()
         assert by_epoch == [next(endless).block_ids.tolist() for _ in by_epoch]

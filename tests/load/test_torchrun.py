@@ -13,10 +13,13 @@ from torchrun import torchrun as run_script  # noqa: E402
 
 from packer.load import PackedLoader  # noqa: E402
 
-pytestmark = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="GLOO MISSING: several processes are not tested",
-)
+pytestmark = [
+    pytest.mark.slow,  # tests/load/test_elastic.py has the same without processes, and is quick
+    pytest.mark.skipif(
+        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+        reason="GLOO MISSING: several processes are not tested",
+    ),
+]
 
 HERE = Path(__file__).parent
 CACHE = small_cache(35, 16)
@@ -71,7 +74,6 @@ def test_five_steps_on_two_processes_and_five_here_are_ten_steps_here(tmp_path):
     assert "torch.distributed is not initialised" in first["too_early"]
 
 
-@pytest.mark.slow
 def test_five_steps_on_two_processes_and_five_on_four_are_ten_steps_on_one(tmp_path):
     """Micro-batches change from one block to two, accumulation from four micro-batches to one."""
     first = torchrun(tmp_path, "first", 2, micro_batch_size=1, save=tmp_path / "checkpoint")

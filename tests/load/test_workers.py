@@ -1,5 +1,6 @@
 """The reader among other processes: workers of a DataLoader, forks, pickles, shared memory."""
 
+import json
 import pickle
 
 import pytest
@@ -191,7 +192,24 @@ def test_a_pickled_loader_goes_on_where_it_stood_and_leaves_the_one_it_was_made_
     assert len(first) + len(theirs) == NUM_BLOCKS // 2
 
 
-def test_a_spawned_process_reads_a_loader_it_was_given(tmp_path):
+SPAWNED = """
+import json, pickle, sys
+from pathlib import Path
+import packer  # kept alive by its name, its modules are emptied before this script's names are
+from packer.load import PackedLoader
+
+def steps():
+    with PackedLoader(sys.argv[2], micro_batch_size=1, global_batch_size=2, rank=0, world_size=1) as loader:
+        yield from loader
+
+read = [step.block_ids.tolist() for step in pickle.loads(Path(sys.argv[1]).read_bytes())]
+left = PackedLoader(sys.argv[2], micro_batch_size=1, global_batch_size=2, rank=0, world_size=1)
+bare, wrapped = iter(left), steps()
+print(json.dumps([read, next(bare).index + next(wrapped).index]))
+"""
+
+
+def test_a_spawned_process_reads_a_loader_it_was_given_and_ends_in_silence_while_others_are_iterated(tmp_path):
     cache = small_cache(NUM_BLOCKS)
     loader = PackedLoader(cache, micro_batch_size=1, global_batch_size=2, rank=0, world_size=1, order="sequential")
     for step in loader:
@@ -199,30 +217,7 @@ def test_a_spawned_process_reads_a_loader_it_was_given(tmp_path):
             break
     loader.close()
     (tmp_path / "loader.pickle").write_bytes(pickle.dumps(loader))
-    code = """
-import json, pickle, sys
-from pathlib import Path
-print(json.dumps([step.block_ids.tolist() for step in pickle.loads(Path(sys.argv[1]).read_bytes())]))
-"""
-    assert in_a_process(code, tmp_path / "loader.pickle") == [WHOLE[6:]]
-
-
-LEFT_OPEN = """
-import sys
-import packer  # kept alive by its name, its modules are emptied before this script's names are
-from packer.load import PackedLoader
-
-def steps():
-    with PackedLoader(sys.argv[1], micro_batch_size=1, global_batch_size=2, rank=0, world_size=1) as loader:
-        yield from loader
-
-left = PackedLoader(sys.argv[1], micro_batch_size=1, global_batch_size=2, rank=0, world_size=1)
-bare, wrapped = iter(left), steps()
-print(next(bare).index + next(wrapped).index)
-"""
-
-
-def test_iterations_that_are_never_ended_let_the_interpreter_end_in_silence():
-    process = start(LEFT_OPEN, small_cache(9).folder)
+    process = start(SPAWNED, tmp_path / "loader.pickle", small_cache(9).folder)
     output, errors = process.communicate(timeout=HANG_S)
-    assert (process.returncode, output, errors) == (0, "0\n", "")
+    assert (process.returncode, errors) == (0, "")
+    assert json.loads(output) == [WHOLE[6:], 0]

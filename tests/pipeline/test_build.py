@@ -184,7 +184,8 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[
 
 
 @pytest.mark.parametrize(
-    ("module", "function", "call", "reused"), DEATHS, ids=[function for _, function, _, _ in DEATHS]
+    ("module", "function", "call", "reused"),
+    [pytest.param(*death, id=death[1], marks=[pytest.mark.slow] * (death is not DEATHS[0])) for death in DEATHS],
 )
 def test_a_killed_build_is_resumed_to_the_same_bytes(
     uninterrupted: tuple[Path, dict[str, str]], tmp_path: Path, module: str, function: str, call: int, reused: int

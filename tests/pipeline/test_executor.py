@@ -12,6 +12,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import processes
 import pytest
 from processes import HANG_S, wait_until
 
@@ -34,7 +35,7 @@ def measuring(given: bytes) -> Callable[[bytes], tuple[int, int]]:
     return lambda task: (len(given) + len(task), os.getpid())
 
 
-@pytest.mark.parametrize("jobs", [3])
+@pytest.mark.parametrize("jobs", [2])
 def test_every_task_is_answered_once_and_nobody_is_left(forks, jobs):
     """Arguments and tasks are larger than a pipe; there are fewer workers than tasks."""
     tasks = [bytes(2**17 + n) for n in range(5)]
@@ -155,13 +156,16 @@ def dying(folder: Path, end: int) -> Callable[[int], None]:
     return work
 
 
-@pytest.mark.parametrize(("end", "told"), [(signal.SIGKILL, "killed"), (signal.SIGSEGV, "SIGSEGV"), (0, "exit code 9")])
-def test_one_that_dies_ends_all_and_is_reported(tmp_path, end, told):
-    with pytest.raises(WorkerDiedError, match=told):
-        list(run_tasks(dying, (tmp_path, end), [0, 1, 2], jobs=3))
-    processes = [int(path.name.split()[1]) for path in tmp_path.iterdir()]
-    assert len(processes) == 3
-    wait_for_the_end_of(processes)
+def test_one_that_dies_ends_all_and_is_reported(tmp_path):
+    with fork_server():
+        for end, told in ((signal.SIGKILL, "killed"), (signal.SIGSEGV, "SIGSEGV"), (0, "exit code 9")):
+            folder = tmp_path / told
+            folder.mkdir()
+            with pytest.raises(WorkerDiedError, match=told):
+                list(run_tasks(dying, (folder, end), [0, 1, 2], jobs=3))
+            workers = [int(path.name.split()[1]) for path in folder.iterdir()]
+            assert len(workers) == 3
+            wait_for_the_end_of(workers)
 
 
 def dying_midway(_: str) -> Callable[[int], bytes]:
@@ -204,14 +208,14 @@ def test_they_end_with_a_parent_that_is_killed(forks, tmp_path):
     script, folder = tmp_path / "script.py", tmp_path / "seen"
     script.write_text(PARENT, "utf-8")
     folder.mkdir()
-    here = Path(__file__).parent
-    parent = subprocess.Popen([sys.executable, str(script), str(folder), str(forks), str(here), *sys.path[:1]])
-    wait_until(lambda: len(list(folder.iterdir())) == 3)
-    processes = [int(path.name) for path in folder.iterdir()]
+    here = [Path(module.__file__).parent for module in (sys.modules[__name__], processes)]
+    parent = subprocess.Popen([sys.executable, str(script), str(folder), str(forks), *map(str, here)])
+    wait_until(lambda: len(list(folder.iterdir())) == 3 or parent.poll() is not None)
+    workers = [int(path.name) for path in folder.iterdir()]
     parent.kill()
     parent.wait()
-    assert len(processes) == 3
-    wait_for_the_end_of(processes)
+    assert len(workers) == 3
+    wait_for_the_end_of(workers)
 
 
 SCRIPT = """

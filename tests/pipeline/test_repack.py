@@ -68,8 +68,16 @@ MODES = [
 ]
 
 
-@pytest.mark.parametrize("pack", MODES, ids=lambda pack: "-".join(str(value) for value in pack.values()))
-@pytest.mark.parametrize("which", ["starter_cache", "weighted_cache"])
+@pytest.mark.parametrize(
+    ("which", "pack"),
+    [
+        pytest.param(
+            which, pack, id=f"{which}-{'-'.join(map(str, pack.values()))}", marks=[pytest.mark.slow] * is_other
+        )
+        for number, pack in enumerate(MODES)
+        for which, is_other in (("starter_cache", number % 2), ("weighted_cache", 1 - number % 2))
+    ],
+)
 def test_every_token_is_in_one_block_or_in_the_ledger_and_no_target_crosses_a_border(which, pack, request, tmp_path):
     cache = request.getfixturevalue(which)
     repack(cache, tmp_path / "again", {"block_len": 64, **pack}, jobs=1)
@@ -80,8 +88,14 @@ def test_every_token_is_in_one_block_or_in_the_ledger_and_no_target_crosses_a_bo
     assert report.ok, report.findings
 
 
-@pytest.mark.parametrize("block_len", [2, 1_048_576])
-@pytest.mark.parametrize("mode", ["isolated", "eos", "stream"])
+@pytest.mark.parametrize(
+    ("block_len", "mode"),
+    [
+        *((2, mode) for mode in ("isolated", "eos", "stream")),
+        (1_048_576, "isolated"),
+        *(pytest.param(1_048_576, mode, marks=pytest.mark.slow) for mode in ("eos", "stream")),
+    ],
+)
 def test_blocks_may_be_very_short_or_very_long(mode, block_len, weighted_cache, tmp_path):
     overlong = {} if mode == "stream" else {"overlong": "split"}
     repack(weighted_cache, tmp_path / "again", {"block_len": block_len, "mode": mode, **overlong}, jobs=1)

@@ -100,7 +100,7 @@ def test_no_proof_fails_whatever_is_written(twin: Callable[..., Path], template:
 def test_what_python_alone_calls_white_space_is_not_swallowed(separator: str) -> None:
     stages = load(twins.swallowing, twins.PHI_LIKE)
     ids, labels = stages.document(chat(user("Hi"), assistant(f"{separator}0")))
-    trained = stages.surface.spell([i for i in labels if i >= 0])
+    trained = stages.round_trip.decode([i for i in labels if i >= 0])
     assert separator.encode() in trained
     assert len(ids) > 5
 

@@ -154,7 +154,7 @@ def test_a_header_the_template_appends_to_a_conversation_is_never_trained(
         whole = conversation.render([message.fields for message in row.messages], {})
         ids, labels = stages.document(row)
         assert labels[-1] in stages.model.stop_ids, name
-        text = stages.surface.spell(ids).decode()
+        text = stages.round_trip.decode(ids).decode()
         seen += whole.partition("ambercontent")[2].count("assistant") > 0
         assert "ambercontent" in text
         assert "assistant" not in text.partition("ambercontent")[2].lower(), name

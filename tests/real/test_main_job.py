@@ -69,7 +69,7 @@ LLAMA_3 = "templates/trl__llama3.jinja"
 # tokens of system message into every row; that of Llama 3 does not. With it no document is shorter than 42 tokens,
 # and what best-fit decreasing leaves open in a block is mostly less than that. Of few rows there are few short ones.
 ALPACA = [
-    pytest.param((LLAMA_3, 3_000, 0.99), id="llama-3-3000"),
+    pytest.param((LLAMA_3, 3_000, 0.99), id="llama-3-3000", marks=pytest.mark.slow),
     pytest.param((LLAMA_3, ROWS_OF_ALPACA, 0.998), id="llama-3", marks=pytest.mark.slow),
     pytest.param((None, ROWS_OF_ALPACA, 0.995), id="llama-3.1", marks=pytest.mark.slow),
 ]

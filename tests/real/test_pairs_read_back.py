@@ -40,7 +40,8 @@ def trained(ids: np.ndarray, labels: np.ndarray, tokenizer: Tokenizer) -> list[s
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [("qwen3", 100), pytest.param("qwen3", 1500, marks=pytest.mark.slow), ("minimind", 100)]
+    ("name", "number"),
+    [("minimind", 100), *(pytest.param("qwen3", number, marks=pytest.mark.slow) for number in (100, 1500))],
 )
 def test_what_is_trained_of_a_side_is_what_only_that_side_answers(
     name: str, number: int, real: Path, tmp_path: Path

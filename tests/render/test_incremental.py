@@ -194,7 +194,7 @@ def told(chat_template: ChatTemplate, rendering: dict[str, Any], renderings: Ren
         return None
 
 
-@percent_of_examples(1000)
+@percent_of_examples(400)
 @given(name=st.sampled_from(sorted(ALL)), messages=conversations(), seed=st.integers(0, 2**32))
 def test_a_rendering_that_goes_on_is_the_rendering(name: str, messages: list[dict[str, Any]], seed: int) -> None:
     chat_template = template(ALL[name])

@@ -10,7 +10,7 @@ from command_line import assert_refused, fields, run
 from packer.errors import BusyError, CheckError, StorageError, UsageError
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket, bucket_url
-from packer.store.cache import Cache
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.mirror import make_mirror
 
 obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
@@ -53,6 +53,10 @@ def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: 
         order = np.arange(len(local.blocks("train")))[::-1]
         assert np.array_equal(cache.blocks("train").read(order).labels, local.blocks("train").read(order).labels)
         assert cache.fingerprint == local.fingerprint
+    with Cache.open(URL, cache_dir=tmp_path / "columns") as cache:
+        assert content_fingerprint(cache.folder, cache.manifest.shards) == cache.manifest.content_fingerprint
+        assert cache.documents("train").stored("length", np.int32).sum() == cache.manifest.totals.tokens
+    assert not list((tmp_path / "columns").rglob("*.arrow")), "columns alone are read, and no shard is fetched"
     assert (tmp_path / "reader").is_dir()
     run("verify", URL)
 

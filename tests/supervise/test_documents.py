@@ -50,15 +50,15 @@ def test_any_tampered_trained_id_fails_the_proof_of_its_row_alone(twin: Any, tmp
     stages = Stages.load(twin(tmp_path))
     turns, tokens = batches(stages)
     assert codes(stages, turns, tokens) == {}
-    spell = stages.surface.spell
+    decode = stages.round_trip.decode
 
     @given(st.data())
     def check(data: st.DataObject) -> None:
         turn, place = data.draw(st.sampled_from(trained_places(tokens)))
         wrong = data.draw(st.integers(0, stages.model.vocab_size - 1))
         ids = tokens.ids.copy()
-        # A dummy space may go, and the byte token of a space spells one as "▁" does.
-        said, other = (spell([each]).replace("▁".encode(), b" ").strip() for each in (ids[place], wrong))
+        # A dummy space may go, and the byte token of a space is one, as "▁" does.
+        said, other = (decode([each]).replace("▁".encode(), b" ").strip() for each in (ids[place], wrong))
         if said == other:
             return
         ids[place] = wrong

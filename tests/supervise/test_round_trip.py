@@ -13,29 +13,29 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from packer.errors import InputError
 from packer.model import load_model
-from packer.supervise import Surface
+from packer.supervise import RoundTrip
 from packer.tokenize import ReferenceEncoder
 
 
-def surface_and_encoder(twin: Any, folder: Path) -> tuple[Surface, ReferenceEncoder]:
+def round_trip_and_encoder(twin: Any, folder: Path) -> tuple[RoundTrip, ReferenceEncoder]:
     model = load_model(twin(folder))
-    return Surface(model), ReferenceEncoder(model.files["tokenizer.json"])
+    return RoundTrip(model), ReferenceEncoder(model.files["tokenizer.json"])
 
 
 @pytest.mark.parametrize("twin", twins.TWINS, ids=lambda twin: twin.__name__)
 def test_the_ids_of_a_text_spell_it(twin: Any, tmp_path: Path) -> None:
-    surface, encoder = surface_and_encoder(twin, tmp_path)
+    round_trip, encoder = round_trip_and_encoder(twin, tmp_path)
 
     @given(texts)
     def agree(text: str) -> None:
-        assert surface.spells(encoder.encode([text])[0].tolist(), text.encode())
+        assert round_trip.decodes_to(encoder.encode([text])[0].tolist(), text.encode())
 
     agree()
 
 
 @pytest.mark.parametrize("twin", twins.TWINS, ids=lambda twin: twin.__name__)
 def test_one_wrong_id_is_noticed(twin: Any, tmp_path: Path) -> None:
-    surface, encoder = surface_and_encoder(twin, tmp_path)
+    round_trip, encoder = round_trip_and_encoder(twin, tmp_path)
     noticed = 0
 
     @given(texts, st.data())
@@ -44,11 +44,11 @@ def test_one_wrong_id_is_noticed(twin: Any, tmp_path: Path) -> None:
         ids = encoder.encode([text])[0].tolist()
         assume(ids)
         place = data.draw(st.integers(0, len(ids) - 1))
-        wrong = data.draw(st.integers(0, len(surface.spelling.num_bytes) - 1))
-        before, after = (surface.spell([i]).replace("▁".encode(), b" ") for i in (ids[place], wrong))
+        wrong = data.draw(st.integers(0, len(round_trip.token_bytes.num_bytes) - 1))
+        before, after = (round_trip.decode([i]).replace("▁".encode(), b" ") for i in (ids[place], wrong))
         assume(before.lstrip(b" ") != after.lstrip(b" "))  # a dummy space may be there or not
         ids[place] = wrong
-        assert not surface.spells(ids, text.encode())
+        assert not round_trip.decodes_to(ids, text.encode())
         noticed += 1
 
     agree()
@@ -57,75 +57,75 @@ def test_one_wrong_id_is_noticed(twin: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("twin", [twins.byte_level, twins.nfc, twins.sentencepiece_like])
 def test_an_id_too_many_or_too_few_is_noticed(twin: Any, tmp_path: Path) -> None:
-    surface, encoder = surface_and_encoder(twin, tmp_path)
+    round_trip, encoder = round_trip_and_encoder(twin, tmp_path)
 
     @given(texts, st.data())
     def agree(text: str, data: st.DataObject) -> None:
         ids = encoder.encode([text])[0].tolist()
         assume(ids)
         place = data.draw(st.integers(0, len(ids) - 1))
-        assume(surface.spell([ids[place]]).strip("▁ ".encode()))
-        assert not surface.spells(ids[:place] + ids[place + 1 :], text.encode())
-        assert not surface.spells([*ids[: place + 1], *ids[place:]], text.encode())
+        assume(round_trip.decode([ids[place]]).strip("▁ ".encode()))
+        assert not round_trip.decodes_to(ids[:place] + ids[place + 1 :], text.encode())
+        assert not round_trip.decodes_to([*ids[: place + 1], *ids[place:]], text.encode())
 
     agree()
 
 
 def test_the_unknown_token_spells_nothing_that_could_be_proved(tmp_path: Path) -> None:
     model = load_model(twins.sentencepiece_like(tmp_path))
-    surface = Surface(model)
-    assert not surface.spells([0], b"<unk>")
-    assert surface.spelling.num_bytes[0] == -1
+    round_trip = RoundTrip(model)
+    assert not round_trip.decodes_to([0], b"<unk>")
+    assert round_trip.token_bytes.num_bytes[0] == -1
 
 
 def test_bytes_that_fell_back_spell_themselves(tmp_path: Path) -> None:
-    surface, encoder = surface_and_encoder(twins.metaspace_first, tmp_path)
+    round_trip, encoder = round_trip_and_encoder(twins.metaspace_first, tmp_path)
     ids = encoder.encode(["你"])[0].tolist()
-    assert surface.spell(ids) == "▁你".encode()
-    assert surface.spells(ids, "你".encode())
-    assert not surface.spells(ids, "好".encode())
+    assert round_trip.decode(ids) == "▁你".encode()
+    assert round_trip.decodes_to(ids, "你".encode())
+    assert not round_trip.decodes_to(ids, "好".encode())
 
 
 def test_a_text_may_lack_the_one_space_its_tokenizer_puts_first_and_no_more(tmp_path: Path) -> None:
-    surface, encoder = surface_and_encoder(twins.sentencepiece_like, tmp_path)
+    round_trip, encoder = round_trip_and_encoder(twins.sentencepiece_like, tmp_path)
     one, two = (encoder.encode([text])[0].tolist() for text in ("dog", " dog"))
-    assert (surface.spell(one), surface.spell(two)) == ("▁dog".encode(), "▁▁dog".encode())
-    assert surface.spells(one, b"dog")
-    assert surface.spells(one, b" dog")
-    assert surface.spells(two, b" dog")
-    assert not surface.spells(two, b"dog")
+    assert (round_trip.decode(one), round_trip.decode(two)) == ("▁dog".encode(), "▁▁dog".encode())
+    assert round_trip.decodes_to(one, b"dog")
+    assert round_trip.decodes_to(one, b" dog")
+    assert round_trip.decodes_to(two, b" dog")
+    assert not round_trip.decodes_to(two, b"dog")
 
 
 def test_inside_a_text_no_space_may_be_lacking(tmp_path: Path) -> None:
-    surface, encoder = surface_and_encoder(twins.sentencepiece_like, tmp_path)
+    round_trip, encoder = round_trip_and_encoder(twins.sentencepiece_like, tmp_path)
     before, dog = encoder.encode(["x"])[0].tolist()[-1], encoder.encode(["dog"])[0].tolist()
-    assert surface.spells(dog, b" dog", after=before)
-    assert not surface.spells(dog, b"dog", after=before)
+    assert round_trip.decodes_to(dog, b" dog", after=before)
+    assert not round_trip.decodes_to(dog, b"dog", after=before)
 
 
 def test_a_tokenizer_without_a_dummy_space_may_not_have_one(tmp_path: Path) -> None:
-    surface, encoder = surface_and_encoder(twins.byte_level, tmp_path)
-    assert not surface.spells(encoder.encode([" dog"])[0].tolist(), b"dog")
+    round_trip, encoder = round_trip_and_encoder(twins.byte_level, tmp_path)
+    assert not round_trip.decodes_to(encoder.encode([" dog"])[0].tolist(), b"dog")
 
 
 def test_composed_letters_spell_the_decomposed_text(tmp_path: Path) -> None:
-    surface, encoder = surface_and_encoder(twins.nfc, tmp_path)
+    round_trip, encoder = round_trip_and_encoder(twins.nfc, tmp_path)
     ids = encoder.encode(["e\u0301"])[0].tolist()
-    assert surface.spell(ids) == "é".encode()
-    assert surface.spells(ids, "e\u0301".encode())
-    assert not surface.spells(ids, b"e")
+    assert round_trip.decode(ids) == "é".encode()
+    assert round_trip.decodes_to(ids, "e\u0301".encode())
+    assert not round_trip.decodes_to(ids, b"e")
 
 
 def test_white_space_may_be_missing_only_where_a_token_swallows_it(tmp_path: Path) -> None:
     model = load_model(twins.swallowing(tmp_path))
-    surface, encoder = Surface(model), ReferenceEncoder(model.files["tokenizer.json"])
+    round_trip, encoder = RoundTrip(model), ReferenceEncoder(model.files["tokenizer.json"])
     head = model.control["<|assistant|>"]
     ids = encoder.encode(["<|assistant|>\n\ndog"])[0].tolist()
     assert ids[0] == head
-    assert surface.spells(ids, b"<|assistant|>\n\ndog")
-    assert surface.spells(ids[1:], b"\n\ndog", after=head)
-    assert not surface.spells(ids[1:], b"\n\ndog", after=model.control["</s>"])
-    assert not surface.spells(ids[1:], b"\n\ndog")
+    assert round_trip.decodes_to(ids, b"<|assistant|>\n\ndog")
+    assert round_trip.decodes_to(ids[1:], b"\n\ndog", after=head)
+    assert not round_trip.decodes_to(ids[1:], b"\n\ndog", after=model.control["</s>"])
+    assert not round_trip.decodes_to(ids[1:], b"\n\ndog")
 
 
 def test_a_tokenizer_whose_ids_do_not_spell_text_is_refused(tmp_path: Path) -> None:
@@ -133,15 +133,15 @@ def test_a_tokenizer_whose_ids_do_not_spell_text_is_refused(tmp_path: Path) -> N
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(InputError, match="WordLevel") as raised:
-        Surface(load_model(tmp_path))
+        RoundTrip(load_model(tmp_path))
     assert raised.value.hint
 
 
 def test_every_id_of_a_byte_level_vocabulary_has_its_bytes(tmp_path: Path) -> None:
     model = load_model(twins.added_letters(tmp_path))
-    surface = Surface(model)
-    assert (surface.spelling.num_bytes > 0).all()
+    round_trip = RoundTrip(model)
+    assert (round_trip.token_bytes.num_bytes > 0).all()
     stored = json.loads(model.files["tokenizer.json"])["model"]["vocab"]
-    assert surface.spell([stored["Ã"]]) == b"\xc3"
+    assert round_trip.decode([stored["Ã"]]) == b"\xc3"
     letters = {token.content: token.id for token in model.added_tokens}
-    assert surface.spell([letters["ü"]]) == "ü".encode()
+    assert round_trip.decode([letters["ü"]]) == "ü".encode()

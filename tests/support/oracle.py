@@ -537,7 +537,7 @@ def is_written(part: Any, text: str) -> bool:
         return json.dumps(part) in text or whole in text
     part = part.strip()
     spellings = (part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], repr(part)[1:-1])
-    return any(spelling in text for spelling in spellings)
+    return any(token_bytes in text for token_bytes in spellings)
 
 
 def common_prefix(texts: Sequence[str]) -> str:

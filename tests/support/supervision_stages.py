@@ -13,7 +13,7 @@ from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.engine import encoder_of
 from packer.recipe import Recipe, make_recipe
 from packer.render import ChatTemplate, Renderer, RenderRules, role_markers
-from packer.supervise import Supervised, Supervisor, Surface
+from packer.supervise import RoundTrip, Supervised, Supervisor
 from packer.tokenize import Tokenizing
 
 Document: TypeAlias = tuple[list[int], list[int]]
@@ -41,8 +41,8 @@ class Stages:
         self.model = model
         self.renderer = Renderer(model, RenderRules.of(recipe))
         self.tokenizing = Tokenizing(model, encoder_of(recipe.engine, model.files[TOKENIZER_FILE]))
-        self.surface = Surface(model)
-        self.supervisor = Supervisor(self.surface, model.stop_ids)
+        self.round_trip = RoundTrip(model)
+        self.supervisor = Supervisor(self.round_trip, model.stop_ids)
 
     @classmethod
     def load(cls, folder: Path, *overrides: str, template: Path | None = None, stop: Sequence[str] = ()) -> "Stages":

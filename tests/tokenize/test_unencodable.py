@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import twins
+from search_effort import one_in
 from supervision_stages import Stages, assistant, chat, user
 
 from packer.batches import Sample
@@ -38,10 +39,11 @@ FAILING = {
 
 def test_only_the_rows_of_texts_the_tokenizer_fails_on_are_rejected(stages: Stages) -> None:
     good = (user("Hi"), assistant("Hello."), user("<|im_end|>?"), assistant("\n\nYes."))
-    batch = rows(good, *FAILING.values(), good)
+    failing = one_in(2, list(FAILING.values()))  # giving up takes the tokenizer half a second
+    batch = rows(good, *failing, good)
     turns, _, supervised = stages.supervise(batch)
     first, *rejected, last = stages.outcomes_of(batch, turns, supervised)
-    assert rejected == ["not_encodable"] * len(FAILING)
+    assert rejected == ["not_encodable"] * len(failing)
     assert [first] == [last] == stages.outcomes(rows(good))
     for rejection in (*turns.rejections, *supervised.rejections):
         assert rejection.reason.startswith("the tokenizer fails: ") and "xxx" not in rejection.reason

@@ -1,4 +1,4 @@
-"""What each id spells: a vocabulary read on its own, so that ids can be checked without asking the encoder.
+"""The bytes of each id: a vocabulary read on its own, so that ids can be checked without asking the encoder.
 
 Two families cover the tokenizers of language models. In byte-level BPE a vocabulary entry is written in 256 characters
 that stand for bytes. In SentencePiece-like vocabularies an entry is text, a space is written ▁, and `<0x0A>` is a byte.
@@ -22,14 +22,14 @@ from packer.model import TOKENIZER_FILE, AddedToken, Model
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-class Spelling:
-    """The bytes each id of a model spells."""
+class TokenBytes:
+    """The bytes of each id of a model."""
 
     def __init__(self, model: Model) -> None:
         """Read the vocabulary.
 
         Raises:
-            InputError: a kind of vocabulary whose entries do not spell text (WordPiece, word level).
+            InputError: a kind of vocabulary whose entries are no text (WordPiece, word level).
 
         """
         shared = _vocabulary(model.files[TOKENIZER_FILE], model.added_tokens, model.vocab_size)
@@ -38,7 +38,7 @@ class Spelling:
         out."""
 
         self.num_bytes: Int64 = _lengths(self._entries)
-        """Bytes each id spells; -1 where `table` has None."""
+        """How many bytes each id has; -1 where `table` has None."""
 
     @functools.cached_property
     def table(self) -> list[bytes | None]:
@@ -46,13 +46,13 @@ class Spelling:
         entries: list[bytes | None] = self._entries.to_pylist()
         return entries
 
-    def spell(self, ids: Sequence[int]) -> bytes:
-        """The bytes of the ids, each as it is; unknown ids spell nothing."""
+    def decode(self, ids: Sequence[int]) -> bytes:
+        """The bytes of the ids, each as it is; unknown ids have none."""
         table = self.table
         return b"".join([table[i] or b"" for i in ids])
 
-    def spell_all(self, ids: Int32) -> npt.NDArray[np.uint8]:
-        """As :meth:`spell`, for many ids.  # uint8[N]"""
+    def decode_all(self, ids: Int32) -> npt.NDArray[np.uint8]:
+        """As :meth:`decode`, for many ids.  # uint8[N]"""
         taken = self._entries.take(array_of(ids))
         _, offsets, values = taken.buffers()
         if values is None:
@@ -73,10 +73,10 @@ def component_types(part: Mapping[str, Any] | None) -> set[str]:
 def _vocabulary(
     tokenizer_json: bytes, added_tokens: tuple[AddedToken, ...], vocab_size: int
 ) -> tuple[bool, pa.Array, npt.NDArray[np.bool_]]:
-    """Whether it is byte-level, what each id spells, and `is_whole` of :class:`Spelling`; read once in a process.
+    """Whether it is byte-level, the bytes of each id, and `is_whole` of :class:`TokenBytes`; read once in a process.
 
     Raises:
-        InputError: a kind of vocabulary whose entries do not spell text.
+        InputError: a kind of vocabulary whose entries are no text.
 
     """
     definition = definition_of(tokenizer_json)
@@ -84,7 +84,7 @@ def _vocabulary(
     kind = model.get("type") or ("Unigram" if "unk_id" in model else "BPE")
     if kind not in ("BPE", "Unigram") or model.get("continuing_subword_prefix"):
         raise InputError(
-            f"a {kind} tokenizer's ids do not spell its text, so nothing built with it could be proved",
+            f"a {kind} tokenizer's ids do not decode to its text, so nothing built with it could be proved",
             hint="packer takes byte-level BPE and SentencePiece-like tokenizers",
         )
     backend = load_backend(tokenizer_json)
@@ -92,7 +92,7 @@ def _vocabulary(
     if not isinstance(vocabulary, dict):
         vocabulary = backend.get_vocab(with_added_tokens=False)
     byte_level = "ByteLevel" in component_types(definition.get("decoder"))
-    spelled = _byte_level(list(vocabulary)) if byte_level else _binary([*map(_spelled, vocabulary)])
+    decoded = _byte_level(list(vocabulary)) if byte_level else _binary([*map(_decoded, vocabulary)])
     place = np.full(vocab_size, len(vocabulary) + len(added_tokens), np.int64)  # where nothing is
     place[np.fromiter(vocabulary.values(), np.int64, len(vocabulary))] = np.arange(len(vocabulary))
     place[[token.id for token in added_tokens]] = len(vocabulary) + np.arange(len(added_tokens))
@@ -100,7 +100,7 @@ def _vocabulary(
     if unknown is not None:
         place[unknown] = len(vocabulary) + len(added_tokens)
     added = _binary([token.content.encode() for token in added_tokens])
-    entries = pa.concat_arrays([spelled, added, pa.nulls(1, pa.large_binary())]).take(array_of(place))
+    entries = pa.concat_arrays([decoded, added, pa.nulls(1, pa.large_binary())]).take(array_of(place))
     return byte_level, entries, _never_merged(added_tokens, model, vocabulary, vocab_size)
 
 
@@ -146,18 +146,18 @@ def _binary(entries: Sequence[bytes]) -> pa.Array:
 
 
 def _byte_level(pieces: Sequence[str]) -> pa.Array:
-    """Every character of a piece is a byte; a piece with other characters spells nothing."""
+    """Every character of a piece is a byte; a piece with other characters has no bytes."""
     table = _bytes_of_characters()
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     characters = np.frombuffer("".join(pieces).encode("utf-32-le", "surrogatepass"), np.uint32)
-    spelled = table[np.minimum(characters, len(table) - 1)]
+    decoded = table[np.minimum(characters, len(table) - 1)]
     valid = None
-    if (spelled < 0).any():
+    if (decoded < 0).any():
         piece = np.repeat(np.arange(len(pieces)), lengths)
-        is_foreign = np.bincount(piece[spelled < 0], minlength=len(pieces)) > 0
-        spelled, lengths = spelled[~is_foreign[piece]], np.where(is_foreign, 0, lengths)
+        is_foreign = np.bincount(piece[decoded < 0], minlength=len(pieces)) > 0
+        decoded, lengths = decoded[~is_foreign[piece]], np.where(is_foreign, 0, lengths)
         valid = pa.py_buffer(np.packbits(~is_foreign, bitorder="little"))
-    buffers = [valid, pa.py_buffer(offsets_of(lengths)), pa.py_buffer(spelled.astype(np.uint8))]
+    buffers = [valid, pa.py_buffer(offsets_of(lengths)), pa.py_buffer(decoded.astype(np.uint8))]
     return pa.Array.from_buffers(pa.large_binary(), len(pieces), buffers)
 
 
@@ -171,6 +171,6 @@ def _lengths(entries: pa.Array) -> Int64:
     return lengths
 
 
-def _spelled(piece: str) -> bytes:
+def _decoded(piece: str) -> bytes:
     match = _BYTE.fullmatch(piece)
     return bytes([int(match[1], 16)]) if match else piece.encode()
