@@ -13,7 +13,7 @@ from packer.pipeline.bucket_inputs import fetch_inputs, local_rows
 from packer.source import Partition, partition_file, read_rows
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket, bucket_url
-from packer.store.cache import Cache
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.mirror import make_mirror
 
 obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
@@ -67,6 +67,10 @@ def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: 
         order = np.arange(len(local.blocks("train")))[::-1]
         assert np.array_equal(cache.blocks("train").read(order).labels, local.blocks("train").read(order).labels)
         assert cache.fingerprint == local.fingerprint
+    with Cache.open(URL, cache_dir=tmp_path / "columns") as cache:
+        assert content_fingerprint(cache.folder, cache.manifest.shards) == cache.manifest.content_fingerprint
+        assert cache.documents("train").stored("length", np.int32).sum() == cache.manifest.totals.tokens
+    assert not list((tmp_path / "columns").rglob("*.arrow")), "columns alone are read, and no shard is fetched"
     assert (tmp_path / "reader").is_dir()
     run("verify", URL)
 
