@@ -59,7 +59,7 @@ class Workers(Protocol):
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Iterable[int],
+        sizes: Sequence[int] | None = None,
         jobs: int | None = None,
         folder: Path | None = None,
         finished: Callable[[Task], Result | None] | None = None,
@@ -71,7 +71,7 @@ class Workers(Protocol):
             arguments: of `make`.
             tasks: what to do. They and their results are small: paths and counts, never data.
             sizes: of the tasks.
-            jobs: what :meth:`number` said, where tasks and sizes are made as they are asked for.
+            jobs: what :meth:`number` said, in place of sizes, where tasks are made as they are asked for.
             folder: which the tasks write to, where they do.
             finished: finds the result of a task whose process died after it; without it, such a task is done again.
 
@@ -95,16 +95,12 @@ class Processes:
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Iterable[int],
+        sizes: Sequence[int] | None = None,
         jobs: int | None = None,
         folder: Path | None = None,  # noqa: ARG002 - every process of a machine sees the same files
         finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a death ends the build
     ) -> Iterator[tuple[int, Result]]:
-        if jobs is None:
-            sizes = [*sizes]
-            jobs = self.number(sizes)
-        # In step, as both may come from one source.
-        return run_tasks(make, arguments, (task for task, _ in zip(tasks, sizes, strict=True)), jobs=jobs)
+        return run_tasks(make, arguments, tasks, jobs=self.number(sizes or ()) if jobs is None else jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +118,7 @@ class Threads:
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Iterable[int],  # noqa: ARG002 - of threads there are as many as were asked for
+        sizes: Sequence[int] | None = None,  # noqa: ARG002 - of threads there are as many as were asked for
         jobs: int | None = None,  # noqa: ARG002 - as above
         folder: Path | None = None,  # noqa: ARG002 - as for processes
         finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - as for processes
@@ -164,10 +160,11 @@ def run_tasks(
     """
     waiting = iter(tasks)
     first = [*islice(waiting, max(1, jobs))]
-    numbered = enumerate(chain(first, waiting))
-    if len(first) > 1:
-        yield from _in_processes(make, arguments, numbered, len(first))
-    elif first:
+    num_workers, numbered = len(first), enumerate(chain(first, waiting))
+    del first  # tasks that are done are held by nobody
+    if num_workers > 1:
+        yield from _in_processes(make, arguments, numbered, num_workers)
+    elif num_workers:
         work = make(*arguments)
         yield from ((number, work(task)) for number, task in numbered)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, tee
+from itertools import chain
 from pathlib import Path
 
 from packer.errors import BusyError, CheckError, InputError, NothingKeptError, PackerError, StorageError
@@ -95,15 +95,13 @@ def pack_documents(
                     f"split '{split}' has no block: nothing of its {len(documents[split]):,} documents could be packed"
                 )
 
-    of_size, made = tee(tasks())
     progress.stage("blocks", num_blocks, "blocks")
     shards: dict[int, tuple[Shard, ...]] = {}
     for number, done in workers.run(
         block_worker,
         (folder, form, recipe.pack, model.stop_ids),
-        made,
+        tasks(),
         # A token, some 8 bytes, is copied in about the time that a byte of rows takes to become tokens.
-        sizes=(task.num_blocks * form.block_len for task in of_size),
         jobs=workers.number([num_blocks * form.block_len // max(1, num_tasks)] * max(1, num_tasks)),
         folder=folder,
     ):

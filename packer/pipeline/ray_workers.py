@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, redi
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from itertools import repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -119,7 +120,7 @@ class RayWorkers:
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Iterable[int],
+        sizes: Sequence[int] | None = None,
         jobs: int | None = None,
         folder: Path | None = None,
         finished: Callable[[Task], Result | None] | None = None,
@@ -133,10 +134,9 @@ class RayWorkers:
 
         """
         most = 0  # bytes of a bundle: tasks that are made as they are asked for go one by one
-        if jobs is None:
-            sizes = [*sizes]
-            most = sum(sizes) // (_BUNDLES_A_WORKER * self.number(sizes)) if sizes else 0
-        bundles = Bundles(zip(tasks, sizes, strict=True), most)
+        if jobs is None and sizes:
+            most = sum(sizes) // (_BUNDLES_A_WORKER * self.number(sizes))
+        bundles = Bundles(zip(tasks, repeat(1) if sizes is None else sizes, strict=False), most)
         if not bundles.waiting:
             return
         self._connect()
