@@ -1,6 +1,7 @@
 """The pages of docs/how-to/trainers: what they show runs, block after block."""
 
 import logging
+import math
 import re
 import shutil
 import sys
@@ -94,7 +95,7 @@ def test_what_a_page_shows_runs_block_after_block(page, place, starter, monkeypa
         assert (
             names["trainer"].global_step == 2 * len(PackedLoader("cache", micro_batch_size=1, global_batch_size=8)) > 4
         )
-        assert names["trainer"].callback_metrics["val_loss"] < 8.3
+        assert names["trainer"].callback_metrics["val_loss"] < math.log(4096) - 0.01, "better than a guess"
     elif page in {"transformers.md", "trl.md"}:
         state = names["trainer"].state
         assert state.global_step == state.max_steps > 2
