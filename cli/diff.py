@@ -8,8 +8,8 @@ import click
 
 from packer.display import number, plural
 from packer_cli.options import Command, html_option, pager_option
-from packer_cli.output import cells, drawable, fields_of, print_table, signs, stdout, wrap
-from packer_cli.reply import Reply
+from packer_cli.output import cells, drawable, print_table, signs, stdout, wrap
+from packer_cli.reply import Reply, fields_of
 
 if TYPE_CHECKING:
     from packer.audit.diff.compare import CacheDiff

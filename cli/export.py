@@ -9,8 +9,8 @@ import click
 from packer.display import duration, number, plural, size
 from packer.export.formats import FORMATS
 from packer_cli.options import Command, cache_argument
-from packer_cli.output import fields_of, print_table, stdout
-from packer_cli.reply import Reply, listener
+from packer_cli.output import print_table, stdout
+from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
     from packer.export import Exported

@@ -10,9 +10,8 @@ import click
 
 from packer.display import number, percent, plural
 from packer_cli.options import Function, options
-from packer_cli.output import fields_of
 from packer_cli.page import FindingsPage, failed
-from packer_cli.reply import Reply, listener
+from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
     from packer.audit.foreign.foreign_report import ForeignFinding, ForeignReport

@@ -8,9 +8,8 @@ import click
 from packer_cli.batch import batch_options, show_batch
 from packer_cli.foreign import Foreign, foreign_options, inspect_foreign, refuse_with_foreign
 from packer_cli.options import Command, file_and_row, head_option, pager_option
-from packer_cli.output import fields_of
 from packer_cli.page import FindingsPage, ViewPage, view_fields
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, fields_of
 
 if TYPE_CHECKING:
     from packer.store.cache import Cache

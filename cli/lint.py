@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.options import Command, RecipeOptions, html_option, pager_option, recipe_options
-from packer_cli.output import fields_of
 from packer_cli.page import FindingsPage, failed
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, fields_of
 
 if TYPE_CHECKING:
     from packer.audit.lint.lint_report import LintReport

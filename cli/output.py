@@ -15,8 +15,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
@@ -325,18 +324,6 @@ def bars_console() -> "Console":
     from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
 
     return Console(file=stderr().stream)
-
-
-def print_json(**fields: Any) -> None:
-    """The one JSON object of a command, on stdout."""
-    stdout().json({"schema": 1, **fields})
-
-
-def fields_of(result: Any) -> dict[str, Any]:
-    """The fields of a result, as JSON has them; of a cache in a bucket its URL."""
-    from packer.store.mirror import shown  # noqa: PLC0415 - not for --help
-
-    return {name: shown(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from packer_cli.options import Command, cache_argument, fail_above_option, jobs_option
+from packer_cli.options import Command, cache_argument, fail_above_option, jobs_option, on_option
 from packer_cli.reply import Reply, listener
 from packer_cli.result import print_lines, result_fields
 
@@ -32,6 +32,7 @@ _OVERLONG = ("reject", "truncate_left", "truncate_right", "split")
     help="Any key of the recipe's pack, shard_bytes, and rules about rows such as split.seed; may be repeated.",
 )
 @jobs_option
+@on_option
 @fail_above_option
 @click.option("--force", is_flag=True, help="Replace a cache that was made by other rules.")
 def command(
@@ -40,6 +41,7 @@ def command(
     output: Path,
     overrides: tuple[str, ...],
     jobs: int | None,
+    on: str | None,
     fail_above: float | None,
     force: bool,
     reply: Reply,
@@ -56,7 +58,7 @@ def command(
     pack = {key: value for key, value in options.items() if value is not None}
     with listener(quiet=reply.quiet) as progress:
         result = repack(
-            cache, output, pack, overrides, jobs=jobs, fail_above=fail_above, force=force, progress=progress
+            cache, output, pack, overrides, jobs=jobs, on=on, fail_above=fail_above, force=force, progress=progress
         )
     seconds = time.monotonic() - began
     lines = result.lines(seconds, done="packed", verbose=reply.verbose)

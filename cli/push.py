@@ -7,8 +7,8 @@ import click
 
 from packer.display import plural, size
 from packer_cli.options import Command, cache_argument
-from packer_cli.output import fields_of, stdout
-from packer_cli.reply import Reply, listener
+from packer_cli.output import stdout
+from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
     from packer.report import Pushed

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from packer.display import one_line, size
 from packer.errors import PackerError
 from packer.limits import out_of
 from packer.progress import Lines, Progress, Silent
-from packer_cli.output import bars_console, print_json, recorded, stderr, stdout
+from packer_cli.output import bars_console, recorded, stderr, stdout
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
 
@@ -50,7 +50,7 @@ def answer(error: BaseException, *, command: str | None, as_json: bool, verbose:
     if verbose and code == "bug":
         _print_traceback(error)
     if as_json:
-        print_json(error=error_object(code, message, hint))
+        _print_json(error=error_object(code, message, hint))
     else:
         print_error(message, hint)
     return exit_code
@@ -107,6 +107,18 @@ def _lower(message: str) -> str:
     return message[:1].lower() + message[1:].removesuffix(".")
 
 
+def _print_json(**fields: Any) -> None:
+    """The one JSON object of a command, on stdout."""
+    stdout().json({"schema": 1, **fields})
+
+
+def fields_of(result: Any) -> dict[str, Any]:
+    """The fields of a result, as JSON has them; of a cache in a bucket its URL."""
+    from packer.store.mirror import shown  # noqa: PLC0415 - not for --help
+
+    return {name: shown(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """`-v`, `-q` and `--json`, which every command takes, and what it prints by them."""
@@ -118,7 +130,7 @@ class Reply:
 
     def data(self, fields: dict[str, Any], show: Callable[[], None]) -> None:
         """Print what was asked for."""
-        print_json(command=self.command, **fields) if self.as_json else show()
+        _print_json(command=self.command, **fields) if self.as_json else show()
 
     def summary(self, fields: dict[str, Any], show: Callable[[], None]) -> None:
         """Print what was done, which `-q` leaves out."""

@@ -7,8 +7,8 @@ import click
 
 from packer.display import number, plural, size
 from packer_cli.options import Command, cache_argument
-from packer_cli.output import fields_of, stdout
-from packer_cli.reply import Reply
+from packer_cli.output import stdout
+from packer_cli.reply import Reply, fields_of
 
 Places: TypeAlias = tuple[tuple[str, int], ...]
 

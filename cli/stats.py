@@ -8,8 +8,8 @@ import click
 
 from packer.display import number, percent, plural, size
 from packer_cli.options import Command, head_option, pager_option
-from packer_cli.output import can_draw, fields_of, print_table, stdout
-from packer_cli.reply import Reply
+from packer_cli.output import can_draw, print_table, stdout
+from packer_cli.reply import Reply, fields_of
 from packer_cli.result import print_lines
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import click
 from packer.display import number, plural, size
 from packer_cli.foreign import Foreign, foreign_options, refuse_with_foreign, verify_foreign
 from packer_cli.options import Command, jobs_option, on_option
-from packer_cli.output import fields_of, print_table, signs, stdout
-from packer_cli.reply import Reply, listener
+from packer_cli.output import print_table, signs, stdout
+from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
     from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport

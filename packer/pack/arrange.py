@@ -23,7 +23,7 @@ EndsOpen: TypeAlias = Callable[[Int64, Int64], Bool]
 
 
 def arrange(
-    selected: Selection, pack: Pack, count_trained: CountTrained, ends_open: EndsOpen
+    selected: Selection, pack: Pack, count_trained: CountTrained, ends_open: EndsOpen, *, first_group: int = 0
 ) -> tuple[PackPlan, DroppedTokens]:
     """Plan the blocks of some documents.
 
@@ -32,16 +32,17 @@ def arrange(
         pack: the rules, as a recipe may have them; its mode is not ``none``.
         count_trained: see :func:`packer.pack.overlong.trained_counter`.
         ends_open: asked in mode ``eos`` alone, about every piece.
+        first_group: number of the group that the documents begin with.
 
     Returns:
         the plan, and what is dropped
 
     """
     if pack.mode == "stream":
-        return stream(selected, pack, count_trained)
+        return stream(selected, pack, count_trained, first_group=first_group)
     pieces, dropped = cut(selected, pack, count_trained)
     slots = _with_separators(pieces, pack.block_len, ends_open) if pack.mode == "eos" else None
-    return plan(pieces, pack, slots=slots), dropped
+    return plan(pieces, pack, slots=slots, first_group=first_group), dropped
 
 
 def _with_separators(pieces: Pieces, block_len: int, ends_open: EndsOpen) -> Int32:

@@ -30,13 +30,14 @@ from packer.pack.overlong import Pieces
 from packer.recipe import Pack
 
 
-def plan(pieces: Pieces, pack: Pack, *, slots: Int32 | None = None) -> PackPlan:
+def plan(pieces: Pieces, pack: Pack, *, slots: Int32 | None = None, first_group: int = 0) -> PackPlan:
     """Place pieces of documents in blocks. Every piece is in exactly one.
 
     Args:
         pieces: from :func:`packer.pack.overlong.cut`; none is longer than a block.
         pack: the rules, as a recipe may have them; its mode is ``isolated`` or ``eos``.
         slots: that each piece needs, where it needs more than its length; at most those of a block.  # int32[P]
+        first_group: number of the group that the documents begin with.
 
     """
     align = np.int32(pack.align)
@@ -44,7 +45,7 @@ def plan(pieces: Pieces, pack: Pack, *, slots: Int32 | None = None) -> PackPlan:
     num_documents = int(pieces.document.max(initial=-1)) + 1
     bounds = np.searchsorted(pieces.document, group_bounds(num_documents, pack.group_documents))
     placed, num_pieces = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for group, (first, last) in enumerate(pairwise(bounds.tolist())):
+    for group, (first, last) in enumerate(pairwise(bounds.tolist()), start=first_group):
         of_group, counts = _place(units[first:last], pack, group)
         placed.append(first + of_group)
         num_pieces.append(counts)

@@ -18,7 +18,7 @@ _SIDES = 2
 
 
 def arrange_pairs(
-    lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained
+    lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained, *, first_group: int = 0
 ) -> tuple[PackPlan, DroppedTokens]:
     """Plan blocks of whole pairs.
 
@@ -26,6 +26,7 @@ def arrange_pairs(
         lengths: tokens of each document, two for each pair.  # integers [N]
         pack: the rules; its mode is ``isolated``, and ``overlong`` is ``reject``.
         count_trained: see :func:`packer.pack.overlong.trained_counter`.
+        first_group: number of the group that the pairs begin with.
 
     Returns:
         the plan, of documents, and what is dropped: both documents of a pair that is longer than a block (`overlong`),
@@ -38,7 +39,7 @@ def arrange_pairs(
     is_long = of_pair > pack.block_len
     pair = np.flatnonzero(~is_short & ~is_long)
     pieces = Pieces(document=pair, start=np.zeros_like(pair), length=of_pair[pair].astype(np.int32))
-    placed = plan(pieces, _rules_of_pairs(pack))
+    placed = plan(pieces, _rules_of_pairs(pack), first_group=first_group)
     document = _documents(placed.document)
     dropped = np.flatnonzero(is_short | is_long)
     left_out = Selection(

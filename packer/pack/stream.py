@@ -22,13 +22,16 @@ from packer.pack.select import UNTRAINED, Selection
 from packer.recipe import Pack
 
 
-def stream(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[PackPlan, DroppedTokens]:
+def stream(
+    selected: Selection, pack: Pack, count_trained: CountTrained, *, first_group: int = 0
+) -> tuple[PackPlan, DroppedTokens]:
     """Cut the stream of some documents into blocks.
 
     Args:
         selected: the documents, from :func:`packer.pack.select.select`.
         pack: the rules, as a recipe may have them.
         count_trained: asked about every piece; see :func:`packer.pack.overlong.trained_counter`.
+        first_group: number of the group that the documents begin with.
 
     Returns:
         the plan, and what is dropped: documents that are too short, and the pieces of blocks that would train nothing
@@ -39,7 +42,9 @@ def stream(selected: Selection, pack: Pack, count_trained: CountTrained) -> tupl
         _stream_of(
             np.arange(first, last), sizes, pack.block_len, None if pack.strategy == "sequential" else (pack.seed, group)
         )
-        for group, (first, last) in enumerate(pairwise(group_bounds(len(sizes), pack.group_documents).tolist()))
+        for group, (first, last) in enumerate(
+            pairwise(group_bounds(len(sizes), pack.group_documents).tolist()), start=first_group
+        )
     ]
     nothing = (np.zeros(0, np.int64),) * 4
     document, start, length, num_pieces = (np.concatenate(columns) for columns in zip(nothing, *parts, strict=True))

@@ -1,16 +1,19 @@
 """Packing a split's documents and gathering its block shards.
 
-The plan is made once, from lengths alone. Each block shard is then a task of its own: it maps the document shards that
-its groups of documents lie in (`pack.group_documents`), and copies the pieces it needs.
+Documents are packed group by group (`pack.group_documents`), from their lengths alone, and a block shard ends with its
+group at the latest. So nobody holds more of a split than a group, and a group is a task: it maps the document shards of
+its documents, and copies the pieces it needs. Where shards need not be fetched, each of its block shards is one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from packer.batches import BlockBatch, Bool, DocumentColumns, Int64, PackPlan
 from packer.errors import RecipeError
@@ -90,32 +93,88 @@ class BlockForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTask:
-    """One block shard to be gathered."""
+    """Consecutive blocks of a group, to be gathered into shards."""
 
     split: str
     index: int
+    """Number of the first shard in the split."""
+
     first_row: int
-    """Number of its first block in the split."""
+    """Number of the first block in the split."""
+
+    blocks_per_shard: int
+    """The last shard may have fewer."""
 
     documents: DocumentShards
     """Those of the split, in the shards from that of the first to that of the last one that is in these blocks."""
 
+    first_document: int
+    """Number in the split of the first of them."""
+
     weighted: bool
     """Whether some document of the split has fractional loss weights."""
 
-    plan: PackPlan
-    """Only this shard's blocks; numbers of documents count from the first of `documents`."""
+    num_blocks: int
+    plan: "PackPlan | Group"
+    """Only these blocks; numbers of documents count from the first of `documents`. Or the group whose blocks they are,
+    to be planned again."""
 
     def __str__(self) -> str:
         return f"block shard {self.index} of split '{self.split}'"
 
+    def by_shard(self) -> "Iterator[BlockTask]":
+        """A task for each shard."""
+        assert isinstance(self.plan, PackPlan), "who cuts it has planned it"
+        of_shards, shard_of = cache(self.documents.of_shards), self.documents.shard_of
+        for number, first in enumerate(range(0, self.num_blocks, self.blocks_per_shard)):
+            plan = self.plan.between(first, min(first + self.blocks_per_shard, self.num_blocks))
+            own, before = of_shards(shard_of(int(plan.document.min())), shard_of(int(plan.document.max())))
+            yield replace(
+                self,
+                index=self.index + number,
+                first_row=self.first_row + first,
+                documents=own,
+                first_document=self.first_document + before,
+                num_blocks=plan.num_blocks,
+                plan=replace(plan, document=plan.document - before),
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackedSplit:
-    """A split's packing: its tasks, and what is in no block."""
+class Group:
+    """Documents that are packed by themselves."""
 
-    tasks: tuple[BlockTask, ...]
-    left_out: DroppedTokens
+    number: int
+    """In the split."""
+
+    first: int
+    """Number of the first of them among the documents at hand."""
+
+    end: int
+    """One past the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutParts:
+    """Ranges of tokens that are in no block, in the order of their documents. Q ranges."""
+
+    source: Int64  # [Q] which of the manifest's inputs the document comes from
+    row: Int64  # [Q] its row in there
+    doc_id: Int64  # [Q]
+    doc_length: Int64  # [Q] tokens of the document
+    start: Int64  # [Q] first token of the range within its document
+    length: Int64  # [Q]
+    reason: npt.NDArray[np.uint8]  # [Q] index into REASONS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedGroup:
+    """What came of packing a group."""
+
+    group: Group
+    """Among the documents of its task."""
+
+    left_out: LeftOutParts
     losses: dict[str, DropCount]
     """What each code costs."""
 
@@ -127,96 +186,171 @@ class PackedSplit:
     num_padding: int
     """Slots that hold neither a token nor a separator."""
 
+    num_piece_start: int
+    """Trained tokens that are kept but not trained, as the first of a piece."""
+
 
 def pack_split(
     split: str, documents: DocumentShards, pack: Pack, *, stop_ids: Sequence[int], shard_bytes: int
-) -> PackedSplit:
-    """Plan the blocks of a split and divide them into shards.
+) -> Iterator[tuple[PackedGroup, BlockTask]]:
+    """Plan the blocks of a split, one group after another; nothing of a group is held when the next one comes.
+
+    Yields:
+        what came of the group, and the task that makes its blocks; it may have none
 
     Raises:
         CheckError: a document that something is left out of is damaged.
 
     """
+    if not len(documents):
+        return
+    weighted = documents.weighted
+    blocks_per_shard = max(1, shard_bytes // (pack.block_len * (16 if weighted else 12)))
+    index = first_row = 0
+    for number, (first, last) in enumerate(pairwise(_group_bounds(documents, pack))):
+        own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
+        packed, plan = _packed(own, Group(number=number, first=first - before, end=last - before), pack, stop_ids)
+        yield (
+            packed,
+            BlockTask(
+                split=split,
+                index=index,
+                first_row=first_row,
+                blocks_per_shard=blocks_per_shard,
+                documents=own,
+                first_document=before,
+                weighted=weighted,
+                num_blocks=plan.num_blocks,
+                plan=plan,
+            ),
+        )
+        index += -(-plan.num_blocks // blocks_per_shard)
+        first_row += plan.num_blocks
+
+
+def _group_bounds(documents: DocumentShards, pack: Pack) -> list[int]:
+    """First document of each group, and the end of the last; the two documents of a pair are in one."""
+    size = pack.group_documents
     if documents.is_paired:
-        planned, left_out = arrange_pairs(documents.lengths(), pack, _trained_in(documents))
-    else:
-        selected = select(documents.lengths(), pack)
-        planned, left_out = arrange(selected, pack, _trained_in(documents), _ends_open(documents, stop_ids))
-    # Documents in blocks are checked where they are gathered.
-    documents.verify(np.unique(left_out.document))
+        size = max(2, size - size % 2)
+    return [*range(0, len(documents), size), len(documents)]
+
+
+def _packed(
+    documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
+) -> tuple[PackedGroup, PackPlan]:
+    """Plan the blocks of a group; numbers of the plan count from the first of `documents`."""
+    planned, left_out = _arranged(documents, group, pack, stop_ids)
     is_packed = np.zeros(len(documents), np.bool_)
     is_packed[planned.document] = True
-    row_bytes = pack.block_len * (16 if documents.weighted else 12)
-    per_shard = max(1, shard_bytes // row_bytes)
-    tasks = tuple(_tasks(split, documents, planned, per_shard))
     separators = int((planned.slots - planned.length).sum(dtype=np.int64)) if pack.mode == "eos" else 0
-    return PackedSplit(
-        tasks=tasks,
-        left_out=left_out,
+    packed = PackedGroup(
+        group=group,
+        left_out=_parts(left_out, documents),
         losses=left_out.counts(is_packed),
         num_blocks=planned.num_blocks,
         num_packed=int(np.count_nonzero(is_packed)),
         num_separators=separators,
         num_padding=planned.num_blocks * pack.block_len - int(planned.length.sum(dtype=np.int64)) - separators,
+        num_piece_start=left_out.num_piece_start,
+    )
+    return packed, planned
+
+
+def _arranged(
+    documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
+) -> tuple[PackPlan, DroppedTokens]:
+    lengths = documents.column("length", np.int32)[group.first : group.end]
+    count_trained = _trained_in(documents, group.first)
+    if documents.is_paired:
+        planned, left_out = arrange_pairs(lengths, pack, count_trained, first_group=group.number)
+    else:
+        ends_open = _ends_open(documents, group.first, stop_ids)
+        planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, first_group=group.number)
+    return (
+        replace(planned, document=planned.document + group.first),
+        replace(left_out, document=left_out.document + group.first),
     )
 
 
-def _tasks(split: str, documents: DocumentShards, planned: PackPlan, per_shard: int) -> Iterator[BlockTask]:
-    of_shards, weighted = cache(documents.of_shards), documents.weighted
-    for index, first_row in enumerate(range(0, planned.num_blocks, per_shard)):
-        plan = planned.between(first_row, min(first_row + per_shard, planned.num_blocks))
-        first, last = int(plan.document.min()), int(plan.document.max())
-        own, before = of_shards(documents.shard_of(first), documents.shard_of(last))
-        plan = replace(plan, document=plan.document - before)
-        yield BlockTask(split=split, index=index, first_row=first_row, documents=own, weighted=weighted, plan=plan)
+def _parts(left_out: DroppedTokens, documents: DocumentShards) -> LeftOutParts:
+    """What is left out, with what is said of its documents; those in blocks are checked where they are gathered."""
+    number = left_out.document
+    documents.verify(np.unique(number))
+    source, row, doc_ids, lengths = (
+        (*documents.origins(), documents.doc_ids(), documents.lengths()) if len(number) else (number,) * 4
+    )
+    return LeftOutParts(
+        source=source[number],
+        row=row[number],
+        doc_id=doc_ids[number],
+        doc_length=lengths[number].astype(np.int64),
+        start=left_out.start,
+        length=left_out.length,
+        reason=left_out.reason,
+    )
 
 
-def _trained_in(documents: DocumentShards) -> CountTrained:
-    """Counts trained tokens; the runs are read when something is asked for the first time."""
+def _trained_in(documents: DocumentShards, first: int) -> CountTrained:
+    """Counts trained tokens of the documents from `first` on; the runs are read when something is asked."""
 
     @cache
     def counter() -> CountTrained:
         return trained_counter(offsets_of(documents.lengths()), *documents.runs())
 
     def count(document: Int64, start: Int64, end: Int64) -> Int64:  # each int64[Q]
-        return counter()(document, start, end) if len(document) else np.zeros(0, np.int64)
+        return counter()(document + first, start, end) if len(document) else np.zeros(0, np.int64)
 
     return count
 
 
-def _ends_open(documents: DocumentShards, stop_ids: Sequence[int]) -> EndsOpen:
+def _ends_open(documents: DocumentShards, first: int, stop_ids: Sequence[int]) -> EndsOpen:
     def ends_open(document: Int64, end: Int64) -> Bool:  # both int64[Q], in source order; bool[Q]
-        return ~np.isin(documents.ids_at(document, end - 1), np.array(stop_ids, np.int32))
+        return ~np.isin(documents.ids_at(document + first, end - 1), np.array(stop_ids, np.int32))
 
     return ends_open
 
 
-def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
+def block_worker(
+    folder: Path, form: BlockForm, pack: Pack, stop_ids: Sequence[int]
+) -> Callable[[BlockTask], tuple[Shard, ...]]:
     """The function that makes block shards; it keeps what it has opened for a task that needs the same."""
-    opened: dict[tuple[str, str, int], tuple[DocumentShards, DocumentColumns]] = {}
+    opened: dict[tuple[str, str, int], DocumentColumns] = {}
 
-    def make(task: BlockTask) -> Shard:
-        key = (task.split, task.documents.shards[0].path, len(task.documents.shards))
+    def make(task: BlockTask) -> tuple[Shard, ...]:
+        documents, plan = task.documents, task.plan
+        if isinstance(plan, Group):
+            plan, _ = _arranged(documents, plan, pack, stop_ids)
+        key = (task.split, documents.shards[0].path, len(documents.shards))
         if key not in opened:
             opened.clear()
-            opened[key] = task.documents, task.documents.columns(weighted=task.weighted)
-        documents, columns = opened[key]
+            opened[key] = documents.columns(weighted=task.weighted)
         # In the order they lie in the files: what is gathered in any order is in memory by then.
-        documents.verify(np.unique(task.plan.document))
-        batch_blocks = max(1, _BATCH_TOKENS // form.block_len)
-        shard = write_blocks(
-            folder,
-            (
-                form.gather(task.plan.between(first, min(first + batch_blocks, task.plan.num_blocks)), columns)
-                for first in range(0, task.plan.num_blocks, batch_blocks)
-            ),
-            block_len=form.block_len,
-            weighted=task.weighted,
-            paired=documents.is_paired,
-            split=task.split,
-            index=task.index,
-        )
-        CacheFiles(folder).publish(shard.path)
-        return msgspec.structs.replace(shard, first_row=task.first_row)
+        documents.verify(np.unique(plan.document))
+        shards: list[Shard] = []
+        for first in range(0, plan.num_blocks, task.blocks_per_shard):
+            last = min(first + task.blocks_per_shard, plan.num_blocks)
+            shard = write_blocks(
+                folder,
+                _gathered(form, plan, first, last, opened[key], first_pair=task.first_document // 2),
+                block_len=form.block_len,
+                weighted=task.weighted,
+                paired=documents.is_paired,
+                split=task.split,
+                index=task.index + len(shards),
+            )
+            CacheFiles(folder).publish(shard.path)
+            shards.append(msgspec.structs.replace(shard, first_row=task.first_row + first))
+        return tuple(shards)
 
     return make
+
+
+def _gathered(
+    form: BlockForm, plan: PackPlan, first: int, last: int, columns: DocumentColumns, *, first_pair: int
+) -> Iterator[BlockBatch]:
+    """Blocks of a plan, a record batch at a time; pairs are numbered from `first_pair` on."""
+    size = max(1, _BATCH_TOKENS // form.block_len)
+    for start in range(first, last, size):
+        batch = form.gather(plan.between(start, min(start + size, last)), columns)
+        yield batch if batch.pairs is None else replace(batch, pairs=batch.pairs + first_pair)

@@ -10,11 +10,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, islice
 from multiprocessing import connection, forkserver, resource_tracker, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
@@ -56,9 +57,10 @@ class Workers(Protocol):
         self,
         make: Callable[..., Callable[[Task], Result]],
         arguments: Sequence[Any],
-        tasks: Sequence[Task],
+        tasks: Iterable[Task],
         *,
-        sizes: Sequence[int],
+        sizes: Iterable[int],
+        jobs: int | None = None,
         folder: Path | None = None,
         finished: Callable[[Task], Result | None] | None = None,
     ) -> Iterator[tuple[int, Result]]:
@@ -69,6 +71,7 @@ class Workers(Protocol):
             arguments: of `make`.
             tasks: what to do. They and their results are small: paths and counts, never data.
             sizes: of the tasks.
+            jobs: what :meth:`number` said, where tasks and sizes are made as they are asked for.
             folder: which the tasks write to, where they do.
             finished: finds the result of a task whose process died after it; without it, such a task is done again.
 
@@ -90,13 +93,18 @@ class Processes:
         self,
         make: Callable[..., Callable[[Task], Result]],
         arguments: Sequence[Any],
-        tasks: Sequence[Task],
+        tasks: Iterable[Task],
         *,
-        sizes: Sequence[int],
+        sizes: Iterable[int],
+        jobs: int | None = None,
         folder: Path | None = None,  # noqa: ARG002 - every process of a machine sees the same files
         finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a death ends the build
     ) -> Iterator[tuple[int, Result]]:
-        return run_tasks(make, arguments, tasks, jobs=self.number(sizes))
+        if jobs is None:
+            sizes = [*sizes]
+            jobs = self.number(sizes)
+        # In step, as both may come from one source.
+        return run_tasks(make, arguments, (task for task, _ in zip(tasks, sizes, strict=True)), jobs=jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +120,10 @@ class Threads:
         self,
         make: Callable[..., Callable[[Task], Result]],
         arguments: Sequence[Any],
-        tasks: Sequence[Task],
+        tasks: Iterable[Task],
         *,
-        sizes: Sequence[int],  # noqa: ARG002 - of threads there are as many as were asked for
+        sizes: Iterable[int],  # noqa: ARG002 - of threads there are as many as were asked for
+        jobs: int | None = None,  # noqa: ARG002 - as above
         folder: Path | None = None,  # noqa: ARG002 - as for processes
         finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - as for processes
     ) -> Iterator[tuple[int, Result]]:
@@ -133,7 +142,7 @@ ALONE = Processes(1)
 
 
 def run_tasks(
-    make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task], *, jobs: int
+    make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Iterable[Task], *, jobs: int
 ) -> Iterator[tuple[int, Result]]:
     """Run one function over tasks: here, or in worker processes where there is work for several.
 
@@ -153,12 +162,14 @@ def run_tasks(
         Exception: what a task raised; those that run are ended then.
 
     """
-    num_workers = min(jobs, len(tasks))
-    if num_workers > 1:
-        yield from _in_processes(make, arguments, tasks, num_workers)
-    elif tasks:
+    waiting = iter(tasks)
+    first = [*islice(waiting, max(1, jobs))]
+    numbered = enumerate(chain(first, waiting))
+    if len(first) > 1:
+        yield from _in_processes(make, arguments, numbered, len(first))
+    elif first:
         work = make(*arguments)
-        yield from ((number, work(task)) for number, task in enumerate(tasks))
+        yield from ((number, work(task)) for number, task in numbered)
 
 
 def default_jobs() -> int:
@@ -178,7 +189,10 @@ def jobs_for(num_bytes: int) -> int:
 
 
 def _in_processes(
-    make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task], num_workers: int
+    make: Callable[..., Callable[[Task], Result]],
+    arguments: Sequence[Any],
+    tasks: Iterator[tuple[int, Task]],
+    num_workers: int,
 ) -> Iterator[tuple[int, Result]]:
     context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
     # Each worker has a pipe of its own, which breaks when it ends, even in the middle of an answer.
@@ -220,15 +234,14 @@ def _without_main() -> Iterator[None]:
         spawn.get_preparation_data = everything
 
 
-def _answers(workers: Mapping[Connection, BaseProcess], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """Give every worker one task at a time; the number and the result of each as they come."""
-    numbers = iter(range(len(tasks)))
+def _answers(workers: Mapping[Connection, BaseProcess], tasks: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """Give every worker one numbered task at a time; the number and the result of each as they come."""
     at_work: dict[Connection, int] = {}
     idle, answers = list(workers), list[tuple[int, Any]]()
     while idle:
-        for pipe, number in zip(idle, numbers, strict=False):
+        for pipe, (number, task) in zip(idle, tasks, strict=False):
             with _death_named(workers[pipe]):
-                pipe.send(tasks[number])
+                pipe.send(task)
             at_work[pipe] = number
         yield from answers
         idle = cast("list[Connection]", connection.wait(list(at_work))) if at_work else []

@@ -1,14 +1,15 @@
 """From document shards to a finished cache: blocks are packed and gathered, then everything is committed at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, tee
 from pathlib import Path
 
 from packer.errors import BusyError, CheckError, InputError, NothingKeptError, PackerError, StorageError
 from packer.pack import REASONS
-from packer.pipeline.blocks import BlockForm, PackedSplit, block_worker, pack_split
+from packer.pipeline.blocks import BlockForm, BlockTask, PackedGroup, block_worker, pack_split
 from packer.pipeline.executor import Workers
 from packer.pipeline.identity import Provenance
 from packer.pipeline.losses import refuse_losses
@@ -28,7 +29,7 @@ from packer.store.manifest import (
     read_manifest,
     write_manifest,
 )
-from packer.store.mirror import shown
+from packer.store.mirror import mirror_of, shown
 from packer.store.rejected import is_pending, publish_rejected, rejected_digest, stage_rejected
 
 
@@ -37,7 +38,8 @@ class Packed:
     """The block shards of a cache."""
 
     shards: tuple[Shard, ...]
-    splits: dict[str, PackedSplit]
+    splits: dict[str, list[PackedGroup]]
+    """The groups of each split."""
 
 
 def pack_documents(
@@ -68,22 +70,61 @@ def pack_documents(
     if recipe.pack.mode == "none":
         return Packed(shards=(), splits={})
     form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
-    packed: dict[str, PackedSplit] = {}
-    for split, own in documents.items():
-        packed[split] = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
-        if not packed[split].num_blocks:
-            progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
-    tasks = [task for split in packed.values() for task in split.tasks]
-    if not tasks:
+    packed: dict[str, list[PackedGroup]] = {split: [] for split in documents}
+    planned = {
+        split: pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+        for split, own in documents.items()
+    }
+    # The first group of each split is planned at once, as most splits have no other.
+    begun = {split: next(groups, None) for split, groups in planned.items()}
+    num_blocks, num_tasks = _expected([each for each in begun.values() if each is not None], documents)
+    fetches = mirror_of(folder) is not None
+
+    def tasks() -> Iterator[BlockTask]:
+        for split, groups in planned.items():
+            for group, task in chain(filter(None, [begun.pop(split)]), groups):
+                packed[split].append(group)
+                of_group = group.group
+                if fetches and of_group.end - of_group.first < len(documents[split]):
+                    # Who fetches the documents plans again: its plan would be as large as ten million documents' are.
+                    yield from [replace(task, plan=of_group)] if group.num_blocks else []
+                else:
+                    yield from task.by_shard()
+            if not sum(group.num_blocks for group in packed[split]):
+                progress.note(
+                    f"split '{split}' has no block: nothing of its {len(documents[split]):,} documents could be packed"
+                )
+
+    of_size, made = tee(tasks())
+    progress.stage("blocks", num_blocks, "blocks")
+    shards: dict[int, tuple[Shard, ...]] = {}
+    for number, done in workers.run(
+        block_worker,
+        (folder, form, recipe.pack, model.stop_ids),
+        made,
+        # A token, some 8 bytes, is copied in about the time that a byte of rows takes to become tokens.
+        sizes=(task.num_blocks * form.block_len for task in of_size),
+        jobs=workers.number([num_blocks * form.block_len // max(1, num_tasks)] * max(1, num_tasks)),
+        folder=folder,
+    ):
+        shards[number] = done
+        for shard in done:
+            progress.advance(shard.num_rows, shard.num_tokens)
+    if not shards:
         raise _nothing_packed(documents, packed)
-    progress.stage("blocks", sum(task.plan.num_blocks for task in tasks), "blocks")
-    shards: dict[int, Shard] = {}
-    # A token, some 8 bytes, is copied in about the time that a byte of rows takes to become tokens.
-    sizes = [task.plan.num_blocks * form.block_len for task in tasks]
-    for number, shard in workers.run(block_worker, (folder, form), tasks, sizes=sizes, folder=folder):
-        shards[number] = shard
-        progress.advance(shard.num_rows, shard.num_tokens)
-    return Packed(shards=tuple(shards[number] for number in range(len(tasks))), splits=packed)
+    return Packed(shards=tuple(shard for number in sorted(shards) for shard in shards[number]), splits=packed)
+
+
+def _expected(
+    begun: Sequence[tuple[PackedGroup, BlockTask]], documents: Mapping[str, DocumentShards]
+) -> tuple[int, int]:
+    """Blocks and block shards of all splits, if all groups of a split are as its first one."""
+    num_blocks = num_shards = 0
+    for group, task in begun:
+        of_split = group.num_blocks * len(documents[task.split]) // (group.group.end - group.group.first)
+        num_blocks += of_split
+        num_shards += -(-of_split // task.blocks_per_shard)
+    return num_blocks, num_shards
 
 
 def commit(
@@ -165,10 +206,13 @@ def finish_if_free(folder: Path, manifest: Manifest) -> None:
         finish(folder, read_manifest(folder))  # another build may have replaced it meanwhile
 
 
-def _nothing_packed(documents: Mapping[str, DocumentShards], packed: Mapping[str, PackedSplit]) -> NothingKeptError:
+def _nothing_packed(
+    documents: Mapping[str, DocumentShards], packed: Mapping[str, Sequence[PackedGroup]]
+) -> NothingKeptError:
     num_documents = sum(len(own) for own in documents.values())
     may_cut = not any(own.is_preference for own in documents.values())
-    counts = {code: sum(split.losses[code].num_documents for split in packed.values()) for code in REASONS}
+    groups = [group for split in packed.values() for group in split]
+    counts = {code: sum(group.losses[code].num_documents for group in groups) for code in REASONS}
     reasons = ", ".join(f"{count:,} × {code} ({CODES[code]})" for code, count in counts.items() if count)
     return NothingKeptError(
         f"nothing kept: of {num_documents:,} documents {reasons}",

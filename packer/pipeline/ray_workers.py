@@ -17,8 +17,7 @@ import secrets
 import socket
 import sys
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -29,6 +28,7 @@ from typing import Any, TypeVar
 from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
 from packer.limits import storage_errors
+from packer.pipeline.bundles import MOST_DEATHS, Bundles
 from packer.pipeline.executor import Processes, WorkerDiedError, Workers
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX
 from packer.store.mirror import make_mirror, mirror_of
@@ -38,13 +38,6 @@ from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-MOST_DEATHS = 3
-"""Processes that a task may kill."""
-
-_BUNDLE_TASKS = 32
-_BUNDLE_BYTES = 64 * 2**20
-"""Of a bundle at most: rows that take a process some 15 seconds. A Ray task costs the driver 1 or 2 ms."""
 
 _BUNDLES_A_WORKER = 4
 """At least, where there is less to do: so that workers come to their end together."""
@@ -124,9 +117,10 @@ class RayWorkers:
         self,
         make: Callable[..., Callable[[Task], Result]],
         arguments: Sequence[Any],
-        tasks: Sequence[Task],
+        tasks: Iterable[Task],
         *,
-        sizes: Sequence[int],
+        sizes: Iterable[int],
+        jobs: int | None = None,
         folder: Path | None = None,
         finished: Callable[[Task], Result | None] | None = None,
     ) -> Iterator[tuple[int, Result]]:
@@ -138,7 +132,12 @@ class RayWorkers:
             Exception: what a task raised; those that run are ended then.
 
         """
-        if not tasks:
+        most = 0  # bytes of a bundle: tasks that are made as they are asked for go one by one
+        if jobs is None:
+            sizes = [*sizes]
+            most = sum(sizes) // (_BUNDLES_A_WORKER * self.number(sizes)) if sizes else 0
+        bundles = Bundles(zip(tasks, sizes, strict=True), most)
+        if not bundles.waiting:
             return
         self._connect()
         mirror = None if folder is None else mirror_of(folder)
@@ -147,14 +146,11 @@ class RayWorkers:
             here = _Expected(versions=_versions(), folder=Path.cwd(), probe=probe, cache=cache)
             self._refuse_other_nodes(here)
             job = _Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
-            bundles = _Bundles(sizes, self.number(sizes))
-            yield from self._run(job, tasks, bundles, finished or (lambda _: None))
+            yield from self._run(job, bundles, finished or (lambda _: None))
         if bundles.given_up:
-            raise _given_up({str(tasks[number]): error for number, error in sorted(bundles.given_up.items())})
+            raise _given_up({str(bundles.tasks[number]): error for number, error in sorted(bundles.given_up.items())})
 
-    def _run(
-        self, job: "_Job", tasks: Sequence[Any], bundles: "_Bundles", finished: Callable[[Any], Any]
-    ) -> Iterator[tuple[int, Any]]:
+    def _run(self, job: "_Job", bundles: Bundles, finished: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
         ray, errors = self._ray, self._ray.exceptions
         lost_with = (
             errors.WorkerCrashedError,
@@ -171,19 +167,20 @@ class RayWorkers:
                 # A second bundle for each processor waits, so that none is idle and a cluster that grows sees why.
                 most = self._jobs or 2 * self._processors()
                 while bundles.waiting and len(running) < most:
-                    numbers = bundles.waiting.popleft()
-                    running[remote.remote(job.name, kept, [tasks[number] for number in numbers])] = numbers
-                done, _ = ray.wait(list(running), num_returns=len(running), timeout=_LOOK_S)
-                for reference in done:
+                    numbers = bundles.next()
+                    running[remote.remote(job.name, kept, [bundles.tasks[number] for number in numbers])] = numbers
+                ended, _ = ray.wait(list(running), num_returns=len(running), timeout=_LOOK_S)
+                for reference in ended:
                     numbers = running.pop(reference)
                     try:
                         results, error = ray.get(reference)
                     except lost_with as lost:
-                        found = {number: finished(tasks[number]) for number in numbers}
-                        yield from ((number, result) for number, result in found.items() if result is not None)
-                        bundles.lost([number for number, result in found.items() if result is None], lost)
+                        found = {number: finished(bundles.tasks[number]) for number in numbers}
+                        done = {number: result for number, result in found.items() if result is not None}
+                        bundles.lost([number for number in numbers if number not in done], lost)
+                        yield from bundles.done(done)
                         continue
-                    yield from zip(numbers, results, strict=False)
+                    yield from bundles.done(dict(zip(numbers, results, strict=False)))
                     if error is not None:
                         raise error
         finally:
@@ -195,12 +192,14 @@ class RayWorkers:
         ray = self._ray
         if not ray.is_initialized():
             try:
-                ray.init(
-                    address=self._address,
-                    logging_level=logging.ERROR,
-                    log_to_driver=False,
-                    **({} if self._address else {"include_dashboard": False}),
-                )
+                # What it finds as stdout now gets the code that resets a terminal's colours when the process ends.
+                with redirect_stdout(sys.__stdout__):
+                    ray.init(
+                        address=self._address,
+                        logging_level=logging.ERROR,
+                        log_to_driver=False,
+                        **({} if self._address else {"include_dashboard": False}),
+                    )
             except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as error:
                 raise ResourceError(
                     f"no Ray cluster can be reached: {str(error).splitlines()[0]}",
@@ -254,37 +253,6 @@ def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
         hint="everything else is finished and kept. Is a row there too large for the memory of a process? "
         "--set rows.max_bytes=N rejects larger ones; ray logs has what the processes printed",
     )
-
-
-class _Bundles:
-    """The bundles that are still to be done, as numbers of tasks, and the tasks that are given up."""
-
-    def __init__(self, sizes: Sequence[int], num_workers: int) -> None:
-        self.waiting: deque[list[int]] = deque()
-        self.given_up: dict[int, Exception] = {}
-        self._deaths: Counter[int] = Counter()
-        most = min(_BUNDLE_BYTES, sum(sizes) // (_BUNDLES_A_WORKER * num_workers))
-        num_bytes = 0
-        for number, size in enumerate(sizes):
-            if number and len(self.waiting[-1]) < _BUNDLE_TASKS and num_bytes + size <= most:
-                self.waiting[-1].append(number)
-                num_bytes += size
-            else:
-                self.waiting.append([number])
-                num_bytes = size
-
-    def lost(self, left: list[int], error: Exception) -> None:
-        """Put back what is left of a bundle whose process or node died: tasks are done in order, the first was it."""
-        if not left:
-            return
-        first, *others = left
-        self._deaths[first] += 1
-        if self._deaths[first] == MOST_DEATHS:
-            self.given_up[first] = error
-        else:
-            self.waiting.append([first])
-        if others:
-            self.waiting.appendleft(others)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from packer.pack import REASONS
-from packer.pipeline.blocks import PackedSplit
+from packer.pipeline.blocks import PackedGroup
 from packer.pipeline.identity import CODE_VERSION, Provenance
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected, values_of
@@ -30,7 +30,7 @@ def make_manifest(
     results: Sequence[PartitionResult],
     blocks: Sequence[Shard],
     *,
-    packed: Mapping[str, PackedSplit],
+    packed: Mapping[str, Sequence[PackedGroup]],
     selected: Selected,
     rejected_sha256: str,
 ) -> Manifest:
@@ -66,7 +66,10 @@ _version = cache(version)  # which reads files for each answer
 
 
 def rejected_lines(
-    inputs: Sequence[Input], results: Sequence[PartitionResult], packed: Mapping[str, PackedSplit], selected: Selected
+    inputs: Sequence[Input],
+    results: Sequence[PartitionResult],
+    packed: Mapping[str, Sequence[PackedGroup]],
+    selected: Selected,
 ) -> Iterator[Rejected]:
     """Rows that are not in the cache, documents that are in no split, and parts of documents that are in no block.
 
@@ -85,19 +88,10 @@ def rejected_lines(
             )
             for row in result.rejected
         ]
-    for split, done in packed.items():
-        left_out = done.left_out
-        documents = selected.documents[split]
-        sources, rows = documents.origins()
-        number = left_out.document
-        columns = (sources, rows, documents.doc_ids(), documents.lengths())
-        for source, row, doc_id, length, start, tokens, code in zip(
-            *(column[number].tolist() for column in columns),
-            left_out.start.tolist(),
-            left_out.length.tolist(),
-            left_out.reason.tolist(),
-            strict=True,
-        ):
+    for split, group in ((split, group) for split, groups in packed.items() for group in groups):
+        parts = group.left_out
+        columns = (parts.source, parts.row, parts.doc_id, parts.doc_length, parts.start, parts.length, parts.reason)
+        for source, row, doc_id, length, start, tokens, code in values_of(*columns):
             line = Rejected(
                 source=inputs[source].path,
                 row=row,
@@ -147,7 +141,7 @@ def reason_of_part(code: str, *, start: int, tokens: int, length: int) -> str:
 def _totals(
     results: Sequence[PartitionResult],
     blocks: Sequence[Shard],
-    packed: Mapping[str, PackedSplit],
+    packed: Mapping[str, Sequence[PackedGroup]],
     selected: Selected,
     block_len: int,
 ) -> Totals:
@@ -156,6 +150,7 @@ def _totals(
     rows = sum(shard.num_input_rows for shard in shards)
     tokens, trained = sum(shard.num_tokens for shard in shards), sum(shard.num_trained for shard in shards)
     num_blocks = sum(shard.num_rows for shard in blocks)
+    groups = [group for split in packed.values() for group in split]
     unused: Counter[str] = Counter()
     for shard in shards:
         unused.update(shard.unused_keys)
@@ -169,22 +164,22 @@ def _totals(
         masked=tokens - trained,
         merged=sum(shard.num_merged for shard in shards),
         skipped=sum(shard.num_skipped for shard in shards),
-        packed=sum(split.num_packed for split in packed.values()),
-        cut=_cut(packed) | ({} if selected.left_out is None else selected.left_out.cuts()),
-        piece_starts=sum(split.left_out.num_piece_start for split in packed.values()),
+        packed=sum(group.num_packed for group in groups),
+        cut=_cut(groups) | ({} if selected.left_out is None else selected.left_out.cuts()),
+        piece_starts=sum(group.num_piece_start for group in groups),
         blocks=num_blocks,
         slots=num_blocks * block_len,
-        separators=sum(split.num_separators for split in packed.values()),
-        padding=sum(split.num_padding for split in packed.values()),
+        separators=sum(group.num_separators for group in groups),
+        padding=sum(group.num_padding for group in groups),
         unused_keys=dict(unused),
     )
 
 
-def _cut(packed: Mapping[str, PackedSplit]) -> dict[str, Cut]:
-    """What each code costs over all splits, where it costs something."""
+def _cut(groups: Sequence[PackedGroup]) -> dict[str, Cut]:
+    """What each code costs over all groups, where it costs something."""
     cuts = {}
     for code in sorted(REASONS):
-        losses = [split.losses[code] for split in packed.values()]
+        losses = [group.losses[code] for group in groups]
         if any(loss.num_parts for loss in losses):
             cuts[code] = Cut(
                 documents=sum(loss.num_documents for loss in losses),

@@ -4,7 +4,7 @@ What comes out is, byte for byte, what a build with the new rules would make of 
 taken over by hard link, or copied where the other folder is on another disk.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.documents import BuildOptions
-from packer.pipeline.executor import Processes
+from packer.pipeline.executor import Workers
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import Documents, PartitionResult
-from packer.pipeline.plan import refuse_mixed
+from packer.pipeline.plan import CHEAPER, refuse_mixed
+from packer.pipeline.ray_workers import workers_on
 from packer.pipeline.reuse import committed, refuse_foreign
 from packer.pipeline.run import make_cache
 from packer.pipeline.timing import Clock, Profile
@@ -29,10 +30,10 @@ from packer.progress import Progress, Silent
 from packer.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
-from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
+from packer.store.manifest import Manifest, Shard, StoredTable, manifest_fingerprint
 from packer.store.mapping import repair_hint
-from packer.store.mirror import shown
-from packer.store.place import build_place, cache_place
+from packer.store.mirror import mirror_of, shown
+from packer.store.place import build_place, cache_place, fresh_place
 from packer.store.row_tables import read_table
 from packer.store.shard_file import relink
 
@@ -44,6 +45,7 @@ def repack(
     overrides: Sequence[str] = (),
     *,
     jobs: int | None = None,
+    on: str | None = None,
     fail_above: float | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -57,6 +59,7 @@ def repack(
         overrides: ``pack.key=value``, ``shard_bytes=value``, or rules about rows that ask nothing else of single rows,
             such as ``split.seed=1``.
         jobs: processes; by default one for each processor, or fewer where there is little to pack.
+        on: a Ray cluster, as for :func:`packer.build`.
         fail_above: as for a build.
         force: replace a cache that was made by other rules.
         progress: listens.
@@ -73,12 +76,13 @@ def repack(
 
     """
     cache, folder, progress = cache_place(cache), build_place(folder), progress or Silent()
-    with path_errors():
+    with path_errors(), workers_on(on, jobs, progress.note) as workers:
         with Cache.open(cache) as opened:
-            source = _CacheDocuments(cache, folder, opened, _provenance(cache, opened.manifest, pack, overrides))
+            wanted = _provenance(cache, opened.manifest, pack, overrides)
+            source = _CacheDocuments(cache, folder, opened, wanted, workers)
         _refuse_itself(cache, folder)
         refuse_foreign(folder)
-        options = BuildOptions(workers=Processes(jobs), fail_above=fail_above, force=force)
+        options = BuildOptions(workers=workers, fail_above=fail_above, force=force)
         clock = Clock()
         result = make_cache(folder, source, options, progress, clock)
         return replace(result, profile=Profile(parts=clock.take(), stages={}, processes=0))
@@ -87,11 +91,12 @@ def repack(
 class _CacheDocuments:
     """The documents of a cache that is packed again."""
 
-    def __init__(self, cache: Path, folder: Path, opened: Cache, wanted: Provenance) -> None:
+    def __init__(self, cache: Path, folder: Path, opened: Cache, wanted: Provenance, workers: Workers) -> None:
         self.wanted = wanted
         self.model_files: Mapping[str, bytes] = kept_files(cache, opened.manifest)
         self._cache = cache
         self._folder = folder
+        self._workers = workers
         self._manifest = opened.manifest
         self._fingerprint = opened.fingerprint
 
@@ -113,7 +118,7 @@ class _CacheDocuments:
             raise
 
     def _linked(self) -> list[PartitionResult]:
-        cache, files = self._cache, CacheFiles(self._cache)
+        cache = self._cache
         results = committed(cache, self._manifest)
         documents = [shard for shard in self._manifest.shards if shard.kind == "documents"]
         if len(results) != len(documents):
@@ -121,14 +126,14 @@ class _CacheDocuments:
                 f"{cache}: rejected.jsonl is not what was written", hint=f"packer build -o {cache} --repair mends it"
             )
         numbers: dict[str, int] = {}
+        tasks: list[tuple[Shard, int]] = []
         for shard in documents:
             index = numbers[shard.split] = numbers.get(shard.split, -1) + 1
-            # A link would put damaged bytes in place of a whole file that is there.
-            if files.xxh3(shard.path) != shard.xxh3:
-                raise CheckError(
-                    f"{cache / shard.path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(cache)
-                )
-            relink(self._folder, shard, index=index, source=cache)
+            tasks.append((shard, index))
+        mirror, sizes = mirror_of(cache), [shard.num_bytes // CHEAPER for shard in documents]
+        arguments = (cache if mirror is None else mirror.bucket.url, self._folder)
+        for _ in self._workers.run(_linker, arguments, tasks, sizes=sizes, folder=self._folder):
+            pass
         return results
 
     def _traits(self) -> list[StoredTable]:
@@ -139,6 +144,22 @@ class _CacheDocuments:
             read_table(self._cache, each)
             CacheFiles(self._folder).take(each.path, CacheFiles(self._cache), each.path, sha256=each.sha256)
         return list(selection.traits)
+
+
+def _linker(cache: Path | str, folder: Path) -> Callable[[tuple[Shard, int]], None]:
+    """The function that gives document shards of a cache, by its folder or URL, their names in another."""
+
+    def link(task: tuple[Shard, int]) -> None:
+        shard, index = task
+        with fresh_place(cache) as place:
+            # A link would put damaged bytes in place of a whole file that is there.
+            if CacheFiles(place).xxh3(shard.path) != shard.xxh3:
+                raise CheckError(
+                    f"{place / shard.path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(place)
+                )
+            CacheFiles(folder).publish(relink(folder, shard, index=index, source=place))
+
+    return link
 
 
 def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overrides: Sequence[str]) -> Provenance:

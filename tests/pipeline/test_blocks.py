@@ -37,13 +37,19 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
     build(recipe, tmp_path / "cache", jobs=1)
     manifest, model = read_manifest(tmp_path / "cache"), read_manifest(tmp_path / "cache").model
     form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
-    work, most, blocks = block_worker(tmp_path / "cache", form), 0, []
+    work, most, blocks = block_worker(tmp_path / "cache", form, recipe.pack, model.stop_ids), 0, []
     for split, documents in documents_of(tmp_path / "cache", manifest).items():
-        packed = pack_split(split, documents, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
-        for task in packed.tasks:
-            most = max(most, len(task.documents.shards))
-            blocks += [work(task), work(_of_all(task, documents))]
-    assert blocks[::2] == blocks[1::2] == [shard for shard in manifest.shards if shard.kind == "blocks"]
+        for packed, group in pack_split(
+            split, documents, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes
+        ):
+            tasks = list(group.by_shard())
+            most = max([most, *(len(task.documents.shards) for task in tasks)])
+            shards = [shard for task in tasks for shard in work(task)]
+            assert shards == [shard for task in tasks for shard in work(_of_all(task, documents))]
+            assert list(work(replace(group, plan=packed.group))) == list(work(group)) == shards
+            assert sum(shard.num_rows for shard in shards) == packed.num_blocks
+            blocks += shards
+    assert blocks == [shard for shard in manifest.shards if shard.kind == "blocks"]
     assert len(blocks) > 8 and any(
         documents.weighted for documents in documents_of(tmp_path / "cache", manifest).values()
     )
@@ -52,7 +58,6 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
 
 def _of_all(task: BlockTask, documents: DocumentShards) -> BlockTask:
     """The task with all documents of its split."""
-    first = documents.find(int(task.documents.doc_ids()[0]))
-    assert first is not None
-    plan = replace(task.plan, document=task.plan.document + first)
-    return replace(task, documents=documents, plan=plan)
+    assert documents.find(int(task.documents.doc_ids()[0])) == task.first_document
+    plan = replace(task.plan, document=task.plan.document + task.first_document)
+    return replace(task, documents=documents, first_document=0, plan=plan)

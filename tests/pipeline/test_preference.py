@@ -103,6 +103,19 @@ def test_pairs_are_built_packed_again_and_verified(starter: Path, tmp_path: Path
     assert not verify(tmp_path / "longer", level="full").findings
 
 
+@pytest.mark.parametrize("pack", [{"strategy": "sequential"}, {"group_documents": 31}])
+def test_blocks_of_later_shards_name_their_pairs_by_the_split(
+    pack: dict[str, Any], starter: Path, tmp_path: Path, rows: list[dict[str, Any]]
+) -> None:
+    sources = [write(tmp_path / "rows.jsonl", rows)]
+    build(recipe_of(starter, sources, pack=pack, shard_bytes=2**14), tmp_path / "cache", jobs=1)
+    manifest = read_manifest(tmp_path / "cache")
+    assert all(sum(shard.kind == kind for shard in manifest.shards) > 2 for kind in ("documents", "blocks"))
+    assert not verify(tmp_path / "cache", level="full").findings
+    with Cache.open(tmp_path / "cache") as cache:
+        assert_pairs_stand_together(cache)
+
+
 def test_rules_about_rows_take_whole_pairs(starter: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     rules = {
         "deduplicate": {"exact": "bytes"},

@@ -11,29 +11,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.pipeline.ray_workers import _BUNDLE_BYTES, _BUNDLE_TASKS, MOST_DEATHS, _Bundles, _Expected, _versions
+from packer.pipeline.bundles import MOST_BYTES, MOST_DEATHS, MOST_TASKS, Bundles
+from packer.pipeline.ray_workers import _Expected, _versions
 from packer.store.mirror import shown
 
-sizes = st.lists(st.integers(0, 2 * _BUNDLE_BYTES), min_size=1, max_size=200)
+sizes = st.lists(st.integers(0, 2 * MOST_BYTES), min_size=1, max_size=200)
 
 
-@given(sizes, st.integers(1, 50))
-def test_bundles_hold_every_task_once_in_order_and_are_bounded(sizes: list[int], num_workers: int) -> None:
-    bundles = list(_Bundles(sizes, num_workers).waiting)
+most_bytes = st.integers(0, 2 * MOST_BYTES)
+
+
+def bundles_of(sizes: list[int], most_bytes: int) -> Bundles:
+    return Bundles(((f"task {i}", size) for i, size in enumerate(sizes)), most_bytes)
+
+
+@given(sizes, most_bytes)
+def test_bundles_hold_every_task_once_in_order_and_are_bounded(sizes: list[int], most_bytes: int) -> None:
+    waiting, bundles = bundles_of(sizes, most_bytes), []
+    while waiting.waiting:
+        bundles.append(waiting.next())
+        assert [waiting.tasks[number] for number in bundles[-1]] == [f"task {number}" for number in bundles[-1]]
+        assert list(waiting.done(dict.fromkeys(bundles[-1], 1))) == [(number, 1) for number in bundles[-1]]
+        assert not waiting.tasks
     assert [number for bundle in bundles for number in bundle] == list(range(len(sizes)))
     for bundle in bundles:
-        assert 1 <= len(bundle) <= _BUNDLE_TASKS
-        assert len(bundle) == 1 or sum(sizes[number] for number in bundle) <= min(_BUNDLE_BYTES, sum(sizes) / 4)
+        assert 1 <= len(bundle) <= MOST_TASKS
+        assert len(bundle) == 1 or sum(sizes[number] for number in bundle) <= min(MOST_BYTES, most_bytes)
 
 
-@given(sizes, st.sets(st.integers(0, 199)), st.integers(1, 50))
-def test_every_task_that_kills_is_given_up_and_no_other_is(
-    sizes: list[int], deadly: set[int], num_workers: int
-) -> None:
+@given(sizes, st.sets(st.integers(0, 199)), most_bytes)
+def test_every_task_that_kills_is_given_up_and_no_other_is(sizes: list[int], deadly: set[int], most_bytes: int) -> None:
     """Processes that die of a deadly task, after they did those before it in the bundle."""
-    bundles, done, deaths = _Bundles(sizes, num_workers), list[int](), 0
+    bundles, done, deaths = bundles_of(sizes, most_bytes), list[int](), 0
     while bundles.waiting:
-        bundle = bundles.waiting.popleft()
+        bundle = bundles.next()
         first = next((place for place, number in enumerate(bundle) if number in deadly), len(bundle))
         done += bundle[:first]
         if first < len(bundle):
