@@ -62,7 +62,7 @@ def command(
     """Check a cache: every byte, every row, every total. Or, with --foreign, rows that another tool prepared.
 
     Exit code 1 where anything is wrong; everything that is wrong is listed. Of foreign rows it reports
-    trained prompts, stop tokens that are not learned, shifted labels and lost borders, and what it could not check.
+    trained prompts, stop tokens that are not trained, shifted labels and lost borders, and what it could not check.
     """
     if quick and full:
         raise click.UsageError("--quick and --full cannot go together")

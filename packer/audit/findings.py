@@ -33,7 +33,7 @@ class Example:
     """A text that shows a finding, with a place in it."""
 
     label: str
-    """What the text is: `prompt`, `turn 1, learned`, …"""
+    """What the text is: `prompt`, `turn 1, trained`, …"""
 
     text: str
     mark: tuple[int, int] | None = None

@@ -129,7 +129,7 @@ class Stats:
     tokens: int
     trained: int
     skipped: int
-    """Answers that say nothing and are not learned."""
+    """Answers that say nothing and are not trained."""
 
     blocks: int
     slots: int

@@ -7,8 +7,9 @@ import os
 import shutil
 import stat
 import weakref
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
@@ -121,7 +122,13 @@ class CacheFiles:
             yield from (read(*each) for each in wanted)
             return
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-bucket") as pool:
-            yield from pool.map(lambda each: read(*each), wanted)
+            ahead = deque[Future[bytes]]()
+            for each in wanted:
+                ahead.append(pool.submit(read, *each))
+                if len(ahead) > 2 * CONNECTIONS:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
 
     def map(self, name: str) -> pa.Buffer:
         """A file's bytes, mapped read-only. No descriptor stays open, so a cache may have any number of shards."""

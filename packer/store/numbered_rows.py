@@ -6,7 +6,7 @@ of them that were chosen.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, map_shard, repair_hint
+from packer.store.mapping import MappedShard, check_sizes, map_shard, repair_hint
 from packer.store.schema import Kind
 from packer.store.views import flat_view
 
@@ -135,14 +135,6 @@ class NumberedRows(Generic[Rows]):
         """Pick the values of these rows from those of all rows of the shards."""
         return values if self._chosen is None else values[self._chosen]
 
-    def column(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
-        """A column with one value a row; digests are not checked here.  # [N]"""
-        return self.own(self._joined((getattr(rows, name) for rows, _ in self.chunks()), dtype))
-
-    def digests(self) -> UInt64:
-        """The stored row digests, in row order.  # uint64[N]"""
-        return self.own(self._joined((stored for _, stored in self.chunks()), np.uint64))
-
     def place(self, index: int) -> tuple[str, int]:
         """Relative path of a row's shard, and its row in there."""
         chunks, rows = self._locate(self._in_shards(np.array([index])))
@@ -160,6 +152,51 @@ class NumberedRows(Generic[Rows]):
             before, after = np.searchsorted(self._chosen, [begin, end]).tolist()
             chosen = self._chosen[before:after] - begin
         return type(self)(self.folder, self.shards[first : last + 1], mmap=self.mmap, chosen=chosen), before
+
+    def stored(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
+        """A column of fixed width as :meth:`by_shard` reads it.  # [N]"""
+        check_sizes(self.folder, self.shards)
+        return np.concatenate([np.zeros(0, dtype), *(values for _, (values,) in self.by_shard({name: dtype}))])
+
+    def by_shard(self, columns: Mapping[str, type[np.generic]]) -> Iterator[tuple[Shard, list[npt.NDArray[Any]]]]:
+        """Columns of fixed width of these rows, shard after shard, read where the manifest says they lie.
+
+        No shard is mapped for it, or fetched from a bucket, and a few are held at a time. Values are not compared with
+        digests here.
+
+        Args:
+            columns: names and types, as they are stored.
+
+        Raises:
+            CheckError: a shard is truncated, or has no such column.
+            StorageError: it cannot be read.
+
+        """
+        sizes = [np.dtype(kind).itemsize for kind in columns.values()]
+
+        def ranges(shard: Shard) -> list[tuple[int, int]]:
+            try:
+                return [
+                    (place.columns[name], size * place.num_rows)
+                    for name, size in zip(columns, sizes, strict=True)
+                    for place in shard.places
+                ]
+            except KeyError as error:
+                reason = f"{self.folder / shard.path} is damaged: not all its rows have a {error.args[0]}"
+                raise CheckError(reason, hint=repair_hint(self.folder)) from None
+
+        contents = CacheFiles(self.folder).read_ranges((shard.path, ranges(shard)) for shard in self.shards)
+        bounds = offsets_of([shard.num_rows for shard in self.shards])
+        for shard, content, first, end in zip(self.shards, contents, bounds[:-1], bounds[1:], strict=True):
+            starts = offsets_of([size * shard.num_rows for size in sizes]).tolist()
+            found = [
+                np.frombuffer(content, kind, shard.num_rows, start)
+                for kind, start in zip(columns.values(), starts, strict=False)
+            ]
+            if self._chosen is not None:
+                own = self._chosen[slice(*np.searchsorted(self._chosen, [first, end]))] - first
+                found = [values[own] for values in found]
+            yield shard, found
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Compare the digests of some rows, of all where none are named, whether compared before or not.
@@ -221,13 +258,6 @@ class NumberedRows(Generic[Rows]):
         self._mapped[shard] = None
         first, end = self._first_chunk[shard : shard + 2].tolist()
         self._opened[first:end] = [None] * (end - first)
-
-    def _joined(self, values: Iterable[npt.NDArray[Any]], dtype: type[T]) -> npt.NDArray[T]:
-        """Values of all chunks in one array; none of them is held meanwhile, nor is its map.  # [rows of the shards]"""
-        joined = np.empty(int(self._bounds[-1]), dtype)
-        for first, end, own in zip(self._bounds[:-1], self._bounds[1:], values, strict=True):
-            joined[first:end] = own
-        return joined
 
     def path_of(self, chunk: int) -> str:
         return self.shards[self._shard_of[chunk]].path

@@ -246,7 +246,8 @@ def test_another_mix_of_sources_is_seen(caches):
         (found,) = [each for each in check(caches.build(rules=rules, force=True)).checks if each.code == "sources"]
         assert found.level == level
     assert any(
-        f"{test} of test are from" in found.message and f"{name}.jsonl, and {train} of what is learned" in found.message
+        f"{test} of test are from" in found.message
+        and f"{name}.jsonl, and {train} of what is trained on" in found.message
         for name, test, train in (("one", "29%", "62%"), ("other", "71%", "38%"))
     )
 

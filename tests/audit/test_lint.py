@@ -289,7 +289,7 @@ def test_a_turn_that_the_next_header_closes_is_said_to_be_so(tmp_path: Path) -> 
 
 
 def test_as_rendered_is_proposed_only_where_it_makes_one_document(cases: Cases) -> None:
-    assert "as_rendered learns this chat in one document" in (
+    assert "as_rendered trains this chat in one document" in (
         finding(cases.report("chat_rewritten"), "chat_rewritten").hint or ""
     )
     appended = of(cases.folder("no_terminator"), "supervision.no_terminator=append")

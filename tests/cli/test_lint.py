@@ -128,7 +128,7 @@ def test_an_ascii_terminal_gets_ascii_with_carets_in_place(tmp_path):
     assert result.exit_code == 0
     assert result.stdout.isascii()
     lines = result.stdout.splitlines()
-    (number,) = (n for n, line in enumerate(lines) if line.endswith("^ learned"))
+    (number,) = (n for n, line in enumerate(lines) if line.endswith("^ trained"))
     match = CARETS.fullmatch(lines[number])
     assert match is not None
     assert lines[number - 1][match.start(1) : match.end(1)] == "<|im_end|>"

@@ -74,7 +74,7 @@ def check(
     with Cache.open(folder) as cache, workers_on(on, jobs, progress.note) as workers:
         manifest, splits = cache.manifest, cache.splits("documents")
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
-        learned = trained_on({name: len(cache.documents(name)) for name in splits})
+        trained = trained_on({name: len(cache.documents(name)) for name in splits})
         parts, missing = _find_inputs(manifest.inputs, recipe.partition_bytes, workers, progress)
         checks: list[Check | None] = [_check_inputs(parts, missing, len(manifest.inputs))]
         if parts:
@@ -85,14 +85,14 @@ def check(
                 progress=progress,
             )
             files = [entry.path for entry in manifest.inputs]
-            checks += search.checks(facts_of(rows, splits_of(cache, rows), files=files, splits=splits, learned=learned))
+            checks += search.checks(facts_of(rows, splits_of(cache, rows), files=files, splits=splits, trained=trained))
         checks += [
-            record_checks.check_sizes(cache, recipe, learned),
-            record_checks.check_lengths(cache, learned),
+            record_checks.check_sizes(cache, recipe, trained),
+            record_checks.check_lengths(cache, trained),
             record_checks.check_rejected(cache),
             record_checks.check_groups(cache, recipe),
-            record_checks.check_times(cache, recipe, learned),
-            record_checks.check_sources(cache, recipe, learned),
+            record_checks.check_times(cache, recipe, trained),
+            record_checks.check_sources(cache, recipe, trained),
             record_checks.check_rules(cache),
             check_code(manifest),
         ]
@@ -137,14 +137,14 @@ def check_files(
     is_read = digests(rows.table, "content") != b""
     split = np.where(is_read, np.array([splits.index(name) for name, _ in files])[rows.source], -1)
     counts = {name: int((split == number).sum()) for number, name in enumerate(splits)}
-    learned, names = trained_on(counts), [path.as_posix() for _, path in files]
+    trained, names = trained_on(counts), [path.as_posix() for _, path in files]
     of_file = np.bincount(rows.source, minlength=len(files)).tolist()
     return CheckReport(
         folder=asked[0][1],
         fingerprint=None,
         checks=(
-            *search.checks(facts_of(rows, split, files=names, splits=splits, learned=learned)),
-            record_checks.check_counts(counts, learned),
+            *search.checks(facts_of(rows, split, files=names, splits=splits, trained=trained)),
+            record_checks.check_counts(counts, trained),
             record_checks.check_read(len(split), int((~is_read).sum())),
         ),
         answers=(Answer(question="files", lines=_files(files, of_file)),),

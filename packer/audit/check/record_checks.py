@@ -33,16 +33,16 @@ _MUCH = 0.3
 _SIGMAS = 4
 
 
-def check_sizes(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check:
+def check_sizes(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check:
     """Splits that are empty, of another share than was asked for, or too small to say anything."""
     kept = _rows_of_splits(cache, recipe)
-    return check_counts(kept, learned, _unlikely_shares(kept, recipe))
+    return check_counts(kept, trained, _unlikely_shares(kept, recipe))
 
 
-def check_counts(kept: Mapping[str, int], learned: Sequence[str], off: Sequence[str] = ()) -> Check:
+def check_counts(kept: Mapping[str, int], trained: Sequence[str], off: Sequence[str] = ()) -> Check:
     """As :func:`check_sizes`, of the rows of each split; `off` are those of another share than was asked for."""
     empty = [name for name, number in kept.items() if not number]
-    small = [name for name, number in kept.items() if 0 < number < FEW_ROWS and name not in learned]
+    small = [name for name, number in kept.items() if 0 < number < FEW_ROWS and name not in trained]
     sizes = ", ".join(f"{number:,} in {name}" for name, number in kept.items())
     if empty:
         return Check.of("splits", f"no row is left of {' and '.join(empty)}: {sizes}", "failure")
@@ -76,31 +76,31 @@ def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
     )
 
 
-def check_times(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check | None:
-    """Held-out rows that are no later than a row to be learned; None where rows are not divided by time."""
+def check_times(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check | None:
+    """Held-out rows that are no later than a row to train on; None where rows are not divided by time."""
     selection = cache.manifest.selection
     if selection is None or recipe.split is None or recipe.split.time is None:
         return None
     time = numbers_of(read_traits(cache.folder, selection.traits).column("time"))
     split = read_selection(cache.folder, selection).split
-    is_learned = np.isin(split, [number for number, name in enumerate(selection.splits) if name in learned])
-    held = (split >= 0) & ~is_learned & (time != NO_TIME)
-    latest = time[is_learned & (time != NO_TIME)].max(initial=NO_TIME)
+    is_trained = np.isin(split, [number for number, name in enumerate(selection.splits) if name in trained])
+    held = (split >= 0) & ~is_trained & (time != NO_TIME)
+    latest = time[is_trained & (time != NO_TIME)].max(initial=NO_TIME)
     early = int((time[held] <= latest).sum())
-    found = f"{early:,} of {int(held.sum()):,} held-out rows are no later than the last row that is learned"
+    found = f"{early:,} of {int(held.sum()):,} held-out rows are no later than the last row that is trained on"
     return Check.of(
         "times",
-        found if early else "every held-out row is later than the rows that are learned",
+        found if early else "every held-out row is later than the rows that are trained on",
         "failure" if early else None,
         count=early,
         hint="a source with a split of its own holds them: without it, split.cutoffs decides",
     )
 
 
-def check_sources(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check | None:
-    """Sources of which a split has another share than what is learned; None where no two sources are divided.
+def check_sources(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check | None:
+    """Sources of which a split has another share than what is trained on; None where no two sources are divided.
 
-    Sources of which nothing is learned are no part of the comparison: they were held out on purpose.
+    Sources of which nothing is trained on are no part of the comparison: they were held out on purpose.
     """
     selection = cache.manifest.selection
     if selection is None:
@@ -109,9 +109,9 @@ def check_sources(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check
     names, used = selection.splits, split >= 0
     counts = np.zeros((len(recipe.sources), len(names)), np.int64)
     np.add.at(counts, (source[used], split[used]), 1)
-    own = counts[:, [name in learned for name in names]].sum(axis=1)
+    own = counts[:, [name in trained for name in names]].sum(axis=1)
     shared = np.flatnonzero(own)
-    held = {name: counts[shared, number] for number, name in enumerate(names) if name not in learned}
+    held = {name: counts[shared, number] for number, name in enumerate(names) if name not in trained}
     held = {name: rows for name, rows in held.items() if rows.sum()}
     if len(shared) < 2 or not held:
         return None
@@ -123,10 +123,10 @@ def check_sources(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check
         worst = int(np.argmax(np.abs(share - usual)))
         if abs(share[worst] - usual[worst]) > max(chance[worst], _OTHER_SHARE):
             path = recipe.sources[shared[worst]].path
-            off.append(f"{share[worst]:.0%} of {name} are from {path}, and {usual[worst]:.0%} of what is learned")
+            off.append(f"{share[worst]:.0%} of {name} are from {path}, and {usual[worst]:.0%} of what is trained on")
     return Check.of(
         "sources",
-        "; ".join(off) or f"held-out rows are from {len(shared):,} sources in the shares of what is learned",
+        "; ".join(off) or f"held-out rows are from {len(shared):,} sources in the shares of what is trained on",
         "warning" if off else None,
         hint="a loss over another mix of sources moves for other reasons than the one of training",
     )
@@ -142,16 +142,16 @@ def check_rules(cache: Cache) -> Check | None:
     return Check.of("rules", message, "warning" if report.warnings else None)
 
 
-def check_lengths(cache: Cache, learned: Sequence[str]) -> Check:
-    """Held-out splits whose documents are longer or shorter than those that are learned."""
+def check_lengths(cache: Cache, trained: Sequence[str]) -> Check:
+    """Held-out splits whose documents are longer or shorter than those that are trained on."""
     lengths = {name: cache.documents(name).lengths() for name in cache.splits("documents")}
-    typical = _median(np.concatenate([lengths[name] for name in learned if name in lengths]))
-    held = {name: _median(own) for name, own in lengths.items() if name not in learned and len(own)}
+    typical = _median(np.concatenate([lengths[name] for name in trained if name in lengths]))
+    held = {name: _median(own) for name, own in lengths.items() if name not in trained and len(own)}
     others = [name for name, own in held.items() if not typical / _OTHER_LENGTH <= own <= typical * _OTHER_LENGTH]
     medians = ", ".join(
-        [f"{typical:,} tokens in {' and '.join(learned)}", *(f"{own:,} in {name}" for name, own in held.items())]
+        [f"{typical:,} tokens in {' and '.join(trained)}", *(f"{own:,} in {name}" for name, own in held.items())]
     )
-    hint = "a held-out split that is not like the rows to be learned measures something else"
+    hint = "a held-out split that is not like the rows to train on measures something else"
     return Check.of("lengths", f"typical length: {medians}", "warning" if others else None, hint=hint)
 
 
@@ -248,7 +248,7 @@ def _rows(cache: Cache) -> tuple[str, ...]:
     codes = ", ".join(
         f"{code} {number:,}" for code, number in sorted(totals.rejected.items(), key=lambda each: -each[1])
     )
-    lines = [f"{totals.kept:,} of {totals.rows:,} can be learned" + (f"; rejected: {codes}" if codes else "")]
+    lines = [f"{totals.kept:,} of {totals.rows:,} can be trained on" + (f"; rejected: {codes}" if codes else "")]
     if report is not None:
         left_out = ", ".join(f"{each.rule or each.code} {each.rows:,}" for each in report.left_out)
         splits = ", ".join(f"{each.split} {each.rows:,}" for each in report.splits)

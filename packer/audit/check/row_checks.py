@@ -1,6 +1,6 @@
 """Checks that compare rows: copies and near copies between splits and within them, benchmarks, contradictions.
 
-Splits that are held out are compared with those that are learned, not with each other.
+Splits that are held out are compared with those that are trained on, not with each other.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ _LEAKAGE = (
 
 SHOWN = 5
 _MANY = 0.01
-"""Share of rows from which on it matters that their prompts were learned, or that they are copies."""
+"""Share of rows from which on it matters that their prompts were trained on, or that they are copies."""
 
 _TEMPLATED = 0.1
 
@@ -50,32 +50,32 @@ class Found:
 
 
 def copies_between(facts: RowFacts) -> Found:
-    """Rows of a held-out split that are learned, too."""
+    """Rows of a held-out split that are trained on, too."""
     return _between(
         facts,
         "copies_between_splits",
         lambda rows, among: _same(facts.content, rows, among),
         found="{stand} in {others} as well",
-        none="no row of a held-out split stands in one that is learned",
+        none="no row of a held-out split stands in one that is trained on",
         level=lambda share: "failure" if share else "ok",
     )
 
 
 def prompts_between(facts: RowFacts) -> Found:
-    """Rows of a held-out split whose prompt is learned."""
+    """Rows of a held-out split whose prompt is trained on."""
     long = facts.has_prompt
     return _between(
         facts,
         "prompts_between_splits",
         lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]]),
         found="{ask} what a row of {others} asks",
-        none="no prompt of a held-out split stands in one that is learned",
+        none="no prompt of a held-out split stands in one that is trained on",
         level=_level_of_prompts,
     )
 
 
 def near_between(facts: RowFacts) -> Found:
-    """Rows of a held-out split whose prompt is nearly one that is learned."""
+    """Rows of a held-out split whose prompt is nearly one that is trained on."""
 
     def near(rows: Int64, among: Int64) -> Places:
         return _pairs(nearest(facts.prompts, among, rows, JACCARD))
@@ -85,7 +85,7 @@ def near_between(facts: RowFacts) -> Found:
         "near_between_splits",
         near,
         found="{ask} nearly what a row of {others} asks",
-        none="no prompt of a held-out split is nearly one that is learned",
+        none="no prompt of a held-out split is nearly one that is trained on",
         level=_level_of_prompts,
     )
     other = tuple(pair for pair in found.pairs if not _is_plain(facts, pair))
@@ -112,11 +112,11 @@ def copies_within(facts: RowFacts) -> Found:
 
 
 def near_within(facts: RowFacts) -> Found:
-    """Rows of the splits that are learned which are nearly another row: a corpus written from templates."""
+    """Rows of the splits that are trained on which are nearly another row: a corpus written from templates."""
     conversations = facts.conversations
     assert conversations is not None, "asked for"
     num_capped, rows, near, pairs = 0, [], [], []
-    for name in facts.learned:
+    for name in facts.trained:
         own = facts.of_split(name)
         copies = near_duplicates(conversations, own, JACCARD)
         num_capped += copies.num_capped
@@ -134,22 +134,22 @@ def near_within(facts: RowFacts) -> Found:
         number,
         int(whole.sum()),
         pairs,
-        found=f"{'is' if number == 1 else 'are'} nearly another row that is learned{most}"
+        found=f"{'is' if number == 1 else 'are'} nearly another row that is trained on{most}"
         + ("; so many share a template that not all were compared" if num_capped else ""),
-        none="no row that is learned is nearly another",
+        none="no row that is trained on is nearly another",
         hint=f"--set deduplicate.near.jaccard={JACCARD} keeps the first of them",
         is_many=share >= _TEMPLATED,
     )
 
 
 def contradictions(facts: RowFacts) -> Found:
-    """Rows of one question and one answer whose question stands in the splits that are learned with other answers."""
-    learned = np.flatnonzero(np.isin(facts.split, [facts.splits.index(name) for name in facts.learned]))
-    number, pairs = _differing(facts, learned, facts.context)
+    """Rows of one question and one answer whose question the training splits answer otherwise."""
+    trained = np.flatnonzero(np.isin(facts.split, [facts.splits.index(name) for name in facts.trained]))
+    number, pairs = _differing(facts, trained, facts.context)
     return _within(
         "answers_differ",
         number,
-        len(learned),
+        len(trained),
         pairs,
         found=f"{'has' if number == 1 else 'have'} a prompt that other rows answer otherwise",
         none="no prompt is answered in two ways",
@@ -206,32 +206,32 @@ def _between(
     none: str,
     level: Callable[[float], Level],
 ) -> Found:
-    """Compare each held-out split with those that are learned.
+    """Compare each held-out split with those that are trained on.
 
     Args:
         facts: of the rows.
         code: of the check.
-        compare: rows of a held-out split and those that are learned → pairs that are alike.
+        compare: rows of a held-out split and those that are trained on → pairs that are alike.
         found: what rows do, after their number.
         none: the message where nothing is found.
         level: by the share of a held-out split that is found.
 
     """
-    among = np.concatenate([facts.of_split(name) for name in facts.learned])
+    among = np.concatenate([facts.of_split(name) for name in facts.trained])
     if not len(among) or len(among) == len(facts.row):
-        missing = "held out" if len(among) else "learned"
+        missing = "held out" if len(among) else "trained"
         return Found(check=Check(code=code, level="skipped", message=f"no row that is {missing} could be read"))
     levels: list[Level] = ["ok"]
     parts: list[str] = []
     pairs: list[tuple[int, int, float]] = []
     number = 0
-    for name in (each for each in facts.splits if each not in facts.learned):
+    for name in (each for each in facts.splits if each not in facts.trained):
         rows = facts.of_split(name)
         alike = compare(rows, among)
         if alike:
             levels.append(level(len(alike) / len(rows)))
             one = "s" if len(alike) == 1 else ""
-            does = found.format(stand=f"stand{one}", ask=f"ask{one}", others=" or ".join(facts.learned))
+            does = found.format(stand=f"stand{one}", ask=f"ask{one}", others=" or ".join(facts.trained))
             parts.append(f"{len(alike):,} of {plural(len(rows), 'row')} of {name} {does}")
         number += len(alike)
         pairs += sorted(alike, key=lambda pair: (_is_plain(facts, pair), -pair[2], pair[0]))[:SHOWN]

@@ -44,10 +44,10 @@ class RowFacts:
     split: Int64  # [N] number of the split in `splits`
     files: tuple[str, ...]
     splits: tuple[str, ...]
-    learned: tuple[str, ...]
+    trained: tuple[str, ...]
     """Splits that are trained on; the others are held out."""
 
-    content: npt.NDArray[np.bytes_]  # [N] S16: of all that is learned of a row and stands before it
+    content: npt.NDArray[np.bytes_]  # [N] S16: of all of a row that is trained, and what stands before it
     context: UInt64  # [N] what stands before the answer, of a row that has one question and one answer; else 0
     name: UInt64  # [N] the row's own id; 0 where it has none
     prompt: UInt64  # [N] of the first prompt, without case and white space; of a row of ids, those before its answer
@@ -123,7 +123,7 @@ def splits_of(cache: Cache, rows: Rows) -> Int64:
 
 
 def facts_of(
-    rows: Rows, split: Int64, *, files: Sequence[str], splits: Sequence[str], learned: Sequence[str]
+    rows: Rows, split: Int64, *, files: Sequence[str], splits: Sequence[str], trained: Sequence[str]
 ) -> RowFacts:
     """The facts of rows that are in a split; `split` has the number of each row's, -1 where it is in none."""
     kept, table = np.flatnonzero(split >= 0), rows.table
@@ -135,7 +135,7 @@ def facts_of(
         split=split[kept],
         files=tuple(files),
         splits=tuple(splits),
-        learned=tuple(learned),
+        trained=tuple(trained),
         content=digests(table, "content")[kept],
         context=column(table, "context")[kept],
         name=column(table, "name")[kept],

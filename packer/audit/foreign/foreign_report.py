@@ -323,7 +323,7 @@ def _not_looked_at(columns: tuple[str, ...], facts: TokenizerFacts, *, is_anothe
     if facts.model is None:
         yield Unchecked(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
     elif not facts.stops:
-        yield Unchecked(what="whether stop tokens are learned", why="the tokenizer names no stop token")
+        yield Unchecked(what="whether stop tokens are trained", why="the tokenizer names no stop token")
     if not facts.bos_opens and not {"seq_lengths", "position_ids"}.intersection(columns):
         why = "no column says where sequences begin"
         if facts.model is not None and facts.model.template is not None:

@@ -134,13 +134,13 @@ def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit
         yield Hit("labels_shifted", 1, (first, first + 1))
     else:
         yield from _tokens("labels_foreign", differing)
-    learned = np.zeros(len(ids), np.bool_) if is_shifted else trained
-    yield from _tokens("padding_trained", learned & parts.padding)
-    learned = learned & ~parts.padding
+    counted = np.zeros(len(ids), np.bool_) if is_shifted else trained
+    yield from _tokens("padding_trained", counted & parts.padding)
+    counted = counted & ~parts.padding
     if len(facts.header):
-        yield from _chat(ids, parts, learned, is_shifted=is_shifted)
+        yield from _chat(ids, parts, counted, is_shifted=is_shifted)
     if facts.stops:
-        yield from _terminators(parts, learned)
+        yield from _terminators(parts, counted)
     yield from _beginnings(ids, parts, facts)
     yield from _boundaries(parts, trained)
 

@@ -50,7 +50,7 @@ _WITHOUT = {
     "tool_result": "the result",
     "tools": "the tool definitions",
 }
-"""Kind of loss → the part that rows are learned without where it is allowed."""
+"""Kind of loss → the part that rows are trained on without where it is allowed."""
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 _VALUES: tuple[Any, ...] = ([], "", {}, False)
@@ -111,7 +111,7 @@ def _no_marks(without: Sequence[str]) -> CodedFinding:
     return finding(
         "no_marks",
         f"supervision.source is generation_tags, and {' and '.join(without)} has no {{% generation %}} block",
-        hint=f"{Override('supervision.source', 'chat_server')} needs no marks: what is learned is what inference asks "
+        hint=f"{Override('supervision.source', 'chat_server')} needs no marks: what is trained is what inference asks "
         "for",
     )
 
@@ -188,13 +188,13 @@ def _diverging(subject: Subject, row: Row, override: Override | None) -> CodedFi
     where = "" if field and tags else " in a field" if field else " in <think> tags"
     hint = "use another template, or correct this one"
     if override is not None and override.value == "common_prefix":
-        hint = f"{override} takes what both have in common as the prompt; the rest of the turn is learned"
+        hint = f"{override} takes what both have in common as the prompt; the rest of the turn is trained"
     elif override is not None:
-        hint = f"{override} learns what follows the prompt; reasoning that it opens is closed at once"
+        hint = f"{override} trains what follows the prompt; reasoning that it opens is closed at once"
     return finding(
         "prompt_diverges",
         "the template begins a plain answer in another way than it prompts for one"
-        + (f"; answers with reasoning{where} can be learned" if field or tags else ""),
+        + (f"; answers with reasoning{where} can be trained on" if field or tags else ""),
         examples=_divergence(subject.conversation(subject.ask(row))),
         hint=hint,
     )
@@ -250,7 +250,7 @@ def find_losses(subject: Subject) -> Iterator[CodedFinding]:
         yield finding(
             code,
             f"{CODES[code].meaning} ({listed(labels)}); "
-            + ("the recipe allows it: rows are learned without" if allowed else "such rows are rejected"),
+            + ("the recipe allows it: rows are trained on without" if allowed else "such rows are rejected"),
             examples=tuple(_example(subject, kind, subject.ask(SHAPES[labels[0]]))),
             hint=None if allowed else _hint(subject, kind, labels),
             level="note" if allowed else "warning",
@@ -278,7 +278,7 @@ def _hint(subject: Subject, kind: str, labels: Sequence[str]) -> str:
                 ways.append(f"{override} gives it to the template in {what}")
     lost = [other for other in subject.losses(SHAPES[labels[0]]) if other not in subject.allowed]
     override = Override.allowing(subject.recipe_given, lost)
-    ways.append(f"{override} learns such rows without {listed([_WITHOUT[each] for each in lost])}")
+    ways.append(f"{override} trains such rows without {listed([_WITHOUT[each] for each in lost])}")
     return "; or ".join(ways)
 
 

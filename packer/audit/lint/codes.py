@@ -11,16 +11,16 @@ CODES: dict[str, Code] = {
     "plain_chat_refused": Code("error", "a question and an answer cannot be built: the template raises, or loses text"),
     "prompt_diverges": Code("error", "no prompt the template writes is how it begins a plain answer"),
     "no_terminator": Code("error", "the template writes no stop token after a plain answer"),
-    # something is lost, or learned that nobody expects
+    # something is lost, or trained that nobody expects
     "rows_rejected": Code("warning", "some of the rows examined are rejected; an error where all are"),
     "rows_price": Code(
         "warning", "rewritten history makes the rows examined cost more tokens; a note where a build would not ask"
     ),
     "header_learned": Code(
-        "warning", "the template ignores add_generation_prompt, so the header of an answer is learned as part of it"
+        "warning", "the template ignores add_generation_prompt, so the header of an answer is trained as part of it"
     ),
     "opening_learned": Code(
-        "warning", "every answer opens with text of the template, such as an empty reasoning block, which is learned"
+        "warning", "every answer opens with text of the template, such as an empty reasoning block, which is trained"
     ),
     "turn_end_is_no_stop": Code(
         "warning", "the token that ends a turn in history is no stop token; answers run on to another one"
@@ -40,13 +40,13 @@ CODES: dict[str, Code] = {
     "bos_missing": Code("warning", "the tokenizer opens texts with a BOS, and the template writes none, or not first"),
     "marks_differ": Code(
         "warning", "the generation marks mark other text than inference asks for; a note where only trainers that go "
-        "by them learn too little or white space",
+        "by them train too little or white space",
     ),
     "tokenizer_read_otherwise": Code(
         "warning", "transformers 5 gives a chat other ids than tokenizer.json does, because of its tokenizer_class"
     ),
     # good to know
-    "prompt_modes": Code("note", "the template knows several prompts; which answers are learned under which"),
+    "prompt_modes": Code("note", "the template knows several prompts; which answers are trained under which"),
     "terminator": Code("note", "which stop token ends a turn, and which are never written"),
     "default_system": Code("note", "the template opens a chat with text of its own"),
     "reads_clock": Code("note", "the template writes today's date; builds see the recipe's"),

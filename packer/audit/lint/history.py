@@ -1,7 +1,7 @@
-"""Checks of finished turns: what ends them, whether earlier answers stay as they were learned, and generation marks.
+"""Checks of finished turns: what ends them, whether earlier answers stay as they were trained, and generation marks.
 
 Trainers that take their mask from the marks (`assistant_only_loss`, `return_assistant_tokens_mask`) render a
-conversation once and learn what stands between the marks. packer learns what inference would generate.
+conversation once and train what stands between the marks. packer trains what inference would generate.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ from packer.audit.lint.probed_template import (
     QUESTION,
     REASONED_CHAT,
     REASONING,
-    LearnedTurn,
     Outcome,
     Override,
     Row,
     Subject,
+    TrainedTurn,
 )
 from packer.render import RenderError
 from packer.render.common_prefix import common_length
@@ -32,7 +32,7 @@ AS_RENDERED = Override("supervision.history_rewrite", "as_rendered")
 
 
 def find_rewriting(subject: Subject) -> Iterator[CodedFinding]:
-    """The first answer of a plain chat, as it is learned and as the second turn shows it."""
+    """The first answer of a plain chat, as it is trained and as the second turn shows it."""
     outcome = subject.ask(CHAT)
     if outcome.num_documents < 2:
         return
@@ -43,10 +43,10 @@ def find_rewriting(subject: Subject) -> Iterator[CodedFinding]:
         at = own.text.rfind(subject.turn_end)
         yield finding(
             "turn_end_is_no_stop",
-            f"'{subject.turn_end}' ends every turn in history but is no stop token, so answers are learned to "
+            f"'{subject.turn_end}' ends every turn in history but is no stop token, so the model is trained to "
             f"run on to '{stop_of(subject, own)}', and history is rewritten",
-            examples=(_learned(own, (at, len(own.text)), "learned"), _later(own, later)),
-            hint=f"{stop} learns to stop there and nothing is rewritten; generation has to stop at it too "
+            examples=(_trained(own, (at, len(own.text)), "trained"), _later(own, later)),
+            hint=f"{stop} ends the trained answer there and nothing is rewritten; generation has to stop at it too "
             "(generation_config.json)",
         )
         return
@@ -54,11 +54,11 @@ def find_rewriting(subject: Subject) -> Iterator[CodedFinding]:
     resumes = own.text.find(later.text[place : place + 8], place + 1)
     mark = (place, resumes if resumes > place else len(own.text))
     message = "an earlier answer changes when the conversation goes on"
-    yield _rewritten(subject, CHAT, "chat_rewritten", message, (_learned(own, mark), _later(own, later)))
+    yield _rewritten(subject, CHAT, "chat_rewritten", message, (_trained(own, mark), _later(own, later)))
 
 
 def find_forgotten_reasoning(subject: Subject) -> Iterator[CodedFinding]:
-    """Reasoning of a first answer that is learned, and gone in the text of the second."""
+    """Reasoning of a first answer that is trained, and gone in the text of the second."""
     forgetting: dict[str, Row] = {}
     for label, row in (("a field", REASONED_CHAT), ("<think> tags", INLINE_CHAT)):
         turns = subject.ask(row).turns
@@ -69,7 +69,7 @@ def find_forgotten_reasoning(subject: Subject) -> Iterator[CodedFinding]:
     row = next(iter(forgetting.values()))
     own, later = subject.ask(row).turns
     place = own.text.find(REASONING)
-    shown = _learned(own, (place, place + len(REASONING)), "only while it is the last"), _later(own, later)
+    shown = _trained(own, (place, place + len(REASONING)), "only while it is the last"), _later(own, later)
     where = " and in ".join(forgetting)
     message = f"the reasoning of earlier answers (in {where}) is gone when the conversation goes on"
     yield _rewritten(subject, row, "reasoning_forgotten", message, shown)
@@ -84,36 +84,36 @@ def _rewritten(subject: Subject, row: Row, code: str, message: str, shown: tuple
     switch = subject.keeps_history(row)
     ways = [f"{switch} keeps earlier turns as they are, right where inference is run with it too"] if switch else []
     if decided is None:
-        message += "; each answer is learned as it was given, in a document of its own, which costs tokens"
+        message += "; each answer is trained as it was given, in a document of its own, which costs tokens"
         if subject.tried(row, AS_RENDERED).num_documents == 1:
-            ways.append(f"{AS_RENDERED} learns this chat in one document, earlier answers as history shows them")
-        ways.append(f"{EXACT} learns every answer as it was given, a document for each")
-        ways.append(f"{LAST} learns only the last document of each conversation")
+            ways.append(f"{AS_RENDERED} trains this chat in one document, earlier answers as history shows them")
+        ways.append(f"{EXACT} trains every answer as it was given, a document for each")
+        ways.append(f"{LAST} trains only the last document of each conversation")
     else:
-        message += f"; the recipe says what is learned ({decided})"
+        message += f"; the recipe says what is trained ({decided})"
     level: Level = "note" if decided else "warning"
     return finding(code, message, examples=shown, hint="; or ".join(ways) or None, level=level)
 
 
-def _learned(turn: LearnedTurn, mark: tuple[int, int], note: str = "") -> Example:
-    return Example(label="turn 1, learned", text=turn.text, mark=mark, note=note)
+def _trained(turn: TrainedTurn, mark: tuple[int, int], note: str = "") -> Example:
+    return Example(label="turn 1, trained", text=turn.text, mark=mark, note=note)
 
 
-def _later(own: LearnedTurn, later: LearnedTurn) -> Example:
+def _later(own: TrainedTurn, later: TrainedTurn) -> Example:
     place = common_length(own.text, later.text)
     end = later.text.find(NEXT_QUESTION)
     text = later.text[: end + len(NEXT_QUESTION)] if end >= 0 else later.text
     return Example(label="turn 1, later", text=text, mark=(place, place), note="differs from here")
 
 
-def stop_of(subject: Subject, turn: LearnedTurn) -> str:
+def stop_of(subject: Subject, turn: TrainedTurn) -> str:
     """The stop token a turn ends with."""
     return max((stop for stop in subject.model.stops if turn.text.endswith(stop)), key=len, default="")
 
 
 def find_terminators(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
     """The stop tokens turns end with, by the first shape that does, and those no rendering holds."""
-    endings: dict[str, tuple[str, LearnedTurn]] = {}
+    endings: dict[str, tuple[str, TrainedTurn]] = {}
     for shape, outcome in shapes.items():
         for turn in outcome.turns:
             calls = outcome.sample.messages[turn.message].fields.get("tool_calls")
@@ -130,7 +130,7 @@ def find_terminators(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterato
         "terminator",
         message + (f"; stop tokens never written: {', '.join(never)}" if never else ""),
         examples=tuple(
-            Example(label=label, text=turn.text, mark=(len(turn.text) - len(stop), len(turn.text)), note="learned")
+            Example(label=label, text=turn.text, mark=(len(turn.text) - len(stop), len(turn.text)), note="trained")
             for stop, (label, turn) in endings.items()
         ),
     )
@@ -164,15 +164,15 @@ def find_marks(subject: Subject) -> Iterator[CodedFinding]:
     yield finding(
         "marks_differ",
         "the generation marks mark other text than inference asks for; "
-        + ("the recipe goes by the marks" if is_rule else "packer does not go by them, trainers that do learn this"),
+        + ("the recipe goes by the marks" if is_rule else "packer does not go by them, trainers that do train this"),
         examples=tuple(found),
-        hint=f"{_BY_MARKS} learns by the marks instead" if can_help else None,
+        hint=f"{_BY_MARKS} trains by the marks instead" if can_help else None,
         level="warning" if any(text.strip() for text in texts) else "note",
     )
 
 
-def _of_answer(turn: LearnedTurn, text: str, ranges: Sequence[Range]) -> Iterator[Example]:
-    """Marks of a plain answer against what is learned of it."""
+def _of_answer(turn: TrainedTurn, text: str, ranges: Sequence[Range]) -> Iterator[Example]:
+    """Marks of a plain answer against what is trained of it."""
     if not text.startswith(turn.text):
         return  # the terminator is appended, or the prompt was made of two renderings: there is no place to compare
     start, end = turn.prompt_end, len(turn.text)

@@ -45,7 +45,7 @@ class FirstRows:
     """Rows a build of the recipe keeps."""
 
     num_turns: int = 0
-    """Answers learned."""
+    """Answers trained."""
 
     num_tokens: int = 0
     num_last_tokens: int = 0

@@ -192,18 +192,18 @@ def _written(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LearnedTurn:
-    """An answer as it is learned."""
+class TrainedTurn:
+    """An answer as it is trained."""
 
     message: int
     text: str
-    """The text it is learned in, up to and including its terminator."""
+    """The text it is trained in, up to and including its terminator."""
 
     prompt_end: int
     """Characters of `text` that are the prompt."""
 
     document: int
-    """Number of the text it is learned in."""
+    """Number of the text it is trained in."""
 
     @property
     def prompt(self) -> str:
@@ -216,10 +216,10 @@ class LearnedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of a row: learned turns in the order of its messages, or a rejection."""
+    """The result of a row: trained turns in the order of its messages, or a rejection."""
 
     sample: Sample
-    turns: tuple[LearnedTurn, ...]
+    turns: tuple[TrainedTurn, ...]
     rejection: Rejection | None
 
     @property
@@ -273,7 +273,7 @@ class Subject:
         return tuple(kinds)
 
     def kept_by_marks(self, row: Row) -> bool:
-        """Whether the generation marks of the template say what is learned of a row."""
+        """Whether the generation marks of the template say what is trained of a row."""
         return (
             self._rendered(row, Override("supervision.source", "generation_tags").apply(self.recipe)).rejection is None
         )
@@ -301,7 +301,7 @@ class Subject:
         return self._outcomes[id(row)]
 
     @functools.cached_property
-    def plain(self) -> LearnedTurn:
+    def plain(self) -> TrainedTurn:
         """A plain answer to a question. Only for callers that know it can be built."""
         return self.ask(PLAIN).turns[-1]
 
@@ -321,15 +321,15 @@ class Subject:
         conversation = self._stages.renderer.conversation(outcome.sample)
         return renderable(conversation, len(conversation.messages) - 1)
 
-    def mode(self, outcome: Outcome, turn: LearnedTurn) -> Mode | None:
-        """The prompt mode a turn is learned under, the default before its equals; None where it is no mode's prompt."""
+    def mode(self, outcome: Outcome, turn: TrainedTurn) -> Mode | None:
+        """The prompt mode a turn is trained under, the default before its equals; None where it is no mode's prompt."""
         try:
             prompts = self.conversation(outcome).prompts(turn.message)
         except RenderError:
             return None
         return next((mode for prompt, mode in prompts if prompt == turn.prompt), None)
 
-    def whole(self, outcome: Outcome, turn: LearnedTurn) -> str:
+    def whole(self, outcome: Outcome, turn: TrainedTurn) -> str:
         """The rendering that ends with a turn, and what the template writes after its terminator."""
         conversation = self.conversation(outcome)
         return conversation.render(conversation.messages[: turn.message + 1], self.mode(outcome, turn) or {})
@@ -353,7 +353,7 @@ def mode_name(mode: Mode | None) -> str:
     return " ".join(f"{name}={value}" for name, value in mode.items()) or "the default prompt"
 
 
-def _learned_turns(turns: TurnBatch) -> tuple[LearnedTurn, ...]:
+def _learned_turns(turns: TurnBatch) -> tuple[TrainedTurn, ...]:
     """The turns of one row with their texts, in the order of its messages."""
     texts = [turns.text[start:stop] for start, stop in pairwise(turns.text_offsets.tolist())]
     found = []
@@ -361,7 +361,7 @@ def _learned_turns(turns: TurnBatch) -> tuple[LearnedTurn, ...]:
         document = int(turns.turn_text[t])
         text = texts[document][: int(turns.completion_end[t])]
         found.append(
-            LearnedTurn(
+            TrainedTurn(
                 message=int(turns.turn_message[t]),
                 text=text.decode(),
                 prompt_end=len(text[: int(turns.prompt_end[t])].decode()),

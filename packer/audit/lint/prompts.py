@@ -19,9 +19,9 @@ from packer.audit.lint.probed_template import (
     QUESTION,
     REASONED,
     WITH_SYSTEM,
-    LearnedTurn,
     Outcome,
     Subject,
+    TrainedTurn,
     mode_name,
 )
 from packer.errors import InputError
@@ -36,21 +36,21 @@ _WORDS = re.compile(r"[^\W\d_]{2,}[\s,:;.'’-]+[^\W\d_]{2,}")
 
 
 def find_openings(subject: Subject) -> Iterator[CodedFinding]:
-    """Text of the template that stands before an answer and is learned with it."""
+    """Text of the template that stands before an answer and is trained with it."""
     turn = subject.plain
     at = turn.completion.find(ANSWER)
     opening = turn.completion[: max(at, 0)]
     if not opening.strip():
         return
-    learned = Example(
-        label="turn", text=turn.text, mark=(turn.prompt_end, turn.prompt_end + at), note="learned before the answer"
+    trained = Example(
+        label="turn", text=turn.text, mark=(turn.prompt_end, turn.prompt_end + at), note="trained before the answer"
     )
     if _ignores_prompt(subject):
         yield finding(
             "header_learned",
-            "the template ignores add_generation_prompt: what it writes before an answer is learned, and the "
+            "the template ignores add_generation_prompt: what it writes before an answer is trained, and the "
             "model has to write it itself",
-            examples=(learned,),
+            examples=(trained,),
             hint="a template that writes it into the prompt, for add_generation_prompt=True, teaches answers only",
         )
         return
@@ -59,11 +59,11 @@ def find_openings(subject: Subject) -> Iterator[CodedFinding]:
     )
     yield finding(
         "opening_learned",
-        "an answer without reasoning is learned after an empty reasoning block that the model has to write: "
+        "an answer without reasoning is trained after an empty reasoning block that the model has to write: "
         "it learns to skip its reasoning"
         if is_empty_block
         else "every answer opens with text of the template, which the model learns to write",
-        examples=(learned,),
+        examples=(trained,),
         hint="right if the model is to answer at once under this prompt; else train on rows with reasoning only"
         if is_empty_block
         else None,
@@ -78,28 +78,28 @@ def _ignores_prompt(subject: Subject) -> bool:
 
 
 def find_modes(subject: Subject) -> Iterator[CodedFinding]:
-    """The prompts a template knows, and which of them answers are learned under."""
+    """The prompts a template knows, and which of them answers are trained under."""
     modes = subject.conversation(subject.ask(PLAIN)).modes
     if len(modes) < 2:
         return
     reasoned = next((row for row in (REASONED, INLINE) if subject.ask(row).rejection is None), None)
-    learned = {"plain answer": subject.ask(PLAIN)} | (
+    trained = {"plain answer": subject.ask(PLAIN)} | (
         {"reasoned answer": subject.ask(reasoned)} if reasoned is not None else {}
     )
-    names = {f"{label}s": mode_name(subject.mode(outcome, outcome.turns[-1])) for label, outcome in learned.items()}
+    names = {f"{label}s": mode_name(subject.mode(outcome, outcome.turns[-1])) for label, outcome in trained.items()}
     switches = " and ".join(dict.fromkeys(switch for mode in modes for switch in mode))
-    which = ", ".join(f"{label} are learned under {name}" for label, name in names.items())
+    which = ", ".join(f"{label} are trained under {name}" for label, name in names.items())
     yield finding(
         "prompt_modes",
         f"the prompt depends on {switches}: {which}",
-        examples=tuple(_prompt_example(label, outcome.turns[-1]) for label, outcome in learned.items()),
-        hint="a row's chat_template_kwargs, or template.kwargs, can set it; answers are then learned under that prompt"
+        examples=tuple(_prompt_example(label, outcome.turns[-1]) for label, outcome in trained.items()),
+        hint="a row's chat_template_kwargs, or template.kwargs, can set it; answers are then trained under that prompt"
         + (". A pair of a plain and a reasoned answer is rejected without it" if len({*names.values()}) > 1 else ""),
     )
 
 
-def _prompt_example(label: str, turn: LearnedTurn) -> Example:
-    return Example(label=label, text=turn.text, mark=(turn.prompt_end, len(turn.text)), note="learned")
+def _prompt_example(label: str, turn: TrainedTurn) -> Example:
+    return Example(label=label, text=turn.text, mark=(turn.prompt_end, len(turn.text)), note="trained")
 
 
 def find_own_text(subject: Subject) -> Iterator[CodedFinding]:
@@ -184,7 +184,7 @@ def find_bos(subject: Subject) -> Iterator[CodedFinding]:
         "bos_missing",
         f"the tokenizer opens texts with '{name}', and the template writes white space before it"
         if space
-        else f"the tokenizer opens texts with '{name}', and the template does not write it: chats are learned without "
+        else f"the tokenizer opens texts with '{name}', and the template does not write it: chats are trained without "
         "a BOS, as apply_chat_template and chat servers give them",
         examples=(Example(label="rendered", text=text, mark=(0, space), note="before the BOS" if space else "no BOS"),),
         hint="if the model was trained with one, begin the template with {{- bos_token }}",
