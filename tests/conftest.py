@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from packer.store.bucket import Bucket
+
 # Tests start many processes, and their asserts are rewritten: each process would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -101,3 +103,13 @@ def starter_cache(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     folder = tmp_path_factory.mktemp("built") / "cache"
     build(load_recipe(starter / "recipe.yaml"), folder, jobs=1)
     return folder
+
+
+@pytest.fixture
+def in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bucket:
+    """Every URL leads to one store in memory; what packer keeps of it is kept in the folder of the test."""
+    obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
+    store = obstore.store.MemoryStore()
+    monkeypatch.setattr("packer.store.bucket._opened", lambda _: (obstore, store))
+    monkeypatch.setenv("PACKER_CACHE_DIR", str(tmp_path / "kept"))
+    return Bucket("s3://bucket/cache")

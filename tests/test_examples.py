@@ -9,6 +9,7 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "examples"
 NEEDS = {
+    "cost.py": [],
     "first_hour.ipynb": ["torch", "transformers"],
     "inspect_batch.py": ["torch"],
     "pretrain_text.py": [],

@@ -260,7 +260,8 @@ def _packed(
 def _arranged(
     documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
 ) -> tuple[PackPlan, DroppedTokens]:
-    lengths = documents.column("length", np.int32)[group.first : group.end]
+    lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])
+    lengths = lengths[group.first : group.end]
     count_trained = _trained_in(documents, group.first)
     if documents.is_paired:
         planned, left_out = arrange_pairs(lengths, pack, count_trained, first_group=group.number)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from glob import has_magic
 from hashlib import sha256
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 from packer.errors import InputError, stands_for
 from packer.names import fits
 from packer.source.file_bytes import changed
+from packer.source.partition import Partition
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
 from packer.store.folder import AtomicFile
 from packer.store.place import folder_of
@@ -45,6 +48,32 @@ def fetch_copy(name: str, copy: Path) -> None:
     stands_for(copy, name)
     if not copy.exists() and dict(fetch_inputs(name)).get(name) != copy:
         raise changed(name, "the object in the bucket is another one now")
+
+
+@contextmanager
+def local_rows(name: str, partition: Partition) -> Iterator[Partition]:
+    """A partition of an input that can be read here: of a bucket's JSON lines its own bytes, which go with the block.
+
+    Raises:
+        InputError, UsageError, StorageError: as :func:`fetch_copy`.
+
+    """
+    copy = partition.path
+    if copy.exists() or bucket_url(name) is None or partition.codec is not None or partition.format != "jsonl":
+        fetch_copy(name, copy)
+        yield partition
+        return
+    bucket, key = _parent(name)
+    etag = bucket.etag(key)
+    # The byte before them too: only a file's first bytes may be a byte order mark.
+    first = max(0, partition.start - 1)
+    with AtomicFile(copy.parent) as file:
+        stands_for(file.path, name)
+        is_same = etag is not None and _place(name, etag) == copy
+        if not is_same or not bucket.download(key, file.write, etag=etag, within=(first, partition.stop)):
+            raise changed(name, "the object in the bucket is another one now")
+        file.flush()
+        yield replace(partition, path=file.path, start=partition.start - first, stop=partition.stop - first)
 
 
 def refuse_changed_object(url: str, copy: Path) -> None:

@@ -68,7 +68,7 @@ def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
         step = math.lcm(_STEP, pack.get("align", 1))
         documents = DocumentShards(folder, shards)
         whole = documents.is_preference
-        lengths: npt.NDArray[np.integer] = documents.lengths()
+        lengths: npt.NDArray[np.integer] = documents.stored("length", np.int32)
         if documents.is_paired:
             lengths, what = slots_of_pairs(lengths, pack.get("align", 1)), "pair"
         fits_all, fits_most = fitting(lengths, step=step)

@@ -7,6 +7,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+
 from packer.pack import REASONS
 from packer.pipeline.blocks import PackedGroup
 from packer.pipeline.identity import CODE_VERSION, Provenance
@@ -120,7 +122,7 @@ def _left_out_lines(
     if left_out is None:
         return
     documents = left_out.documents
-    columns = (*documents.origins(), documents.doc_ids(), documents.lengths())
+    columns = (*documents.origins(), documents.doc_ids(), documents.stored("length", np.int32))
     reasons = left_out.reasons(inputs, shards)
     for (source, row, doc_id, length), (code, reason) in zip(values_of(*columns), reasons, strict=True):
         path = inputs[source].path

@@ -47,7 +47,7 @@ class LeftOutRows:
 
     def cuts(self) -> dict[str, Cut]:
         """What each code costs, where it costs something."""
-        code, lengths = self.rows.reason[self.row], self.documents.lengths()
+        code, lengths = self.rows.reason[self.row], self.documents.stored("length", np.int32)
         trained = self.documents.num_trained()
         return {
             ROW_REASONS[number - 1]: Cut(
@@ -184,7 +184,8 @@ def _input_rows(folder: Path, inputs: Sequence[Input], shards: Sequence[Shard]) 
     splits = tuple(dict.fromkeys(shard.split for shard in shards))
     numbers = [shard.num_input_rows for shard in shards]
     tokens = np.zeros(sum(numbers), np.int64)
-    np.maximum.at(tokens, rows_of_documents(folder, shards), DocumentShards(folder, shards).lengths())
+    lengths = DocumentShards(folder, shards).stored("length", np.int32)
+    np.maximum.at(tokens, rows_of_documents(folder, shards), lengths)
     parts = [inputs[shard.source].part or 0 if shard.source is not None else 0 for shard in shards]
     return InputRows(
         source=np.repeat(np.array(parts, np.int32), numbers),

@@ -194,7 +194,7 @@ def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogr
         caption = f"half have up to {q50:.0%} trained, a tenth up to {q10:.0%}, a tenth {q90:.0%} or more"
         plots.append(_shares("Trained share of documents", caption, "documents", shares))
     if found.blocks:
-        filled = np.concatenate([cache.blocks(name).column("length", np.int32) for name in cache.splits("blocks")])
+        filled = np.concatenate([cache.blocks(name).stored("length", np.int32) for name in cache.splits("blocks")])
         under = int((filled < 0.9 * found.block_len).sum())
         caption = f"{under:,} of {found.blocks:,} blocks {'is' if under == 1 else 'are'} less than 90% full"
         plots.append(_shares("Fill of blocks", caption, "blocks", filled / found.block_len))

@@ -85,11 +85,27 @@ class Bucket:
                 if found is not None:
                     yield name, found.content
 
-    def download(self, name: str, write: Callable[[memoryview], Any], *, etag: str | None = None) -> bool:
-        """Hand over an object in pieces, where it has this version if one is named; False where there is none."""
+    def download(
+        self,
+        name: str,
+        write: Callable[[memoryview], Any],
+        *,
+        etag: str | None = None,
+        within: tuple[int, int] | None = None,
+    ) -> bool:
+        """Hand over an object in pieces; False where there is none.
+
+        Args:
+            name: of the object.
+            write: takes the pieces.
+            etag: the version that it must have.
+            within: the bytes that are wanted: the first, and one past the last.
+
+        """
+        options = {"if_match": etag, "range": within}
         with self._errors("read", name) as (obstore, store):
             try:
-                result = obstore.get(store, name, options=None if etag is None else {"if_match": etag})
+                result = obstore.get(store, name, options={key: value for key, value in options.items() if value})
             except (FileNotFoundError, obstore.exceptions.PreconditionError):
                 return False
             for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):

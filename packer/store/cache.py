@@ -1,13 +1,14 @@
 """A finished cache, opened for reading."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from packer.batches import Int64, UInt64
 from packer.errors import CheckError, UsageError
 from packer.store.block_shards import BlockShards, FoundBlocks
 from packer.store.document_shards import Document, DocumentShards, FoundDocuments
@@ -204,30 +205,41 @@ def content_fingerprint(
         documents: those of each split; by default every shard's are of its own.
 
     Raises:
-        CheckError: a shard's size or structure is not what the manifest says; digests are not checked here.
+        CheckError: a shard is not what the manifest says, as far as its columns are read; digests are not checked here.
 
     """
     if documents is None:
         documents = split_documents(folder, [shard for shard in shards if shard.kind == "documents"], None)
     blocks = [shard for shard in shards if shard.kind == "blocks"]
-    rows = {("documents", split): _document_content(own) for split, own in documents.items()}
+    rows: dict[tuple[Kind, str], Iterator[Int64 | UInt64]] = {
+        ("documents", split): _document_content(own) for split, own in documents.items()
+    }
     for split in {shard.split for shard in blocks}:
-        rows["blocks", split] = _block_content(folder, [shard for shard in blocks if shard.split == split])
+        rows["blocks", split] = _block_content(BlockShards(folder, [each for each in blocks if each.split == split]))
     whole = hashlib.sha256()
-    for (kind, split), digest in sorted(rows.items(), key=lambda entry: entry[0]):
-        whole.update(f"{kind}/{split} {digest.hexdigest()}\n".encode())
+    for kind, split in sorted(rows):
+        content = hashlib.sha256()
+        for values in rows[kind, split]:
+            content.update(values.data)
+        whole.update(f"{kind}/{split} {content.hexdigest()}\n".encode())
     return whole.hexdigest()
 
 
-def _document_content(documents: DocumentShards) -> "hashlib._Hash":
-    columns = [documents.doc_ids(), documents.file_rows()]
-    if documents.is_preference:
-        columns += [documents.sides().astype(np.int64), documents.margins().view(np.int32).astype(np.int64)]
-    return hashlib.sha256(np.ascontiguousarray(np.stack(columns, axis=1), "<i8").tobytes())
+def _document_content(documents: DocumentShards) -> Iterator[Int64]:
+    """What enters of each document, shard after shard.  # int64[rows of the shard, 2 or 4] each"""
+    sides: dict[str, type[np.generic]] = {"side": np.int8, "margin": np.float32} if documents.is_preference else {}
+    for shard, (doc_id, row, *of_sides) in documents.by_shard({"doc_id": np.int64, "row": np.int32, **sides}):
+        columns = [doc_id, shard.first_row + row.astype(np.int64)]
+        if of_sides:
+            side, margin = of_sides
+            columns += [side.astype(np.int64), margin.view(np.int32).astype(np.int64)]
+        yield np.ascontiguousarray(np.stack(columns, axis=1), "<i8")
 
 
-def _block_content(folder: Path, shards: Sequence[Shard]) -> "hashlib._Hash":
-    return hashlib.sha256(BlockShards(folder, shards).digests().astype("<u8").tobytes())
+def _block_content(blocks: BlockShards) -> Iterator[UInt64]:
+    """The row digests, shard after shard.  # uint64[rows of the shard] each"""
+    for _, (digests,) in blocks.by_shard({"digest": np.uint64}):
+        yield digests
 
 
 def _reopen(folder: Path, fingerprint: str, mmap: bool) -> Cache:  # noqa: FBT001 - pickle hands values over by place

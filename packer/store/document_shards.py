@@ -1,12 +1,10 @@
 """Reading documents: flat columns for packing, single documents for people; digests are checked on first touch."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
@@ -64,15 +62,15 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     kind: ClassVar[Kind] = "documents"
 
-    @property
+    @cached_property
     def weighted(self) -> bool:
         """Whether some shard has fractional loss weights."""
-        return any(self.mapped(i).weighted for i in range(len(self.shards)))
+        return any("loss_weights" in schema.names for schema in self.schemas(self.shards))
 
     @property
     def is_preference(self) -> bool:
         """Whether the documents are sides of pairs, or rated answers."""
-        return any(self.mapped(i).has_sides for i in range(len(self.shards)))
+        return any("side" in place.columns for shard in self.shards for place in shard.places)
 
     @property
     def is_paired(self) -> bool:
@@ -95,7 +93,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     def num_trained(self) -> Int32:
         """Trained tokens of each document; digests are not checked here.  # int32[N]"""
-        return self.column("num_trained", np.int32)
+        return self.stored("num_trained", np.int32)
 
     def doc_ids(self) -> Int64:
         """Identity of each document; digests are not checked here.  # int64[N]"""
@@ -112,7 +110,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     def margins(self) -> Float32:
         """Margin of each document's row, NaN where it has none; digests are not checked here.  # float32[N]"""
-        return self.own(self._joined(self._present("margin"), np.float32))
+        return self.stored("margin", np.float32)
 
     def prompts(self) -> Int64:
         """A digest of the prompt of each document: of its ids before the first trained one.  # int64[N]
@@ -129,7 +127,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
     def file_rows(self) -> Int64:
         """Row of its file, from 0, that each document comes from; digests are not checked here.  # int64[N]"""
         first_rows = [self.shards[shard].first_row for shard in self._shard_of]
-        rows: Int64 = self.column("row", np.int64) + self._of_chunks(np.array(first_rows, np.int64))
+        rows: Int64 = self.stored("row", np.int32).astype(np.int64) + self._of_chunks(np.array(first_rows, np.int64))
         return rows
 
     def origins(self) -> tuple[Int64, Int64]:
@@ -267,29 +265,21 @@ class DocumentShards(NumberedRows[DocumentRows]):
             inside = offsets[0] >= 0 and offsets[-1] <= len(rows.input_ids.values)
             if not inside or not np.array_equal(rows.length, np.diff(offsets)) or (rows.length < 0).any():
                 raise self.damaged(chunk, "length is not the number of input_ids")
-        lengths = self.column("length", np.int32)
+        lengths = self.stored("length", np.int32)
         lengths.flags.writeable = False
         return lengths
 
     @cached_property
     def _sides(self) -> Int8:
-        sides = self.own(self._joined(self._present("side"), np.int8))
-        if misplaced_sides(self.column("row", np.int32), sides).any():
+        sides = self.stored("side", np.int8)
+        if misplaced_sides(self.stored("row", np.int32), sides).any():
             raise CheckError(f"{self.folder}: the two answers of a pair stand apart", hint=repair_hint(self.folder))
         sides.flags.writeable = False
         return sides
 
-    def _present(self, name: str) -> Iterator[npt.NDArray[Any]]:
-        """A column of preference data, of each record batch; a shard of other rows beside them has no document."""
-        for rows, _ in self.chunks():
-            values = getattr(rows, name)
-            if values is None:
-                raise CheckError(f"{self.folder}: not all documents are preference data", hint=repair_hint(self.folder))
-            yield values
-
     @cached_property
     def _doc_ids(self) -> Int64:
-        ids = self.column("doc_id", np.int64)
+        ids = self.stored("doc_id", np.int64)
         ids.flags.writeable = False
         return ids
 

@@ -7,8 +7,9 @@ import os
 import shutil
 import stat
 import weakref
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
@@ -21,6 +22,7 @@ from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
 from packer.store.bucket import CONNECTIONS
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
+from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import (
     PRIVATE,
     TEMPORARY_PREFIX,
@@ -67,10 +69,15 @@ class CacheFiles:
         return {name: self._size_here(name) for name in names} if mirror is None else mirror.sizes(names)
 
     @property
-    def keeps_all(self) -> bool:
-        """Whether shards stay here; False of a mirror that has room for some of them."""
+    def most_bytes(self) -> int | None:
+        """Of the shards of a cache in a bucket that are here at a time; None: all of them stay."""
         mirror = mirror_of(self.folder)
-        return mirror is None or mirror.most_bytes is None
+        return None if mirror is None else mirror.most_bytes
+
+    def fetch_ahead(self) -> FetchAhead | None:
+        """What fetches shards of a cache in a bucket before they are asked for; None of a cache that lies here."""
+        mirror = mirror_of(self.folder)
+        return None if mirror is None else FetchAhead(mirror)
 
     def fetch(self, name: str) -> Path:
         """Where a file lies; one that is in a bucket is fetched, if it was not.
@@ -121,10 +128,19 @@ class CacheFiles:
             yield from (read(*each) for each in wanted)
             return
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-bucket") as pool:
-            yield from pool.map(lambda each: read(*each), wanted)
+            ahead = deque[Future[bytes]]()
+            for each in wanted:
+                ahead.append(pool.submit(read, *each))
+                if len(ahead) > 2 * CONNECTIONS:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
 
     def map(self, name: str) -> pa.Buffer:
         """A file's bytes, mapped read-only. No descriptor stays open, so a cache may have any number of shards."""
+        for _ in range(2):  # what was fetched may have left again, as others wanted its room
+            with suppress(FileNotFoundError), pa.memory_map(str(self.fetch(name))) as mapped:
+                return mapped.read_buffer()
         with pa.memory_map(str(self.fetch(name))) as mapped:
             return mapped.read_buffer()
 

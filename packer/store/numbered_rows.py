@@ -6,7 +6,7 @@ of them that were chosen.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, map_shard, repair_hint
+from packer.store.mapping import MappedShard, check_sizes, map_shard, repair_hint
 from packer.store.schema import Kind
 from packer.store.views import flat_view
 
@@ -35,6 +35,12 @@ MOST_MAPS = 8_192
 An eighth of a process's maps: there may be several splits and caches. Mapping a shard again takes about a millisecond,
 so in random order a smaller number would slow down caches that have room.
 """
+
+_MAGIC = b"ARROW1\0\0"
+"""What an Arrow file begins with, before its schema."""
+
+_MOST_SCHEMA = 4096
+"""Bytes at the beginning of a shard that hold its schema, which takes some 1,400."""
 
 _FEW = 4
 """Rows a record batch, on average, below which rows are verified one at a time."""
@@ -135,13 +141,21 @@ class NumberedRows(Generic[Rows]):
         """Pick the values of these rows from those of all rows of the shards."""
         return values if self._chosen is None else values[self._chosen]
 
-    def column(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
-        """A column with one value a row; digests are not checked here.  # [N]"""
-        return self.own(self._joined((getattr(rows, name) for rows, _ in self.chunks()), dtype))
+    def schemas(self, shards: Iterable[Shard]) -> Iterator[pa.Schema]:
+        """The schemas of some shards, not checked; none is mapped for it, or fetched from a bucket.
 
-    def digests(self) -> UInt64:
-        """The stored row digests, in row order.  # uint64[N]"""
-        return self.own(self._joined((stored for _, stored in self.chunks()), np.uint64))
+        Raises:
+            CheckError: a shard is missing, or does not begin with a schema.
+
+        """
+        shards = list(shards)
+        wanted = ((shard.path, [(0, min(_MOST_SCHEMA, shard.num_bytes))]) for shard in shards)
+        for shard, content in zip(shards, CacheFiles(self.folder).read_ranges(wanted), strict=True):
+            try:
+                yield pa.ipc.read_schema(pa.BufferReader(content[len(_MAGIC) :]))
+            except (pa.ArrowException, OSError, EOFError) as error:
+                reason = f"{self.folder / shard.path} is damaged: {error}"
+                raise CheckError(reason, hint=repair_hint(self.folder)) from None
 
     def place(self, index: int) -> tuple[str, int]:
         """Relative path of a row's shard, and its row in there."""
@@ -152,6 +166,11 @@ class NumberedRows(Generic[Rows]):
         """Number of the shard that a row lies in."""
         return self._shard_of[int(self._locate(self._in_shards(np.array([row])))[0][0])]
 
+    def num_of_shards(self) -> Int64:
+        """How many of these rows each shard has.  # int64[shards]"""
+        bounds = offsets_of([shard.num_rows for shard in self.shards])
+        return np.diff(bounds if self._chosen is None else np.searchsorted(self._chosen, bounds))
+
     def of_shards(self, first: int, last: int) -> tuple[Self, int]:
         """The rows of the shards from `first` to `last` alone, and the number of the first of them among all."""
         begin, end = offsets_of([shard.num_rows for shard in self.shards])[[first, last + 1]].tolist()
@@ -160,6 +179,51 @@ class NumberedRows(Generic[Rows]):
             before, after = np.searchsorted(self._chosen, [begin, end]).tolist()
             chosen = self._chosen[before:after] - begin
         return type(self)(self.folder, self.shards[first : last + 1], mmap=self.mmap, chosen=chosen), before
+
+    def stored(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
+        """A column of fixed width as :meth:`by_shard` reads it.  # [N]"""
+        check_sizes(self.folder, self.shards)
+        return np.concatenate([np.zeros(0, dtype), *(values for _, (values,) in self.by_shard({name: dtype}))])
+
+    def by_shard(self, columns: Mapping[str, type[np.generic]]) -> Iterator[tuple[Shard, list[npt.NDArray[Any]]]]:
+        """Columns of fixed width of these rows, shard after shard, read where the manifest says they lie.
+
+        No shard is mapped for it, or fetched from a bucket, and a few are held at a time. Values are not compared with
+        digests here.
+
+        Args:
+            columns: names and types, as they are stored.
+
+        Raises:
+            CheckError: a shard is truncated, or has no such column.
+            StorageError: it cannot be read.
+
+        """
+        sizes = [np.dtype(kind).itemsize for kind in columns.values()]
+
+        def ranges(shard: Shard) -> list[tuple[int, int]]:
+            try:
+                return [
+                    (place.columns[name], size * place.num_rows)
+                    for name, size in zip(columns, sizes, strict=True)
+                    for place in shard.places
+                ]
+            except KeyError as error:
+                reason = f"{self.folder / shard.path} is damaged: not all its rows have a {error.args[0]}"
+                raise CheckError(reason, hint=repair_hint(self.folder)) from None
+
+        contents = CacheFiles(self.folder).read_ranges((shard.path, ranges(shard)) for shard in self.shards)
+        bounds = offsets_of([shard.num_rows for shard in self.shards])
+        for shard, content, first, end in zip(self.shards, contents, bounds[:-1], bounds[1:], strict=True):
+            starts = offsets_of([size * shard.num_rows for size in sizes]).tolist()
+            found = [
+                np.frombuffer(content, kind, shard.num_rows, start)
+                for kind, start in zip(columns.values(), starts, strict=False)
+            ]
+            if self._chosen is not None:
+                own = self._chosen[slice(*np.searchsorted(self._chosen, [first, end]))] - first
+                found = [values[own] for values in found]
+            yield shard, found
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Compare the digests of some rows, of all where none are named, whether compared before or not.
@@ -206,28 +270,20 @@ class NumberedRows(Generic[Rows]):
             self._in_order.append(shard)
             if len(self._in_order) > MOST_MAPS:
                 self._unmap(self._in_order.popleft())
-            if not CacheFiles(self.folder).keeps_all:
-                self._unmap_removed()
+            if CacheFiles(self.folder).most_bytes is not None:
+                self.unmap([each for each in self._in_order if not (self.folder / self.shards[each].path).exists()])
         return mapped
 
-    def _unmap_removed(self) -> None:
-        """Let go of shards that were removed to make room, or their space would not be free."""
-        for shard in [*self._in_order]:
-            if not (self.folder / self.shards[shard].path).exists():
-                self._in_order.remove(shard)
-                self._unmap(shard)
+    def unmap(self, shards: Iterable[int]) -> None:
+        """Let go of some shards. What was removed to make room takes its space as long as somebody maps it."""
+        for shard in {*shards} & {*self._in_order}:
+            self._in_order.remove(shard)
+            self._unmap(shard)
 
     def _unmap(self, shard: int) -> None:
         self._mapped[shard] = None
         first, end = self._first_chunk[shard : shard + 2].tolist()
         self._opened[first:end] = [None] * (end - first)
-
-    def _joined(self, values: Iterable[npt.NDArray[Any]], dtype: type[T]) -> npt.NDArray[T]:
-        """Values of all chunks in one array; none of them is held meanwhile, nor is its map.  # [rows of the shards]"""
-        joined = np.empty(int(self._bounds[-1]), dtype)
-        for first, end, own in zip(self._bounds[:-1], self._bounds[1:], values, strict=True):
-            joined[first:end] = own
-        return joined
 
     def path_of(self, chunk: int) -> str:
         return self.shards[self._shard_of[chunk]].path

@@ -273,17 +273,3 @@ def test_an_input_that_is_replaced_during_the_build_is_refused_by_name(bucket, r
     command = ["build", f"{inputs.url}/*.jsonl", "--tokenizer", recipe.parent / "tokenizer", *SHORT, "-o", bucket.url]
     assert_refused(f"{inputs.url}/1.jsonl: changed while being read", *command, exit_code=3)
     assert bucket.read("manifest.json") is None
-
-
-def test_workers_on_ray_take_inputs_from_a_bucket_and_put_shards_there(bucket, recipe, local, monkeypatch):
-    pytest.importorskip("ray", reason="RAY MISSING: make cluster installs it")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    inputs = Bucket(bucket.url.replace("/cache", "/in"))
-    for number in range(NUM_FILES):
-        inputs.create(f"{number:02d}.jsonl", recipe.with_name(f"{number}.jsonl"))
-    model = recipe.parent / "tokenizer"
-    told = fields("build", f"{inputs.url}/*", "--tokenizer", model, *SHORT, "-o", bucket.url, "--on", "ray", "-j", 2)
-    assert told["partitions_built"] == NUM_FILES
-    with Cache.open(local) as cache:
-        assert told["content_fingerprint"] == cache.manifest.content_fingerprint
-    run("verify", bucket.url, "--full", "--sources")

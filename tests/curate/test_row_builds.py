@@ -138,6 +138,7 @@ def test_workers_and_the_order_of_partitions_change_no_byte(alike, tmp_path, mon
     run_tasks = executor.run_tasks
 
     def shuffled(make, arguments, tasks, *, jobs):
+        tasks = list(tasks)
         numbers = random.Random(3).sample(range(len(tasks)), len(tasks))
         for place, result in run_tasks(make, arguments, [tasks[number] for number in numbers], jobs=jobs):
             yield numbers[place], result

@@ -7,25 +7,17 @@ import numpy as np
 import pytest
 from command_line import assert_refused, fields, run
 
-from packer.errors import BusyError, CheckError, StorageError, UsageError
+from packer.batches import RowBatch
+from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
+from packer.pipeline.bucket_inputs import fetch_inputs, local_rows
+from packer.source import Partition, partition_file, read_rows
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket, bucket_url
-from packer.store.cache import Cache
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.mirror import make_mirror
 
 obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
 URL = "s3://bucket/cache"
-
-
-@pytest.fixture
-def in_memory(monkeypatch, tmp_path):
-    """Every URL leads to one store in memory; what packer keeps of it is kept in the folder of the test."""
-    from obstore.store import MemoryStore
-
-    store = MemoryStore()
-    monkeypatch.setattr(buckets, "_opened", lambda _: (obstore, store))
-    monkeypatch.setenv("PACKER_CACHE_DIR", str(tmp_path / "kept"))
-    return Bucket(URL)
 
 
 def test_urls_are_told_from_paths() -> None:
@@ -64,6 +56,10 @@ def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: 
         order = np.arange(len(local.blocks("train")))[::-1]
         assert np.array_equal(cache.blocks("train").read(order).labels, local.blocks("train").read(order).labels)
         assert cache.fingerprint == local.fingerprint
+    with Cache.open(URL, cache_dir=tmp_path / "columns") as cache:
+        assert content_fingerprint(cache.folder, cache.manifest.shards) == cache.manifest.content_fingerprint
+        assert cache.documents("train").stored("length", np.int32).sum() == cache.manifest.totals.tokens
+    assert not list((tmp_path / "columns").rglob("*.arrow")), "columns alone are read, and no shard is fetched"
     assert (tmp_path / "reader").is_dir()
     run("verify", URL)
 
@@ -99,3 +95,24 @@ def test_errors_name_the_url_that_a_folder_stands_for_unless_they_are_about_the_
     assert error.message == "s3://bucket/cache/a.arrow is damaged"
     assert error.hint == "packer build -o s3://bucket/cache --repair"
     assert StorageError(f"cannot write {folder}").message == f"cannot write {folder}"
+
+
+def test_a_machine_that_has_no_copy_of_an_input_reads_the_bytes_of_a_partition_alone(in_memory: Bucket) -> None:
+    lines = [b'{"text": "%d"}\n' % number for number in range(30_000)]
+    in_memory.create("rows.jsonl", b"\xef\xbb\xbf" + b"".join(lines))
+    ((name, copy),) = fetch_inputs(f"{URL}/rows.jsonl")
+    cut = partition_file(copy, format="jsonl", partition_bytes=2**16, limit=None).partitions
+    assert len(cut) > 3
+
+    def rows(each: Partition) -> list[RowBatch]:
+        with local_rows(name, each) as partition:
+            assert partition.path == copy or partition.path.stat().st_size <= each.num_bytes + 1
+            return list(read_rows(partition, schema="text", columns={}, max_row_bytes=1000))
+
+    here = [rows(each) for each in cut]
+    copy.unlink()
+    assert [rows(each) for each in cut] == here
+    assert list(copy.parent.iterdir()) == []
+    in_memory.replace("rows.jsonl", b"others")
+    with pytest.raises(InputError, match=r"s3://bucket/cache/rows.jsonl: .*is another one now"):
+        rows(cut[0])

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import pickle
+import struct
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -12,7 +14,7 @@ from rejected_lines import write_rejected
 from store.samples import block_batch, document_batch, small_cache, small_manifest
 
 from packer.errors import CheckError, InputError, UsageError
-from packer.store.cache import Cache
+from packer.store.cache import Cache, DocumentShards, content_fingerprint
 from packer.store.digest import digest_file
 from packer.store.manifest import manifest_fingerprint, write_manifest
 from packer.store.rejected import (
@@ -44,6 +46,30 @@ def test_an_opened_cache_gives_its_shards_by_split(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="has no blocks of split 'valid'") as caught:
             cache.blocks("valid")
         assert caught.value.hint == "splits with blocks: train"
+
+
+def test_the_content_fingerprint_is_of_documents_with_their_rows_and_of_digests_of_blocks_in_order(
+    tmp_path: Path,
+) -> None:
+    shards = small_cache(tmp_path).shards
+    with Cache.open(tmp_path) as cache:
+        documents, blocks = cache.documents("train"), cache.blocks("train")
+        rows = documents.origins()[1].tolist()
+        of_documents = b"".join(struct.pack("<2q", documents.read(i).doc_id, rows[i]) for i in range(len(documents)))
+        of_blocks = b"".join(
+            struct.pack("<Q", opened.digest(row)) for opened, _ in blocks.chunks() for row in range(len(opened.length))
+        )
+        assert len(shards) == 4 and len(of_documents) == 16 * 40 and len(of_blocks) == 8 * 48
+        lines = [
+            f"{kind}/train {sha256(each).hexdigest()}\n"
+            for kind, each in (("blocks", of_blocks), ("documents", of_documents))
+        ]
+        assert content_fingerprint(tmp_path, shards) == sha256("".join(lines).encode()).hexdigest()
+        chosen = np.array([3, 4, 30])
+        some = {"train": DocumentShards(tmp_path, documents.shards, chosen=chosen)}
+        of_some = b"".join(of_documents[16 * i : 16 * i + 16] for i in chosen.tolist())
+        line = f"documents/train {sha256(of_some).hexdigest()}\n"
+        assert content_fingerprint(tmp_path, documents.shards, some) == sha256(line.encode()).hexdigest()
 
 
 def test_arrays_stay_valid_after_the_cache_is_closed(tmp_path: Path) -> None:

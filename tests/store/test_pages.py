@@ -95,11 +95,11 @@ def test_more_shards_than_are_mapped_at_a_time_read_the_same(tmp_path, monkeypat
     write_cache(tmp_path, [random_blocks(3, 16, seed=number) for number in range(8)])
     asked = np.random.default_rng(0).permutation(24)
     with Cache.open(tmp_path) as cache:
-        expected, digests = cache.blocks("train").read(asked), cache.blocks("train").digests()
+        expected, digests = cache.blocks("train").read(asked), cache.blocks("train").stored("digest", np.uint64)
     monkeypatch.setattr(numbered_rows, "MOST_MAPS", 2)
     blocks = Cache.open(tmp_path).blocks("train")
     found = blocks.read(asked)
-    assert np.array_equal(blocks.digests(), digests)
+    assert np.array_equal(blocks.stored("digest", np.uint64), digests)
     with Path("/proc/self/maps").open("r") as maps:
         assert len({line.split()[-1] for line in maps if str(tmp_path) in line}) == 2
     assert np.array_equal(found.input_ids, expected.input_ids) and np.array_equal(found.labels, expected.labels)
