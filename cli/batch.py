@@ -42,7 +42,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "order": {
         "metavar": None,
-        "type": click.Choice(("random", "sequential", "length_bucketed")),
+        "type": click.Choice(("random", "sequential", "length_bucketed", "windowed")),
         "help": "Of blocks or documents [random].",
     },
     "seed": {"type": int, "help": "Of the order [0]."},

@@ -5,6 +5,7 @@ import os
 import reprlib
 from typing import Any, Final, TypeVar
 
+from packer.errors import UsageError
 from packer.store.cache import Cache
 
 Kind = TypeVar("Kind")
@@ -46,15 +47,24 @@ def function(name: str, value: Any, expected: str) -> None:
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
 
 
-def opened(cache: Any) -> Cache:
-    """A cache by its folder, or one that is open.
+def opened(cache: Any, **limits: Any) -> Cache:
+    """A cache by its folder or URL, or one that is open.
+
+    Args:
+        cache: the cache.
+        limits: `cache_dir` and `cache_bytes`, as :meth:`Cache.open` takes them of one in a bucket.
 
     Raises:
         TypeError: neither.
+        UsageError: limits of one that is open.
         InputError: the folder is not a cache.
         CheckError: the cache is damaged.
 
     """
     if isinstance(cache, str | os.PathLike):
-        return Cache.open(os.fspath(cache))
+        return Cache.open(os.fspath(cache), **limits)
+    if any(value is not None for value in limits.values()):
+        raise UsageError(
+            "cache_dir and cache_bytes are of a cache that is opened here", hint="give them to Cache.open(url, …)"
+        )
     return instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")

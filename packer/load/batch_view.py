@@ -17,7 +17,7 @@ from packer.load.batching import Packed
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
 from packer.load.options import batching_of
-from packer.load.ordering import LengthBucketed
+from packer.load.ordering import LengthBucketed, Windowed
 from packer.load.plan import PADDING_ROW
 from packer.load.row_source import pad_id_of
 from packer.load.rows import answers_of
@@ -166,6 +166,8 @@ def _of_state(state: ReaderState) -> dict[str, Any]:
     arguments = {name: getattr(state, name) for name in names}
     if state.order == "length_bucketed" and state.order_by is not None:
         arguments["order"] = LengthBucketed(int(state.order_by))
+    if state.order == "windowed" and state.order_by is not None:
+        arguments["order"] = Windowed(int(state.order_by.partition(" ")[0]))
     return arguments | {"batching": state.batching_value, "global_batch_size": state.opened_batch_size}
 
 

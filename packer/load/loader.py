@@ -11,14 +11,14 @@ import torch
 
 from packer.batches import Int64
 from packer.errors import CheckError
-from packer.load.arguments import MOST, instance, opened, whole
+from packer.load.arguments import MOST, instance, whole
 from packer.load.batching import Batching
 from packer.load.content import Content
 from packer.load.figures import Figures, Pace, figures_of
-from packer.load.mixture import Mixture
+from packer.load.mixture import Mixture, opened_source
 from packer.load.options import Schedule, options_of
 from packer.load.ordering import OrderKind
-from packer.load.plan import PADDING_ROW, End, StepPlan
+from packer.load.plan import End, StepPlan
 from packer.load.read_ahead import Prefetch
 from packer.load.reading import EpochSummary, StepReader
 from packer.load.reference import Reference
@@ -27,6 +27,8 @@ from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.read_rules import BatchingName
 from packer.store.cache import Cache
+
+_OF_CACHE = {"self", "cache", "cache_dir", "cache_bytes"}
 
 
 class PackedLoader:
@@ -50,7 +52,7 @@ class PackedLoader:
     pickles with its place, so that another process goes on where this one stands.
 
     Args:
-        cache: folder of a cache, an open one, or a :class:`packer.load.Mixture` of several.
+        cache: folder or URL of a cache, an open one, or a :class:`packer.load.Mixture` of several.
         split: name of the split.
         micro_batch_size: blocks of a micro-batch; documents or tokens with another `batching`.
         global_batch_size: the same of a step over all ranks, a multiple of ``micro_batch_size * world_size``; None is
@@ -66,14 +68,13 @@ class PackedLoader:
         rank: this process; None takes `torch.distributed`'s, or 0 of 1 where that is not initialised.
         world_size: number of processes; given together with `rank`.
         seed: of the order.
-        order: ``random``; ``sequential``, as stored, every epoch alike; of documents ``length_bucketed``, random with
-            neighbours of about one length; or a value of :mod:`packer.load.ordering`, such as weights.
+        order: ``random``; ``sequential``, as stored; ``windowed``, some shards at a time, for a bucket; of documents
+            ``length_bucketed``, neighbours of about one length; or a value of :mod:`packer.load.ordering`, as weights.
         end: what becomes of the blocks an epoch has left over when they are fewer than a step. ``drop`` leaves them
             out and names them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id: sums of
-            losses and `num_items_in_batch` do not change, a mean over rows does, and the mean over a micro-batch of
-            nothing but such rows is not a number. ``short`` gives a smaller step, with no more such rows than make the
-            micro-batches of all ranks whole: for evaluation. ``wrap`` takes the first blocks of the next epoch's order
-            and does not give them again in that epoch.
+            losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` gives a smaller
+            step, with no more such rows than make the micro-batches of all ranks whole: for evaluation. ``wrap`` takes
+            the first blocks of the next epoch's order and does not give them again in that epoch.
         drop_last: torch's word for `end`: True is ``drop``, False is ``short``.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
         flatten: of blocks, True gives one row a micro-batch, for variable-length attention; False gives B rows.
@@ -84,6 +85,8 @@ class PackedLoader:
             ``document_ids`` (int32; each token's sequence). Without ``position_ids`` a third of the bytes is saved.
         prefetch: steps made ahead in one background thread; 0 makes them when asked for.
         reference: what :func:`packer.load.fill_reference` computed of pairs: adds ``ref_chosen_logps`` and its like.
+        cache_dir: folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`.
+        cache_bytes: most bytes of them at a time, such as "200GB"; never more are there.
 
     Micro-batches, B rows of L tokens, S sequences, a padding run being one:
 
@@ -130,9 +133,11 @@ class PackedLoader:
         columns: Collection[str | EllipsisType] | None = None,
         prefetch: int = 2,
         reference: Reference | None = None,
+        cache_dir: str | Path | None = None,
+        cache_bytes: int | str | None = None,
     ) -> None:
-        self._arguments = {name: value for name, value in locals().items() if name not in {"self", "cache"}}
-        self._cache = cache if isinstance(cache, Mixture) else opened(cache)
+        self._arguments = {name: value for name, value in locals().items() if name not in _OF_CACHE}
+        self._cache = opened_source(cache, cache_dir=cache_dir, cache_bytes=cache_bytes)
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
         self._options = options_of(caches, SimpleNamespace(**self._arguments))
         self._source = RowSource(self._cache, self._options)
@@ -215,10 +220,7 @@ class PackedLoader:
         return self.steps_until(self._state.epoch + 1)
 
     def steps_until(self, epoch: int) -> int:
-        """Steps from here on that begin before an epoch does: what training up to it takes.
-
-        Nothing is read for it. With a schedule or a token budget every step is planned; else it is arithmetic.
-        """
+        """Steps from here on that begin before an epoch does: what training up to it takes. Nothing is read for it."""
         return self._source.steps_until(self._state, whole("epoch", epoch))
 
     def summary(self) -> EpochSummary:
@@ -261,9 +263,7 @@ class PackedLoader:
         What :func:`packer.load.example_seed` wants: it is the document's own, whatever rank or cache it is read from.
         # int64[P] of a block of P pieces, int64[1] of a document, int64[2] of a pair
         """
-        real = instance("step", step, Step, "a step of this loader").block_ids != PADDING_ROW
-        found = iter(self._source.rows.doc_ids(step.block_ids[real]))
-        return [next(found) if is_real else np.zeros(0, np.int64) for is_real in real.tolist()]
+        return self._source.rows.doc_ids(instance("step", step, Step, "a step of this loader").block_ids)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, counting the steps it has returned, not those made ahead. The same on every rank."""
@@ -343,9 +343,10 @@ class PackedLoader:
         self._state = state
 
     def close(self) -> None:
-        """Stop the background thread and end the running iteration. The loader can be iterated again."""
+        """Stop the background threads and end the running iteration. The loader can be iterated again."""
         self._iteration = None
         self._stop_ahead()
+        self._source.orders.close()
 
     def __enter__(self) -> Self:
         return self
@@ -361,7 +362,7 @@ class PackedLoader:
         self.load_state_dict(saved["state"])
 
     def _steps(self, *, through_epochs: bool, worker: tuple[int, int, int] = (0, 0, 1)) -> Iterator[Step]:
-        self.close()
+        self._stop_ahead()
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and once more after each change of the batch size

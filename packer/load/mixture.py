@@ -152,6 +152,13 @@ class Mixture:
         return floor(min(lengths)) if self.epoch == "first_exhausted" else ceil(max(lengths))
 
 
+def opened_source(source: Any, **limits: Any) -> Cache | Mixture:
+    """What a loader reads: a mixture as it is, or a cache; :func:`packer.load.arguments.opened` says the rest."""
+    if isinstance(source, Mixture) and not any(value is not None for value in limits.values()):
+        return source
+    return opened(source, **limits)
+
+
 class MixtureOrder(Order):
     """The order of a mixture: rows of all caches, numbered through.
 

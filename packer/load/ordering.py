@@ -26,6 +26,8 @@ come shuffled, for example 3 0 1 0.
 
 This is systematic sampling: W. G. Madow and L. H. Madow, "On the Theory of Systematic Sampling, I", The Annals of
 Mathematical Statistics 15 (1944); with unequal weights W. G. Madow, "II", the same 20 (1949).
+
+``windowed`` is defined in :mod:`packer.load.windows`.
 """
 
 import reprlib
@@ -41,7 +43,7 @@ from packer.batches import Int32, Int64
 from packer.load.arguments import MOST, whole
 from packer.permute import permutation_key, permute
 
-OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "weighted", "curriculum"]
+OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed", "weighted", "curriculum"]
 Column: TypeAlias = Literal["length", "num_trained"]
 """Numbers that are stored of every row."""
 
@@ -55,7 +57,7 @@ BUCKET = 64
 
 _KEPT_WINDOWS = 16
 
-_SLICE = 4096
+SLICE = 4096
 """Rows of an order computed in one call: a call of the permutation costs as much for one row as for hundreds."""
 
 
@@ -65,6 +67,19 @@ class LengthBucketed:
 
     window: int = WINDOW
     """Documents sorted together: the more, the less padding and the less random."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """Shards in a random order, the rows of some of them shuffled together: for caches larger than this machine's disk.
+
+    Of each cache of a mixture, its own shards. The order depends on how rows were divided among shards, so a state
+    belongs to these.
+    """
+
+    window: int | None = None
+    """Shards that are shuffled together: the more, the more random, and the more room and time to begin they take. None
+    is as many as have 4 GiB, on average."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,10 +104,16 @@ class Curriculum:
     function. Or the numbers, the same in every epoch; or a column to sort by, least first."""
 
 
-Ordering: TypeAlias = LengthBucketed | Weighted | Curriculum
-OrderKind: TypeAlias = Literal["random", "sequential", "length_bucketed"] | Ordering
+Ordering: TypeAlias = LengthBucketed | Windowed | Weighted | Curriculum
+OrderKind: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed"] | Ordering
 
-_NAMES: dict[type, OrderName] = {LengthBucketed: "length_bucketed", Weighted: "weighted", Curriculum: "curriculum"}
+_NAMES: dict[type, OrderName] = {
+    LengthBucketed: "length_bucketed",
+    Windowed: "windowed",
+    Weighted: "weighted",
+    Curriculum: "curriculum",
+}
+_DEFAULTS: dict[str, Ordering] = {"length_bucketed": LengthBucketed(), "windowed": Windowed()}
 
 
 def ordering_of(order: Any) -> Ordering | Literal["random", "sequential"]:
@@ -102,16 +123,16 @@ def ordering_of(order: Any) -> Ordering | Literal["random", "sequential"]:
         ValueError: no such order.
 
     """
-    if isinstance(order, str) and order == "length_bucketed":
-        return LengthBucketed()
-    if isinstance(order, LengthBucketed):
+    if isinstance(order, str) and order in _DEFAULTS:
+        return _DEFAULTS[order]
+    if isinstance(order, LengthBucketed | Windowed) and order != Windowed():
         whole("window", order.window, least=1, most=MOST)
     by = getattr(order, "by", None)
     is_value = isinstance(order, Ordering) and not (isinstance(by, str) and by not in get_args(Column))
     if not is_value and (not isinstance(order, str) or order not in ("random", "sequential")):
         raise ValueError(
-            f"order is {reprlib.repr(order)}; expected random, sequential, length_bucketed, or a value like "
-            "Weighted(weights) or Curriculum('length')"
+            f"order is {reprlib.repr(order)}; expected random, sequential, length_bucketed, windowed, or a "
+            "value like Weighted(weights) or Curriculum('length')"
         )
     return order  # type: ignore[no-any-return]
 
@@ -138,7 +159,7 @@ class Order(ABC):
         known_epoch, known_start, rows = self._known
         offset = start - known_start
         if epoch != known_epoch or offset < 0 or stop - known_start > len(rows):
-            rows = self._rows(epoch, start, min(start + max(stop - start, _SLICE), self.length(epoch)))
+            rows = self._rows(epoch, start, min(start + max(stop - start, SLICE), self.length(epoch)))
             rows.flags.writeable = False  # steps hold views of it
             self._known, offset = (epoch, start, rows), 0
         return rows[offset : offset + stop - start]

@@ -1,6 +1,6 @@
 """From plans to tensors: divides the rows of steps among ranks, reads this rank's, counts over everyone's."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ class StepReader:
 
     def __init__(self, source: RowSource, options: Options) -> None:
         form, block_len = options.form, source.rows.block_len
-        self._rows = source.rows
+        self._rows, self._orders = source.rows, source.orders
         self._batching, self._padded = options.batching, padded_of(options.batching)
         self._layout = layout_of(options.batching, block_len=block_len, ids=source.ids, form=form)
         self._rank, self._world_size = options.rank, options.world_size
@@ -68,7 +68,8 @@ class StepReader:
 
         """
         first, own, num_workers = worker
-        for group in read_together(plans, most_rows=self._most_rows):
+        for group in read_together(plans, most_rows=self._most_rows, window_after=self._orders.window_after):
+            self._orders.reach(state)
             shares = [self._share(plan) for plan in group]
             indices = range(state.counters.steps, state.counters.steps + len(group))
             is_own = [(index - first) % num_workers == own for index in indices]
@@ -183,22 +184,27 @@ class _Share(NamedTuple):
     """Positions of the whole step, over all ranks, padding included."""
 
 
-def read_together(plans: Iterator[StepPlan], *, most_rows: int) -> Iterator[list[StepPlan]]:
+def read_together(
+    plans: Iterator[StepPlan], *, most_rows: int, window_after: Callable[[StepPlan], object] = lambda _: None
+) -> Iterator[list[StepPlan]]:
     """Group steps to be read together: first one, so that training need not wait, then twice as many each time.
 
     Steps of 16,000 tokens are read two to three times as fast as one by one. A step with padding rows is the last of
     its group; so is the last of an epoch, which may get some, and one that brings it to `most_rows`. All micro-batches
-    of a group are of one size.
+    of a group are of one size. Where a step leads to another window of shards, what follows is read apart, so that
+    shards of two windows at most are read at a time.
     """
     group: list[StepPlan] = []
     num_rows, most_steps = 0, 1
+    window: object = None
     for plan in plans:
         if group and plan.micro_batch_size != group[0].micro_batch_size:
             yield group
             group, num_rows = [], 0
         group.append(plan)
         num_rows += len(plan.rows)
-        full = len(group) == most_steps or num_rows + len(plan.rows) > most_rows
+        before, window = window, window_after(plan)
+        full = len(group) == most_steps or num_rows + len(plan.rows) > most_rows or window != before
         if full or plan.num_rows < len(plan.rows) or plan.coverage == 1:
             yield group
             group, num_rows, most_steps = [], 0, min(2 * most_steps, _MOST_STEPS)

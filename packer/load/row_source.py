@@ -1,14 +1,11 @@
 """Where a loader's rows come from: one cache or a mixture, put in order, and the steps that are cut from it."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
-from hashlib import sha256
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from packer.batches import Int64
 from packer.errors import UsageError
@@ -17,20 +14,9 @@ from packer.load.batching import Packed, TokenBudget, check_room, name_of, padde
 from packer.load.layouts import Ids
 from packer.load.mixture import Mixture, MixtureOrder, Shares
 from packer.load.options import Options
-from packer.load.ordering import (
-    WINDOW,
-    BucketedOrder,
-    Curriculum,
-    CurriculumOrder,
-    EpochOrder,
-    Float64,
-    LengthBucketed,
-    Order,
-    Weighted,
-    WeightedOrder,
-    order_name,
-)
+from packer.load.ordering import Curriculum, Order, Weighted, order_name
 from packer.load.plan import StepPlan, check_batch_size, check_fits, plan_step, steps_left
+from packer.load.row_orders import RowOrders, check_order
 from packer.load.rows import RowKind, Rows, check_weights
 from packer.load.state import NOTHING_RETURNED, STATE_VERSION, ReaderState
 from packer.store.cache import Cache
@@ -54,29 +40,25 @@ class RowSource:
     def __init__(self, source: Cache | Mixture, options: Options) -> None:
         self._options = options
         self._mixture = source if isinstance(source, Mixture) else None
-        self._caches = source.caches if isinstance(source, Mixture) else (source,)
-        self._kind: RowKind = "blocks" if isinstance(options.batching, Packed) else "documents"
+        caches = source.caches if isinstance(source, Mixture) else (source,)
+        kind: RowKind = "blocks" if isinstance(options.batching, Packed) else "documents"
         self._counts_tokens = isinstance(options.batching, TokenBudget)
-        _check_order(self._kind, options, self._mixture)
-        self.rows = Rows(self._caches, options.split, kind=self._kind, cutoff_len=options.cutoff_len)
-        manifest = self._caches[0].manifest
-        self._fingerprint = self._mixture.fingerprint if self._mixture else manifest.content_fingerprint
+        check_order(kind, options, self._mixture)
+        self.rows = Rows(caches, options.split, kind=kind, cutoff_len=options.cutoff_len)
+        manifest = caches[0].manifest
         special = np.array(sorted({*manifest.model.control_ids, *manifest.model.stop_ids}), np.int64)
         separated = manifest.recipe["pack"]["mode"] == "eos"
         self.ids = Ids(pad=pad_id_of(manifest), special=special, separated=separated)
         if options.reference is not None:
-            if self.rows.content != "pairs" or len(self._caches) > 1:
+            if self.rows.content != "pairs" or len(caches) > 1:
                 raise UsageError("a reference is that of the pairs of one cache", hint="leave it out")
-            options.reference.check(self._caches[0].documents(options.split))
-        self._own = [self._ordered_rows(number) for number in range(len(self._caches))]
-        self._weights = self._checked_weights(options.order.by) if isinstance(options.order, Weighted) else None
+            options.reference.check(caches[0].documents(options.split))
+        self.orders = RowOrders(self.rows, source, options)
+        self.unit = "pairs" if self.rows.num_sides == 2 else kind
+        """What a row is."""
+
         self._varies = isinstance(options.order, Curriculum)
-        self._mean_lengths = [Fraction(1)] * len(self._caches)
-        if self._mixture is not None and self._mixture.by == "tokens":
-            lengths = self.rows.lengths
-            sums = [int(lengths[own].sum(dtype=np.int64)) for own in self._own]
-            self._mean_lengths = [Fraction(tokens, self._num_ordered(number)) for number, tokens in enumerate(sums)]
-        self._num_items = self._order().num_items
+        self._num_items = self.orders.at().num_items
         self._with_room = 0  # a size of micro-batches that every row fits into
         check_weights(weighted=self.rows.weighted, wanted=options.form.weighted)
         self.check_sizes(options.global_batch_size, options.micro_batch_size)
@@ -87,24 +69,20 @@ class RowSource:
                 stacklevel=3,  # whoever opens the loader
             )
 
-    @property
-    def unit(self) -> str:
-        """What a row is."""
-        return "pairs" if self.rows.num_sides == 2 else self._kind
-
     def beginning(self) -> ReaderState:
         """The state of a loader that has returned nothing."""
-        options, mixture, zeros = self._options, self._mixture, (0,) * len(self._caches)
+        options, mixture = self._options, self._mixture
+        zeros = (0,) * (1 if mixture is None else len(mixture.caches))
         shares = None if mixture is None else tuple(map(str, mixture.shares))
         return ReaderState(
             version=STATE_VERSION,
-            fingerprint=self._fingerprint,
+            fingerprint=self.orders.fingerprint,
             split=options.split,
             batching=name_of(options.batching),
             padded=padded_of(options.batching),
             cutoff_len=options.cutoff_len,
             order=order_name(options.order),
-            order_by=self._order_by(),
+            order_by=self.orders.order_by(),
             seed=options.seed,
             end=options.end,
             schedule=_name(options.schedule),
@@ -117,7 +95,7 @@ class RowSource:
             opened_micro_batch_size=options.micro_batch_size,
             shares=shares,
             mix=None if shares is None else Shares(shares=shares, since=zeros, lead=zeros),
-            taken=self._order().taken(epoch=0, cursor=0),
+            taken=self.orders.at().taken(epoch=0, cursor=0),
             counters=NOTHING_RETURNED,
         )
 
@@ -193,7 +171,7 @@ class RowSource:
 
     def length(self, epoch: int) -> int:
         """Rows of an epoch."""
-        return self._order().length(epoch) if self._varies else self._num_items
+        return self.orders.at().length(epoch) if self._varies else self._num_items
 
     def with_shares(self, state: ReaderState, proportions: Sequence[float]) -> ReaderState:
         """A state whose mixture goes on with other proportions.
@@ -223,8 +201,7 @@ class RowSource:
         if not self._counts_tokens:
             check_fits(size=batch_size, num_items=self._num_items, unit=self.unit)
         elif self._mixture is None and not isinstance(self._options.order, Weighted | Curriculum):
-            num_tokens = int(self.rows.lengths[self._own[0]].sum(dtype=np.int64))
-            check_fits(size=batch_size, num_items=num_tokens, unit="tokens")
+            check_fits(size=batch_size, num_items=self.orders.num_tokens(0), unit="tokens")
 
     def order_at(self, state: ReaderState) -> Order:
         """The order, ready to go on from a state.
@@ -233,104 +210,7 @@ class RowSource:
             ValueError: the state says of a mixture what cannot be.
 
         """
-        return self._order(state.epoch, state.cursor, state.taken, state.mix)
-
-    def _order(
-        self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None, mix: Shares | None = None
-    ) -> Order:
-        """The order, ready to go on from a place: iterations are in different threads, and each needs its own."""
-        order, seed = self._options.order, self._options.seed
-        if self._mixture is None and (taken is not None or mix is not None):
-            raise ValueError("rows taken of each cache, where there is one cache")
-        if isinstance(order, Curriculum):
-            return CurriculumOrder(lambda epoch: self._of_epoch(order.by, epoch))
-        made = [self._of_cache(number) for number in range(len(self._caches))]
-        start = cursor - cursor % order.window if isinstance(order, LengthBucketed) else cursor
-        mixed = made[0] if self._mixture is None else self._mixed(made, epoch, start, taken, mix)
-        if isinstance(order, LengthBucketed):
-            lengths, fingerprint = self.rows.lengths, self._fingerprint
-            return BucketedOrder(mixed, lengths, fingerprint=fingerprint, seed=seed, window=order.window)
-        return mixed
-
-    def _mixed(
-        self,
-        orders: list[EpochOrder],
-        epoch: int,
-        cursor: int,
-        taken: tuple[int, ...] | None,
-        mix: Shares | None,
-    ) -> MixtureOrder:
-        mixture = self._mixture
-        assert mixture is not None
-        opened = mixture.of_rows(mixture.shares, self._mean_lengths)
-        num_items = mixture.num_items(opened, [order.num_items for order in orders])
-        shares = opened if mix is None else mixture.of_rows(mix.fractions(len(orders)), self._mean_lengths)
-        return MixtureOrder(
-            orders,
-            shares,
-            num_items,
-            bases=self.rows.bounds[:-1].tolist(),
-            start=epoch * num_items + cursor,
-            taken=taken,
-            mix=mix,
-        )
-
-    def _of_cache(self, number: int) -> EpochOrder:
-        """The order of the rows of one cache."""
-        seed, own, rows = self._options.seed, self._own[number], self.rows.trained_of(number)
-        fingerprint = self._caches[number].manifest.content_fingerprint
-        if self._weights is not None:
-            return WeightedOrder(fingerprint=fingerprint, seed=seed, weights=self._weights[own], rows=rows)
-        shuffled, num_items = self._options.order != "sequential", self._num_ordered(number)
-        return EpochOrder(fingerprint=fingerprint, seed=seed, num_items=num_items, shuffled=shuffled, rows=rows)
-
-    def _ordered_rows(self, number: int) -> slice | Int64:
-        """The rows of one cache that are put in order, numbered through."""
-        first, end = self.rows.bounds[number : number + 2].tolist()
-        trained = self.rows.trained_of(number)
-        return slice(first, end) if trained is None else first + trained
-
-    def _num_ordered(self, number: int) -> int:
-        own = self._own[number]
-        return own.stop - own.start if isinstance(own, slice) else len(own)
-
-    def _order_by(self) -> str | None:
-        """What a state says that the order goes by."""
-        order = self._options.order
-        if isinstance(order, LengthBucketed):
-            return None if order.window == WINDOW else str(order.window)
-        if isinstance(order, Curriculum):
-            return sha256(self._of_epoch(order.by, 0).tobytes()).hexdigest()[:16]
-        return None if self._weights is None else sha256(self._weights.tobytes()).hexdigest()[:16]
-
-    def _checked_weights(self, by: Any) -> Float64:
-        if isinstance(by, Mapping):
-            by = self.rows.of_inputs(self._caches, by)
-        weights = np.asarray(self._column(by), np.float64)
-        if weights.shape != (len(self.rows),) or not np.isfinite(weights).all() or weights.min(initial=0) < 0:
-            raise ValueError(f"weights of shape {weights.shape}; expected {len(self.rows)} numbers, none below 0")
-        for cache, own in zip(self._caches, self._own, strict=True):
-            if not weights[own].any():
-                raise ValueError(f"no row of {cache.folder} has a weight above 0")
-        return weights
-
-    def _of_epoch(self, by: Any, epoch: int) -> Int64:
-        """The rows of an epoch of a curriculum."""
-        given = by(epoch) if callable(by) else by
-        rows = np.argsort(self._column(given), kind="stable") if isinstance(given, str) else np.asarray(given)
-        if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise ValueError(f"a curriculum of {rows.dtype} {list(rows.shape)}; expected the numbers of rows")
-        if not len(rows) or rows.min() < 0 or rows.max() >= len(self.rows):
-            raise ValueError(f"a curriculum's epoch {epoch}: expected some of the rows 0 to {len(self.rows) - 1}")
-        kept: Int64 = rows[~np.isin(rows, self.rows.untrained)].astype(np.int64)
-        if not len(kept):
-            raise ValueError(f"a curriculum's epoch {epoch} has no row with a trained token")
-        return kept
-
-    def _column(self, by: Any) -> npt.ArrayLike:
-        if not isinstance(by, str):
-            return by  # type: ignore[no-any-return]
-        return self.rows.lengths if by == "length" else self.rows.num_trained
+        return self.orders.at(state.epoch, state.cursor, state.taken, state.mix)
 
     def _scheduled(self, given: Any, micro_batch_size: int) -> tuple[int, int]:
         """The sizes that a schedule gives: of a step, or of a step and its micro-batches."""
@@ -352,31 +232,13 @@ class RowSource:
             return order, mix
         assert isinstance(order, MixtureOrder)
         changed = order.changed(shares, epoch=epoch, cursor=cursor)
-        return self._order(epoch, cursor, changed.since, changed), changed
+        return self.orders.at(epoch, cursor, changed.since, changed), changed
 
     def _check_division(self, size: int, micro_batch_size: int) -> None:
         check_batch_size(size, micro_batch_size=micro_batch_size, world_size=self._options.world_size)
         if micro_batch_size != self._with_room:
             check_room(self._options.batching, micro_batch_size, self.rows)
             self._with_room = micro_batch_size
-
-
-def _check_order(kind: RowKind, options: Options, mixture: Mixture | None) -> None:
-    order = options.order
-    if kind == "blocks" and options.cutoff_len is not None:
-        raise UsageError(
-            "cutoff_len is for documents; blocks were cut when they were packed",
-            hint="choose a batching of documents, or packer pack --block-len",
-        )
-    if kind == "blocks" and isinstance(order, LengthBucketed):
-        raise UsageError(
-            "order='length_bucketed' is for documents; all blocks are of one length",
-            hint="choose batching='padded', 'padding_free' or 'token_budget'",
-        )
-    if mixture is not None and isinstance(order, Curriculum):
-        raise UsageError("a curriculum says which row comes next, and so do the proportions of a mixture")
-    if mixture is not None and mixture.schedule is not None and isinstance(order, LengthBucketed):
-        raise UsageError("proportions cannot follow a schedule where windows of a mixture are sorted by length")
 
 
 def _name(schedule: Any) -> str | None:

@@ -17,8 +17,8 @@ from packer.layout import offsets_of
 from packer.load.content import content_of_all
 from packer.load.plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
-from packer.store.files import CacheFiles
-from packer.store.mapping import check_sizes, repair_hint
+from packer.store.mapping import repair_hint
+from packer.store.mirror import mirror_of
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Float64: TypeAlias = npt.NDArray[np.float64]
@@ -68,6 +68,11 @@ class Rows:
         """Whether fractional loss weights are stored."""
 
         self._weight_sums: Float64 | None = None  # not a number where it is not known
+        if any(mirror_of(cache.folder) for cache in caches):
+            # Now: workers that are forked from this process cannot ask a bucket for them.
+            of_sides = ("sides", "margins") if kind == "documents" and self.content != "examples" else ()
+            for name in ("num_trained", "lengths_of_sides", *of_sides):
+                getattr(self, name)
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
@@ -77,13 +82,13 @@ class Rows:
         """Trained targets of each row; a first label is -100, so shifting loses none.  # int32[N]"""
         if self._cutoff_len is not None:
             return np.concatenate([_trained_within(part, self._cutoff_len) for part in self._parts])
-        counts = np.concatenate([_column(part, "num_trained") for part in self._parts])
+        counts = np.concatenate([_counts(part, "num_trained") for part in self._parts])
         return counts if self.num_sides == 1 else counts.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
 
     @cached_property
     def lengths_of_sides(self) -> Int32:
         """Tokens of each document of a row, padding not counted; of a block, of its documents.  # int32[N, 1 or 2]"""
-        lengths = np.concatenate([_column(part, "length") for part in self._parts])
+        lengths = np.concatenate([_counts(part, "length") for part in self._parts])
         lengths = lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
         return lengths.reshape(-1, self.num_sides)
 
@@ -109,10 +114,12 @@ class Rows:
         return rows if self.num_sides == 1 else answers_of(rows)
 
     def doc_ids(self, rows: Int64) -> list[Int64]:
-        """Identity of the documents of each row."""
-        documents = self.documents_of(rows).reshape(self.num_sides, -1).T.reshape(-1)
-        found = self.locate(documents).doc_ids()
-        return found if self.num_sides == 1 else [np.concatenate(found[i : i + 2]) for i in range(0, len(found), 2)]
+        """Identity of the documents of each row; of a padding row none."""
+        is_real = rows != PADDING_ROW
+        documents = self.documents_of(rows[is_real]).reshape(self.num_sides, -1).T.reshape(-1)
+        sides = iter(self.locate(documents).doc_ids())
+        none = [np.zeros(0, np.int64)]
+        return [np.concatenate([next(sides) for _ in range(self.num_sides)] if real else none) for real in is_real]
 
     def num_pairs(self, rows: Int64) -> int | None:
         """Pairs in some rows; None where there are none. Blocks are read for it, whichever rank they belong to."""
@@ -135,6 +142,15 @@ class Rows:
         if self._cutoff_len is None:
             return None
         return np.flatnonzero(self.num_trained[self.bounds[number] : self.bounds[number + 1]])
+
+    def shards_of(self, number: int) -> BlockShards | DocumentShards:
+        """The shards of one cache."""
+        shards: BlockShards | DocumentShards = self._parts[number]
+        return shards
+
+    def shard_bounds(self, number: int) -> Int64:
+        """The rows of one cache that its shards begin with, and the end, counted from its first one.  # int64[S + 1]"""
+        return offsets_of(self._parts[number].num_of_shards() // self.num_sides)
 
     def of_inputs(self, caches: Sequence[Cache], values: Mapping[str, float]) -> Float64:
         """For each document the value of the input file it comes from, by the manifest's name of it.  # float64[N]
@@ -221,25 +237,13 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
         )
 
 
-def _column(shards: BlockShards | DocumentShards, name: str) -> Int32:
-    """A column of one int32 a row, read where the manifest says it lies: no shard is mapped for it, or fetched.
-
-    Its values are not compared with a digest here. Each row's digest covers them, and the rank that reads the row
-    compares it, so a damaged count does not pass unseen where ranks read the same files.
-    """
-    check_sizes(shards.folder, shards.shards)
-    wanted = (
-        (shard.path, [(place.columns[name], 4 * place.num_rows) for place in shard.places]) for shard in shards.shards
-    )
-    parts = [np.zeros(0, np.int32)]
-    for shard, content in zip(shards.shards, CacheFiles(shards.folder).read_ranges(wanted), strict=True):
-        values = np.frombuffer(content, "<i4")
-        if len(values) != shard.num_rows or (values < 0).any():
-            problem = f"expected {shard.num_rows} values of {name} from 0 on"
-            raise CheckError(f"{shards.folder / shard.path} is damaged: {problem}", hint=repair_hint(shards.folder))
-        parts.append(values)
-    found: Int32 = np.concatenate(parts)
-    return shards.own(found)
+def _counts(shards: BlockShards | DocumentShards, name: str) -> Int32:
+    found = shards.stored(name, np.int32)
+    below = np.flatnonzero(found < 0)
+    if len(below):
+        path = shards.folder / shards.place(int(below[0]))[0]
+        raise CheckError(f"{path} is damaged: a {name} is below 0", hint=repair_hint(shards.folder))
+    return found
 
 
 def _trained_within(documents: DocumentShards, cutoff_len: int) -> Int32:

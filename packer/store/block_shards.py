@@ -1,5 +1,6 @@
 """Reading blocks: rows of any shards gathered in the order asked, each row's digest checked on first touch."""
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from packer.layout import offsets_of
 from packer.store.arrow_columns import BlockRows
 from packer.store.mapping import MappedShard, repair_hint
 from packer.store.numbered_rows import FoundRows, NumberedRows
-from packer.store.schema import BLOCK_PIECES, Kind
+from packer.store.schema import BLOCK_PIECES, Kind, block_len_of
 from packer.store.views import block_rows
 
 _TOKENS = ("input_ids", "labels", "position_ids")
@@ -51,6 +52,10 @@ class BlockShards(NumberedRows[BlockRows]):
         """Whether some shard has fractional loss weights."""
         return any("loss_weights" in place.columns for shard in self.shards for place in shard.places)
 
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return next(self.schemas(self.shards[:1]))
+
     @property
     def is_paired(self) -> bool:
         """Whether the blocks hold pairs.
@@ -59,7 +64,7 @@ class BlockShards(NumberedRows[BlockRows]):
             CheckError: the first shard is damaged.
 
         """
-        return bool(self.shards) and self.mapped(0).has_pairs
+        return bool(self.shards) and "pairs" in self._schema.names
 
     @property
     def block_len(self) -> int:
@@ -69,7 +74,7 @@ class BlockShards(NumberedRows[BlockRows]):
             CheckError: the first shard is damaged.
 
         """
-        return self.mapped(0).block_len if self.shards else 0
+        return block_len_of(self._schema) if self.shards else 0
 
     def read(self, indices: Int64) -> BlockBatch:
         """Blocks by number, in the order asked; the arrays are copies and may be written to.

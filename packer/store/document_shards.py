@@ -62,10 +62,10 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     kind: ClassVar[Kind] = "documents"
 
-    @property
+    @cached_property
     def weighted(self) -> bool:
         """Whether some shard has fractional loss weights."""
-        return any(self.mapped(i).weighted for i in range(len(self.shards)))
+        return any("loss_weights" in schema.names for schema in self.schemas(self.shards))
 
     @property
     def is_preference(self) -> bool:

@@ -22,6 +22,7 @@ from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
 from packer.store.bucket import CONNECTIONS
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
+from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import (
     PRIVATE,
     TEMPORARY_PREFIX,
@@ -68,10 +69,15 @@ class CacheFiles:
         return {name: self._size_here(name) for name in names} if mirror is None else mirror.sizes(names)
 
     @property
-    def keeps_all(self) -> bool:
-        """Whether shards stay here; False of a mirror that has room for some of them."""
+    def most_bytes(self) -> int | None:
+        """Of the shards of a cache in a bucket that are here at a time; None: all of them stay."""
         mirror = mirror_of(self.folder)
-        return mirror is None or mirror.most_bytes is None
+        return None if mirror is None else mirror.most_bytes
+
+    def fetch_ahead(self) -> FetchAhead | None:
+        """What fetches shards of a cache in a bucket before they are asked for; None of a cache that lies here."""
+        mirror = mirror_of(self.folder)
+        return None if mirror is None else FetchAhead(mirror)
 
     def fetch(self, name: str) -> Path:
         """Where a file lies; one that is in a bucket is fetched, if it was not.
@@ -132,6 +138,9 @@ class CacheFiles:
 
     def map(self, name: str) -> pa.Buffer:
         """A file's bytes, mapped read-only. No descriptor stays open, so a cache may have any number of shards."""
+        for _ in range(2):  # what was fetched may have left again, as others wanted its room
+            with suppress(FileNotFoundError), pa.memory_map(str(self.fetch(name))) as mapped:
+                return mapped.read_buffer()
         with pa.memory_map(str(self.fetch(name))) as mapped:
             return mapped.read_buffer()
 

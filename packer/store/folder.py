@@ -132,14 +132,20 @@ class AtomicFile:
         with storage_errors("write", self.path):
             self._file.flush()
 
+    def reserve(self, num_bytes: int) -> None:
+        """Give it its size before its bytes, and a lock, so that others see what room it takes and that it is alive."""
+        with storage_errors("write", self.path):
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX)
+            self._file.truncate(num_bytes)
+
     def commit(self, name: str) -> Path:
         """Flush to the disk and rename to ``name`` in the same folder, replacing what is there."""
         target = self.folder / name
         with storage_errors("write", target):
             self._file.flush()
             os.fsync(self._file.fileno())
+            self.path.replace(target)  # while it is open: its lock says that it is alive
             self._file.close()
-            self.path.replace(target)
             self._live = False
             sync_folder(self.folder)
         return target

@@ -17,7 +17,7 @@ from packer.errors import CheckError, StorageError
 from packer.limits import out_of, storage_errors
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
-from packer.store.schema import blocks_schema, documents_schema
+from packer.store.schema import block_len_of, blocks_schema, documents_schema
 from packer.store.shard_file import place_of
 from packer.store.views import MAPPED, Reach, reading
 
@@ -33,9 +33,6 @@ class MappedShard:
         self.block_len = _check_schema(shard, self._reader.schema)
         """Blocks: their length. Documents: 0."""
 
-        self.weighted = "loss_weights" in self._reader.schema.names
-        self.has_sides = "side" in self._reader.schema.names
-        self.has_pairs = "pairs" in self._reader.schema.names
         with _as_missing(folder, shard):
             self._ranges = None if mmap else CacheFiles(folder).ranges(shard.path)
         self.reach: Reach = MAPPED if self._ranges is None else reading(self._ranges, mapped.address)
@@ -155,8 +152,7 @@ def _check_schema(shard: Shard, schema: pa.Schema) -> int:
     if shard.kind == "documents":
         expected = documents_schema(weighted=weighted, preference="side" in schema.names)
     else:
-        kind = schema.field("input_ids").type
-        block_len = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
+        block_len = block_len_of(schema)
         expected = blocks_schema(block_len, weighted=weighted, paired="pairs" in schema.names)
     if not schema.equals(expected, check_metadata=True):
         raise ValueError(f"its schema is not the one of {shard.kind}")

@@ -4,11 +4,12 @@
 shard's name holds the beginning of its sha256, which is compared on the way. So processes share what one of them
 fetched, a second run fetches nothing, and rows are reached through maps of files as ever.
 
-A reader's mirror holds at most so many bytes of shards if it was told to: the one that was fetched first leaves first.
-Removing a file that is mapped takes nothing from who maps it. A builder's mirror is where it works: each finished shard
-is put into the bucket under its own name, if none is there yet, and then its journal entry, so that another machine
-finds both; the manifest takes the place of the one that the build began from, or of none. Nothing is removed from a
-bucket: whether somebody else is about to name an object cannot be known.
+A reader's mirror holds at most so many bytes of shards if it was told to, those that are being fetched counted from
+their first byte on. The shard that was wanted first leaves first. Only shards are removed, by their names, whatever
+else lies there. Removing a file that is mapped takes nothing from who maps it. A builder's mirror is where it works:
+each finished shard is put into the bucket under its own name, if none is there yet, and then its journal entry, so that
+another machine finds both; the manifest takes the place of the one that the build began from, or of none. Nothing is
+removed from a bucket: whether somebody else is about to name an object cannot be known.
 """
 
 import fcntl
@@ -17,7 +18,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,14 +31,17 @@ import msgspec
 from packer.errors import BusyError, CheckError, PackerError, StorageError, stands_for
 from packer.limits import storage_errors
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url, is_usable_here
-from packer.store.folder import PRIVATE, AtomicFile, inside, make_folder, write_atomically
+from packer.store.folder import PRIVATE, TEMPORARY_PREFIX, AtomicFile, inside, make_folder, write_atomically
 
 _OWN = ".mirror"
 """Folder within a mirror for what is not part of the cache."""
 
 _ORIGIN = f"{_OWN}/origin"
-_LOCKS = 64
-"""Files that are locked while one is fetched: as many are fetched at a time by all processes."""
+_LOCKS = 1024
+"""Files that are locked while one is fetched: as many are fetched at a time by all processes, or a few less."""
+
+_LOOK_S = 0.05
+"""Between two looks whether others have made room."""
 
 _EVICTED = ("documents", "blocks", "rows")
 _LISTED = (*_EVICTED, "model")
@@ -46,6 +51,10 @@ _DIGEST = re.compile(r"-([0-9a-f]{12})\.arrow\Z")
 class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str
     most_bytes: int | None
+
+
+class _UnwantedError(Exception):
+    """Ends a fetch that nobody waits for any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,7 @@ class Mirror:
     """Of fetched shards; None: any number."""
 
     def fetch(self, name: str) -> None:
-        """Fetch a file that is not here, if the bucket has it.
+        """Fetch a file that is not here, if the bucket has it; where somebody else fetches it, wait for that.
 
         Raises:
             CheckError: its bytes are not those its name was made from.
@@ -73,21 +82,45 @@ class Mirror:
         if not is_usable_here():
             _fetch_in_another_process(self.folder, name)
             return
-        with self._alone(name):
-            if target.exists():
-                return
-            with AtomicFile(target.parent) as file:
-                if not self.bucket.download(name, file.write):
-                    return
-                sha256 = _DIGEST.search(name)
-                if sha256 is not None and not file.digest.sha256.startswith(sha256[1]):
-                    raise CheckError(
-                        f"{self.bucket.url}/{name} is damaged: its sha256 is {file.digest.sha256}",
-                        hint=f"packer build -o {self.bucket.url} --repair makes it again",
-                    )
-                file.commit(target.name)
-        if self.most_bytes is not None:
-            self._make_room(self.most_bytes, target)
+        with self._locked(_lock_of(name)):
+            if not target.exists():
+                self._download(name, target, lambda: True)
+
+    def fetch_ahead(self, name: str, is_wanted: Callable[[], bool]) -> bool:
+        """Fetch a shard that will be asked for, unless it is here; False where somebody else seems to be fetching it.
+
+        Args:
+            name: of the shard.
+            is_wanted: asked all the while; once it says no, nothing is left of what was fetched.
+
+        Raises:
+            CheckError: as :meth:`fetch`.
+
+        """
+        target = inside(self.folder, name)
+        if not is_usable_here():
+            _fetch_in_another_process(self.folder, name)
+            return True
+        with self._locked(_lock_of(name), wait=False) as is_alone, suppress(_UnwantedError):
+            if is_alone and not target.exists():
+                self._download(name, target, is_wanted)
+        return is_alone or target.exists()
+
+    def keep(self, names: Iterable[str]) -> list[str]:
+        """Let these shards leave after all others, the first of them first; returns those that are not here."""
+        now, missing = time.time_ns(), []
+        for number, name in enumerate(names):
+            try:
+                os.utime(self.folder / name, ns=(now + number, now + number))
+            except FileNotFoundError:
+                missing.append(name)
+        return missing
+
+    def remove_shards(self, *, but: Collection[str]) -> None:
+        """Remove the shards that are here, but for some names."""
+        for path, _ in self._shards():
+            if path.relative_to(self.folder).as_posix() not in but:
+                path.unlink(missing_ok=True)
 
     def publish(self, names: Iterable[str]) -> None:
         """Put finished files of this folder into the bucket, in their order; what is there stays."""
@@ -147,7 +180,7 @@ class Mirror:
     def refresh(self, name: str) -> bytes | None:
         """Make a small file as it is in the bucket now, and return its bytes; None where there is none."""
         path, noted = self.folder / name, self._noted(name)
-        with self._alone(name):
+        with self._locked(_lock_of(name)):
             etag = self.bucket.etag(name)
             if etag is None:
                 path.unlink(missing_ok=True)
@@ -167,34 +200,117 @@ class Mirror:
         """Where the version is noted that a file has in the bucket."""
         return self.folder / _OWN / f"{name}.etag"
 
+    def _download(self, name: str, target: Path, is_wanted: Callable[[], bool]) -> None:
+        """Fetch a file, if the bucket has it; under its lock."""
+        with self._opened(name, target.parent, is_wanted) as file:
+
+            def write(chunk: memoryview) -> None:
+                if not is_wanted():
+                    raise _UnwantedError
+                file.write(chunk)
+
+            if not self.bucket.download(name, write):
+                return
+            sha256 = _DIGEST.search(name)
+            if sha256 is not None and not file.digest.sha256.startswith(sha256[1]):
+                raise CheckError(
+                    f"{self.bucket.url}/{name} is damaged: its sha256 is {file.digest.sha256}",
+                    hint=f"packer build -o {self.bucket.url} --repair makes it again",
+                )
+            file.commit(target.name)
+            self.keep([name])  # now, as the kernel's own times are of some milliseconds
+
+    def _opened(self, name: str, folder: Path, is_wanted: Callable[[], bool]) -> AtomicFile:
+        """A file to fetch into; of a shard, where their bytes are bounded, once there is room for it."""
+        if name.partition("/")[0] not in _EVICTED:
+            return AtomicFile(folder)
+        num_bytes = 0 if self.most_bytes is None else self.bucket.size(name) or 0
+        while True:
+            with self._locked("room"):
+                if self.most_bytes is None or self._make_room(self.most_bytes, num_bytes):
+                    file = AtomicFile(folder)
+                    file.reserve(num_bytes)
+                    return file
+            if not is_wanted():
+                raise _UnwantedError
+            time.sleep(_LOOK_S)
+
+    def _make_room(self, most_bytes: int, num_bytes: int) -> bool:
+        """Remove the shards that were wanted first until so many bytes more have room.
+
+        Returns:
+            False where only those that are being fetched are in the way: nothing is removed then
+
+        Raises:
+            StorageError: so many never have room.
+
+        """
+        if num_bytes > most_bytes:
+            raise StorageError(
+                f"{self.bucket.url}: a shard of {num_bytes:,} bytes has no room in the {most_bytes:,} bytes that its "
+                f"shards may take in {self.folder}",
+                hint="a larger cache_bytes, or PACKER_CACHE_BYTES",
+            )
+        underway = self._underway()
+        free = most_bytes - num_bytes - sum(underway.values())
+        if free < 0:
+            return False
+        # What got its name since it was counted is not counted twice.
+        shards = [(path, status) for path, status in self._shards() if status.st_ino not in underway]
+        too_many = sum(status.st_size for _, status in shards) - free
+        for path, status in sorted(shards, key=lambda shard: shard[1].st_mtime_ns):
+            if too_many <= 0:
+                break
+            path.unlink(missing_ok=True)
+            too_many -= status.st_size
+        return True
+
+    def _shards(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """The shards that are here."""
+        for path in (path for kind in _EVICTED for path in (self.folder / kind).glob("*.arrow")):
+            with suppress(FileNotFoundError):
+                if _DIGEST.search(path.name):
+                    yield path, path.stat()
+
+    def _underway(self) -> dict[int, int]:
+        """Inode and bytes of the shards that are being fetched; what processes left that were killed is removed."""
+        found = {}
+        for path in (path for kind in _EVICTED for path in (self.folder / kind).glob(f"{TEMPORARY_PREFIX}*")):
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                if _flock(file.fileno(), wait=False):
+                    path.unlink()
+                else:
+                    status = os.fstat(file.fileno())
+                    found[status.st_ino] = status.st_size
+        return found
+
     @contextmanager
-    def _alone(self, name: str) -> Iterator[None]:
-        """Keep other processes and threads from fetching the same file."""
-        path = self.folder / _OWN / f"fetching-{crc32(name.encode()) % _LOCKS}"
+    def _locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
+        """Keep other processes and threads out; without `wait` say whether none is in, and go on in any case."""
+        path = self.folder / _OWN / name
         with storage_errors("lock", path):
             make_folder(path.parent)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             with storage_errors("lock", path):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
+                is_alone = _flock(descriptor, wait=wait)
+            yield is_alone
         finally:
+            # Not only by closing it: a process that was forked meanwhile has it open too, and would keep the lock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
-    def _make_room(self, most_bytes: int, newest: Path) -> None:
-        """Remove the shards that were fetched first until the rest is small enough."""
-        found = []
-        for path in (path for kind in _EVICTED for path in (self.folder / kind).glob("*.arrow")):
-            with suppress(FileNotFoundError):
-                status = path.stat()
-                found.append((status.st_mtime_ns, status.st_size, path))
-        too_many = sum(size for _, size, _ in found) - most_bytes
-        for _, size, path in sorted(found):
-            if too_many <= 0:
-                return
-            if path != newest:
-                path.unlink(missing_ok=True)
-                too_many -= size
+
+def _lock_of(name: str) -> str:
+    return f"fetching-{crc32(name.encode()) % _LOCKS}"
+
+
+def _flock(descriptor: int, *, wait: bool) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def mirror_of(folder: Path) -> Mirror | None:

@@ -6,7 +6,7 @@ of them that were chosen.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,12 @@ MOST_MAPS = 8_192
 An eighth of a process's maps: there may be several splits and caches. Mapping a shard again takes about a millisecond,
 so in random order a smaller number would slow down caches that have room.
 """
+
+_MAGIC = b"ARROW1\0\0"
+"""What an Arrow file begins with, before its schema."""
+
+_MOST_SCHEMA = 4096
+"""Bytes at the beginning of a shard that hold its schema, which takes some 1,400."""
 
 _FEW = 4
 """Rows a record batch, on average, below which rows are verified one at a time."""
@@ -135,6 +141,22 @@ class NumberedRows(Generic[Rows]):
         """Pick the values of these rows from those of all rows of the shards."""
         return values if self._chosen is None else values[self._chosen]
 
+    def schemas(self, shards: Iterable[Shard]) -> Iterator[pa.Schema]:
+        """The schemas of some shards, not checked; none is mapped for it, or fetched from a bucket.
+
+        Raises:
+            CheckError: a shard is missing, or does not begin with a schema.
+
+        """
+        shards = list(shards)
+        wanted = ((shard.path, [(0, min(_MOST_SCHEMA, shard.num_bytes))]) for shard in shards)
+        for shard, content in zip(shards, CacheFiles(self.folder).read_ranges(wanted), strict=True):
+            try:
+                yield pa.ipc.read_schema(pa.BufferReader(content[len(_MAGIC) :]))
+            except (pa.ArrowException, OSError, EOFError) as error:
+                reason = f"{self.folder / shard.path} is damaged: {error}"
+                raise CheckError(reason, hint=repair_hint(self.folder)) from None
+
     def place(self, index: int) -> tuple[str, int]:
         """Relative path of a row's shard, and its row in there."""
         chunks, rows = self._locate(self._in_shards(np.array([index])))
@@ -143,6 +165,11 @@ class NumberedRows(Generic[Rows]):
     def shard_of(self, row: int) -> int:
         """Number of the shard that a row lies in."""
         return self._shard_of[int(self._locate(self._in_shards(np.array([row])))[0][0])]
+
+    def num_of_shards(self) -> Int64:
+        """How many of these rows each shard has.  # int64[shards]"""
+        bounds = offsets_of([shard.num_rows for shard in self.shards])
+        return np.diff(bounds if self._chosen is None else np.searchsorted(self._chosen, bounds))
 
     def of_shards(self, first: int, last: int) -> tuple[Self, int]:
         """The rows of the shards from `first` to `last` alone, and the number of the first of them among all."""
@@ -243,16 +270,15 @@ class NumberedRows(Generic[Rows]):
             self._in_order.append(shard)
             if len(self._in_order) > MOST_MAPS:
                 self._unmap(self._in_order.popleft())
-            if not CacheFiles(self.folder).keeps_all:
-                self._unmap_removed()
+            if CacheFiles(self.folder).most_bytes is not None:
+                self.unmap([each for each in self._in_order if not (self.folder / self.shards[each].path).exists()])
         return mapped
 
-    def _unmap_removed(self) -> None:
-        """Let go of shards that were removed to make room, or their space would not be free."""
-        for shard in [*self._in_order]:
-            if not (self.folder / self.shards[shard].path).exists():
-                self._in_order.remove(shard)
-                self._unmap(shard)
+    def unmap(self, shards: Iterable[int]) -> None:
+        """Let go of some shards. What was removed to make room takes its space as long as somebody maps it."""
+        for shard in {*shards} & {*self._in_order}:
+            self._in_order.remove(shard)
+            self._unmap(shard)
 
     def _unmap(self, shard: int) -> None:
         self._mapped[shard] = None

@@ -130,11 +130,7 @@ def _refresh(mirror: Mirror) -> None:
             hint=f"packer build SOURCE... -o {mirror.bucket.url} makes one",
         )
     if before not in (None, content):
-        named = decode_manifest(mirror.folder, content).named_files
-        for folder in ("documents", "blocks", "rows"):
-            for found in (mirror.folder / folder).glob("*.arrow"):
-                if f"{folder}/{found.name}" not in named:
-                    found.unlink(missing_ok=True)
+        mirror.remove_shards(but=decode_manifest(mirror.folder, content).named_files)
 
 
 def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:

@@ -59,6 +59,12 @@ def blocks_schema(block_len: int, *, weighted: bool, paired: bool = False) -> pa
     return pa.schema(fields, metadata=_metadata("blocks"))
 
 
+def block_len_of(schema: pa.Schema) -> int:
+    """Tokens of a block of a block shard; 0 where its `input_ids` are no blocks."""
+    kind = schema.field("input_ids").type
+    return kind.list_size if pa.types.is_fixed_size_list(kind) else 0
+
+
 def fixed_columns(schema: pa.Schema) -> tuple[str, ...]:
     """Columns of fixed width, whose places the manifest gives, in the order of the schema."""
     return tuple(

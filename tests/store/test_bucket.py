@@ -20,17 +20,6 @@ obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirem
 URL = "s3://bucket/cache"
 
 
-@pytest.fixture
-def in_memory(monkeypatch, tmp_path):
-    """Every URL leads to one store in memory; what packer keeps of it is kept in the folder of the test."""
-    from obstore.store import MemoryStore
-
-    store = MemoryStore()
-    monkeypatch.setattr(buckets, "_opened", lambda _: (obstore, store))
-    monkeypatch.setenv("PACKER_CACHE_DIR", str(tmp_path / "kept"))
-    return Bucket(URL)
-
-
 def test_urls_are_told_from_paths() -> None:
     assert bucket_url("s3://b/c/") == bucket_url(Path("s3://b/c")) == "s3://b/c"
     assert [bucket_url(text) for text in ("gs://b", "az://b/c", "abfss://b/c")] == ["gs://b", "az://b/c", "abfss://b/c"]

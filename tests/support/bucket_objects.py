@@ -18,3 +18,10 @@ def files(folder):
     del found[".packer/lock"]
     manifest = json.loads(found["manifest.json"])
     return found | {f".packer/rejected-{manifest['rejected_sha256'][:12]}.jsonl": found["rejected.jsonl"]}
+
+
+def put(bucket, folder):
+    """Copy the files of a cache into a bucket, as any tool does."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            bucket.create(path.relative_to(folder).as_posix(), path)

@@ -1,0 +1,256 @@
+"""What a loader's order is over the rows of its caches: the order that was asked for, made for each, and mixed."""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Int64
+from packer.errors import UsageError
+from packer.load.mixture import Mixture, MixtureOrder, Shares
+from packer.load.options import Options
+from packer.load.ordering import (
+    WINDOW,
+    BucketedOrder,
+    Curriculum,
+    CurriculumOrder,
+    EpochOrder,
+    Float64,
+    LengthBucketed,
+    Order,
+    Weighted,
+    WeightedOrder,
+    Windowed,
+    order_name,
+)
+from packer.load.plan import StepPlan
+from packer.load.rows import RowKind, Rows
+from packer.load.state import ReaderState
+from packer.load.windows import ShardsToCome, WindowedOrder, check_room, usual_window
+from packer.store.cache import Cache
+from packer.store.files import CacheFiles
+
+
+class RowOrders:
+    """The order of the rows of some caches, made anew for every iteration, as these are in different threads.
+
+    Args:
+        rows: of the caches.
+        source: a cache, or several.
+        options: of the loader.
+
+    Raises:
+        UsageError: a bounded cache has no room for what the order asks for.
+        ValueError: weights or row numbers that are none.
+
+    """
+
+    def __init__(self, rows: Rows, source: Cache | Mixture, options: Options) -> None:
+        self._rows, self._options = rows, options
+        self._mixture = source if isinstance(source, Mixture) else None
+        self._caches = source.caches if isinstance(source, Mixture) else (source,)
+        self.fingerprint = self._mixture.fingerprint if self._mixture else self._caches[0].manifest.content_fingerprint
+        self._own = [self._ordered_rows(number) for number in range(len(self._caches))]
+        self._weights = self._checked_weights(options.order.by) if isinstance(options.order, Weighted) else None
+        self._windows = [self._window(number) for number in range(len(self._caches))]
+        self._to_come = {
+            number: ShardsToCome(rows.shards_of(number), self._windowed(number), ahead)
+            for number, cache in enumerate(self._caches)
+            if self._windows[number] and (ahead := CacheFiles(cache.folder).fetch_ahead()) is not None
+        }
+        self._mean_lengths = [Fraction(1)] * len(self._caches)
+        if self._mixture is not None and self._mixture.by == "tokens":
+            self._mean_lengths = [
+                Fraction(self.num_tokens(number), self._num_ordered(number)) for number in range(len(self._caches))
+            ]
+
+    def num_tokens(self, number: int) -> int:
+        """Tokens of the rows of one cache that are put in order."""
+        return int(self._rows.lengths[self._own[number]].sum(dtype=np.int64))
+
+    def at(
+        self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None, mix: Shares | None = None
+    ) -> Order:
+        """The order, ready to go on from a place.
+
+        Raises:
+            ValueError: `taken` or `mix` of a state say of a mixture what cannot be.
+
+        """
+        order, seed = self._options.order, self._options.seed
+        if self._mixture is None and (taken is not None or mix is not None):
+            raise ValueError("rows taken of each cache, where there is one cache")
+        if isinstance(order, Curriculum):
+            return CurriculumOrder(lambda epoch: self._of_epoch(order.by, epoch))
+        made = [self._of_cache(number) for number in range(len(self._caches))]
+        start = cursor - cursor % order.window if isinstance(order, LengthBucketed) else cursor
+        mixed = made[0] if self._mixture is None else self._mixed(made, epoch, start, taken, mix)
+        if isinstance(order, LengthBucketed):
+            lengths, fingerprint = self._rows.lengths, self.fingerprint
+            return BucketedOrder(mixed, lengths, fingerprint=fingerprint, seed=seed, window=order.window)
+        return mixed
+
+    def reach(self, state: ReaderState) -> None:
+        """Say that rows from a state on are about to be read: shards of a bucket that come next are fetched then."""
+        for shards, place in self._places(state.epoch, state.cursor, state.taken):
+            shards.reach(*place)
+
+    def window_after(self, plan: StepPlan) -> list[tuple[int, int]]:
+        """The windows of shards of a bucket, of each cache, that a step leads to."""
+        places = self._places(plan.next_epoch, plan.next_cursor, plan.taken)
+        return [shards.window(*place) for shards, place in places]
+
+    def _places(
+        self, epoch: int, cursor: int, taken: tuple[int, ...] | None
+    ) -> Iterator[tuple[ShardsToCome, tuple[int, int]]]:
+        """For each cache in a bucket that is read shard by shard the place in its own order."""
+        for number, shards in self._to_come.items():
+            yield shards, (epoch, cursor) if taken is None else divmod(taken[number], self._num_ordered(number))
+
+    def close(self) -> None:
+        """Fetch nothing more."""
+        for shards in self._to_come.values():
+            shards.close()
+
+    def _mixed(
+        self,
+        orders: list[EpochOrder],
+        epoch: int,
+        cursor: int,
+        taken: tuple[int, ...] | None,
+        mix: Shares | None,
+    ) -> MixtureOrder:
+        mixture = self._mixture
+        assert mixture is not None
+        opened = mixture.of_rows(mixture.shares, self._mean_lengths)
+        num_items = mixture.num_items(opened, [order.num_items for order in orders])
+        shares = opened if mix is None else mixture.of_rows(mix.fractions(len(orders)), self._mean_lengths)
+        return MixtureOrder(
+            orders,
+            shares,
+            num_items,
+            bases=self._rows.bounds[:-1].tolist(),
+            start=epoch * num_items + cursor,
+            taken=taken,
+            mix=mix,
+        )
+
+    def _of_cache(self, number: int) -> EpochOrder:
+        """The order of the rows of one cache."""
+        seed, own, rows = self._options.seed, self._own[number], self._rows.trained_of(number)
+        fingerprint = self._caches[number].manifest.content_fingerprint
+        if self._weights is not None:
+            return WeightedOrder(fingerprint=fingerprint, seed=seed, weights=self._weights[own], rows=rows)
+        if isinstance(self._options.order, Windowed):
+            return self._windowed(number)
+        shuffled, num_items = self._options.order != "sequential", self._num_ordered(number)
+        return EpochOrder(fingerprint=fingerprint, seed=seed, num_items=num_items, shuffled=shuffled, rows=rows)
+
+    def _window(self, number: int) -> int:
+        """Shards of a window of one cache; 0 where rows do not come shard by shard.
+
+        Raises:
+            UsageError: the cache is bounded, and has no room for what the order asks for.
+
+        """
+        order, shards = self._options.order, self._rows.shards_of(number)
+        window = 0
+        if order == "sequential" or isinstance(order, Windowed):
+            window = (order.window if isinstance(order, Windowed) else None) or usual_window(shards)
+        if order == "random" or isinstance(order, LengthBucketed | Windowed):
+            check_room(shards, order_name(order), window)
+        return window
+
+    def _windowed(self, number: int) -> WindowedOrder:
+        """The order of the rows of one cache by windows; of those in sequence their windows alone are of use."""
+        return WindowedOrder(
+            fingerprint=self._caches[number].manifest.content_fingerprint,
+            seed=self._options.seed,
+            sizes=self._sizes(number),
+            window=self._windows[number],
+            shuffled=self._options.order != "sequential",
+            rows=self._rows.trained_of(number),
+        )
+
+    def _sizes(self, number: int) -> Int64:
+        """Rows of each shard of one cache that are put in order.  # int64[shards]"""
+        bounds, trained = self._rows.shard_bounds(number), self._rows.trained_of(number)
+        return np.diff(bounds if trained is None else np.searchsorted(trained, bounds))
+
+    def _ordered_rows(self, number: int) -> slice | Int64:
+        """The rows of one cache that are put in order, numbered through."""
+        first, end = self._rows.bounds[number : number + 2].tolist()
+        trained = self._rows.trained_of(number)
+        return slice(first, end) if trained is None else first + trained
+
+    def _num_ordered(self, number: int) -> int:
+        own = self._own[number]
+        return own.stop - own.start if isinstance(own, slice) else len(own)
+
+    def order_by(self) -> str | None:
+        """What a state says that the order goes by."""
+        order = self._options.order
+        if isinstance(order, LengthBucketed):
+            return None if order.window == WINDOW else str(order.window)
+        if isinstance(order, Windowed):
+            sizes = np.concatenate([self._sizes(number) for number in range(len(self._caches))])
+            return f"{','.join(map(str, self._windows))} of {sha256(sizes.tobytes()).hexdigest()[:16]}"
+        if isinstance(order, Curriculum):
+            return sha256(self._of_epoch(order.by, 0).tobytes()).hexdigest()[:16]
+        return None if self._weights is None else sha256(self._weights.tobytes()).hexdigest()[:16]
+
+    def _checked_weights(self, by: Any) -> Float64:
+        if isinstance(by, Mapping):
+            by = self._rows.of_inputs(self._caches, by)
+        weights = np.asarray(self._column(by), np.float64)
+        if weights.shape != (len(self._rows),) or not np.isfinite(weights).all() or weights.min(initial=0) < 0:
+            raise ValueError(f"weights of shape {weights.shape}; expected {len(self._rows)} numbers, none below 0")
+        for cache, own in zip(self._caches, self._own, strict=True):
+            if not weights[own].any():
+                raise ValueError(f"no row of {cache.folder} has a weight above 0")
+        return weights
+
+    def _of_epoch(self, by: Any, epoch: int) -> Int64:
+        """The rows of an epoch of a curriculum."""
+        given = by(epoch) if callable(by) else by
+        rows = np.argsort(self._column(given), kind="stable") if isinstance(given, str) else np.asarray(given)
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise ValueError(f"a curriculum of {rows.dtype} {list(rows.shape)}; expected the numbers of rows")
+        if not len(rows) or rows.min() < 0 or rows.max() >= len(self._rows):
+            raise ValueError(f"a curriculum's epoch {epoch}: expected some of the rows 0 to {len(self._rows) - 1}")
+        kept: Int64 = rows[~np.isin(rows, self._rows.untrained)].astype(np.int64)
+        if not len(kept):
+            raise ValueError(f"a curriculum's epoch {epoch} has no row with a trained token")
+        return kept
+
+    def _column(self, by: Any) -> npt.ArrayLike:
+        if not isinstance(by, str):
+            return by  # type: ignore[no-any-return]
+        return self._rows.lengths if by == "length" else self._rows.num_trained
+
+
+def check_order(kind: RowKind, options: Options, mixture: Mixture | None) -> None:
+    """Refuse an order that rows of this kind, or a mixture, cannot have.
+
+    Raises:
+        UsageError: says why.
+
+    """
+    order = options.order
+    if kind == "blocks" and options.cutoff_len is not None:
+        raise UsageError(
+            "cutoff_len is for documents; blocks were cut when they were packed",
+            hint="choose a batching of documents, or packer pack --block-len",
+        )
+    if kind == "blocks" and isinstance(order, LengthBucketed):
+        raise UsageError(
+            "order='length_bucketed' is for documents; all blocks are of one length",
+            hint="choose batching='padded', 'padding_free' or 'token_budget'",
+        )
+    if mixture is not None and isinstance(order, Curriculum):
+        raise UsageError("a curriculum says which row comes next, and so do the proportions of a mixture")
+    if mixture is not None and mixture.schedule is not None and isinstance(order, LengthBucketed):
+        raise UsageError("proportions cannot follow a schedule where windows of a mixture are sorted by length")

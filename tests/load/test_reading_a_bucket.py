@@ -1,0 +1,130 @@
+"""A loader of a cache in a bucket, with room for a part of it. tests/cluster does this with a real server."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from bucket_objects import put  # noqa: E402
+from processes import wait_until  # noqa: E402
+from small_blocks import random_blocks, write_cache  # noqa: E402
+from small_documents import documents_of, write_document_cache  # noqa: E402
+
+import packer  # noqa: E402
+from packer.errors import UsageError  # noqa: E402
+from packer.load import PackedLoader  # noqa: E402
+from packer.load.ordering import LengthBucketed, Windowed  # noqa: E402
+from packer.store.cache import Cache  # noqa: E402
+
+NUM_SHARDS = 20
+ALONE = {"rank": 0, "world_size": 1}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    batches = [random_blocks(6 + number % 3, seed=number) for number in range(NUM_SHARDS)]
+    return write_cache(tmp_path_factory.mktemp("local"), batches)
+
+
+@pytest.fixture
+def url(local, in_memory):
+    put(in_memory, local)
+    return in_memory.url
+
+
+def largest(folder, number):
+    return sum(sorted((path.stat().st_size for path in folder.rglob("*.arrow")), reverse=True)[:number])
+
+
+def shards_in(folder):
+    return {path.name for path in Path(folder).rglob("*.arrow")}
+
+
+def taken(step):
+    return step.block_ids.tolist(), [micro_batch["input_ids"].tolist() for micro_batch in step]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("order", [Windowed(2), "sequential"])
+def test_steps_are_those_of_a_local_cache_and_no_more_is_kept_than_was_said(local, url, tmp_path, order, world_size):
+    options = {"order": order, "global_batch_size": 12, "micro_batch_size": 2, "end": "wrap", "world_size": world_size}
+    most = largest(local, 4)
+    for rank in range(world_size):
+        expected = PackedLoader(local, rank=rank, **options).endless()
+        first = PackedLoader(url, rank=rank, cache_dir=tmp_path / "kept", cache_bytes=most, **options)
+        steps = first.endless()
+        for _ in range(16):
+            assert taken(next(steps)) == taken(next(expected))
+        first.close()
+        again = PackedLoader(url, rank=rank, cache_dir=tmp_path / "kept", cache_bytes=most, **options)
+        again.load_state_dict(first.state_dict())
+        for step in again:
+            assert taken(step) == taken(next(expected))
+        again.close()
+        assert largest(tmp_path / "kept", NUM_SHARDS) <= most
+
+
+def test_shards_of_this_window_and_the_next_are_fetched_while_its_first_step_is_used(local, url, tmp_path):
+    with PackedLoader(url, order=Windowed(3), prefetch=0, cache_dir=tmp_path, **ALONE) as loader:
+        next(iter(loader))
+        wait_until(lambda: len(shards_in(tmp_path)) == 6)
+        seen = shards_in(tmp_path)
+        steps = iter(loader)
+        for _ in range(21):  # the first three shards have no more
+            next(steps)
+    with PackedLoader(local, order=Windowed(3), prefetch=0, **ALONE) as expected:
+        firsts = Cache.open(local).blocks("train")
+        rows = [step.block_ids.item() for step, _ in zip(expected, range(36), strict=False)]
+        assert seen == {Path(firsts.place(row)[0]).name for row in rows}
+
+
+def test_opening_a_loader_of_blocks_or_pairs_fetches_no_shard(in_memory, starter, tmp_path):
+    said = [[{"role": "assistant", "content": text}] for text in "abc"]
+    asked = [{"role": "user", "content": "a"}]
+    rows = [{"prompt": asked, "chosen": said[0], "rejected": each} for each in said[1:]]
+    packer.build(rows, tmp_path / "pairs", tokenizer=str(starter / "tokenizer"), pack={"block_len": 256})
+    put(in_memory, tmp_path / "pairs")
+    for batching in ("packed", "padded"):
+        kept = tmp_path / batching
+        loader = PackedLoader(in_memory.url, batching=batching, cache_dir=kept, order="windowed", end="short", **ALONE)
+        assert loader.content == "pairs" and loader.summary().steps == len(loader) > 0 and not shards_in(kept)
+        assert [step.num_pairs for step in loader] and shards_in(kept)
+
+
+def test_documents_are_windowed_and_opening_their_loader_fetches_none(in_memory, tmp_path):
+    documents = documents_of(60)
+    put(in_memory, write_document_cache(tmp_path / "local", [documents[i : i + 10] for i in range(0, 60, 10)]))
+    options = {"batching": "padded", "order": Windowed(2), "end": "short", "global_batch_size": 4, **ALONE}
+    most = largest(tmp_path / "local", 2)
+    loader = PackedLoader(in_memory.url, cache_dir=tmp_path / "kept", cache_bytes=most, **options)
+    assert loader.summary().steps == 15 and not shards_in(tmp_path / "kept")
+    with pytest.raises(UsageError, match="order 'length_bucketed' reads rows of all shards"):
+        PackedLoader(loader._cache, **options | {"order": LengthBucketed()})
+    expected = PackedLoader(tmp_path / "local", **options)
+    assert [taken(step) for step in loader] == [taken(step) for step in expected]
+
+
+def test_an_order_that_would_fetch_shards_again_and_again_is_refused(local, url, tmp_path):
+    options = {"cache_dir": tmp_path, **ALONE}
+    with pytest.raises(UsageError, match="nearly every row would be fetched anew") as caught:
+        PackedLoader(url, cache_bytes=largest(local, NUM_SHARDS) - 1, **options)
+    assert "windowed" in caught.value.hint
+    PackedLoader(url, cache_bytes=largest(local, NUM_SHARDS), **options)
+    with pytest.raises(UsageError, match="20 shards at a time") as caught:
+        PackedLoader(url, cache_bytes=largest(local, 6), order="windowed", **options)
+    assert "Windowed(window=2)" in caught.value.hint
+    PackedLoader(url, cache_bytes=largest(local, 6), order=Windowed(6), **options)
+
+
+def test_limits_are_of_the_cache_that_is_opened_and_stay_with_a_pickled_loader(local, url, tmp_path):
+    most = largest(local, 4)
+    with pytest.raises(UsageError, match="of a cache that is opened here"):
+        PackedLoader(Cache.open(url, cache_dir=tmp_path), cache_bytes=most, **ALONE)
+    with pytest.raises(UsageError, match="is no cache in a bucket"):
+        PackedLoader(local, cache_bytes=most, **ALONE)
+    loader = PackedLoader(url, order=Windowed(2), cache_dir=tmp_path, cache_bytes=most, **ALONE)
+    copy = pickle.loads(pickle.dumps(loader))
+    assert [taken(step) for step in copy] == [taken(step) for step in PackedLoader(local, order=Windowed(2), **ALONE)]
+    assert 0 < largest(tmp_path, NUM_SHARDS) <= most
