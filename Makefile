@@ -85,12 +85,12 @@ clean: ## Remove what the targets made
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "packer needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
 
+# What is imported is compiled then: pip would compile all, which takes longer than to install it, for what no test imports.
 $(CORE): .venv/bin/python pyproject.toml
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable .
+	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --editable .
 	@touch $@
 
-# torch first and pinned: a range would bring gigabytes of CUDA to a machine without a GPU. What is imported is compiled
-# then: pip would compile ten thousand files that no test imports, for longer than it installs.
+# torch first and pinned: a range would bring gigabytes of CUDA to a machine without a GPU.
 $(DEV): $(CORE) $(CONSTRAINTS) tests/requirements.txt
 	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) torch
 	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --requirement tests/requirements.txt

@@ -52,19 +52,19 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-@pytest.fixture(autouse=True)
-def _few_rows_are_made_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small builds are left to what is there at once, and then would not test what large ones wait for."""
-    monkeypatch.setattr("packer.pipeline.engine.WORTH_LOADING_BYTES", 0)
-    monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
-    monkeypatch.setattr("packer.render.environment.FEW_MESSAGES", 3)
+@pytest.fixture(autouse=True, scope="session")
+def _few_rows_are_made_as_many_are() -> Iterator[None]:
+    """Small builds are left to what is there at once, and then would not test what large ones wait for.
 
-
-@pytest.fixture(autouse=True)
-def _a_tokenizer_is_tried_on_few_texts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trying the fast encoder takes longer than most builds; tests/tokenize/test_fast.py is about what trials find."""
-    if request.path.name != "test_fast.py":
-        monkeypatch.setattr("packer.tokenize.fast._RUNS", (8,) * 100)
+    But a tokenizer is tried on few texts: trying the fast encoder takes longer than most builds, and
+    tests/tokenize/test_fast.py is about what trials find.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("packer.pipeline.engine.WORTH_LOADING_BYTES", 0)
+        patch.setattr("packer.render.environment.WORTH_COMPILING", 0)
+        patch.setattr("packer.render.environment.FEW_MESSAGES", 3)
+        patch.setattr("packer.tokenize.fast._RUNS", (8,) * 100)
+        yield
 
 
 @pytest.fixture
@@ -91,6 +91,17 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("starter") / "starter"
     write_starter(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def few_blocks(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of some of the starter's rows, in blocks that a tiny model on a CPU reads in no time. Shared."""
+    from packer.pipeline import build
+    from packer.recipe import load_recipe
+
+    folder = tmp_path_factory.mktemp("few") / "cache"
+    build(load_recipe(starter / "recipe.yaml", ["sources.limit=40", "pack.block_len=96"]), folder, jobs=1)
     return folder
 
 

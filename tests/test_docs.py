@@ -103,13 +103,13 @@ LOOPS = [
 
 @pytest.mark.parametrize(("page", "held"), LOOPS)
 def test_training_loops_of_the_documentation_run(
-    page: str, held: tuple[str, ...], starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, held: tuple[str, ...], few_blocks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transformers = pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "cache").symlink_to(starter_cache)
+    (tmp_path / "cache").symlink_to(few_blocks)
     (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "cache").symlink_to(starter_cache)
+    (tmp_path / "first" / "cache").symlink_to(few_blocks)
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda _: tiny_model(4096))
     names: dict[str, object] = {}
     for text in held:
@@ -119,11 +119,11 @@ def test_training_loops_of_the_documentation_run(
 
 
 @pytest.mark.filterwarnings("ignore")  # the Trainer uses what its libraries deprecated
-def test_the_trainer_of_the_readme_trains(starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trainer_of_the_readme_trains(few_blocks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "cache").symlink_to(starter_cache)
+    (tmp_path / "cache").symlink_to(few_blocks)
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda _: tiny_model(4096))
     (trainer,) = blocks_of("README.md")
     names: dict[str, Any] = {}
@@ -167,11 +167,11 @@ def test_the_check_of_a_collator_prints_what_the_page_says(capsys: pytest.Captur
 
 
 def test_the_boundary_check_of_the_documentation_recognizes_a_model_that_leaks(
-    starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    few_blocks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "cache").symlink_to(starter_cache)
+    (tmp_path / "cache").symlink_to(few_blocks)
     code = next(block for block in blocks_of("docs/how-to/train.md") if "poison_test" in block)
     model = tiny_model(4096).eval()
     exec(code, {"model": model})

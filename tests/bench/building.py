@@ -6,7 +6,7 @@ packer's is the command `packer build`. Copies of rows are edited so that no two
 TRL is the measure: `datasets.map` over rows, the chat template once with the prompt and once with the whole, the mask from
 their lengths, then `pack_dataset`. It is measured at every size that it is compared at. With ``--peers`` LLaMA-Factory and
 axolotl prepare the rows without tools too, see preparers.py and the scripts in preparing/. None of them proves anything or writes
-digests. TRL learns of a dialogue the last turn alone, where the others learn every turn; LLaMA-Factory has templates of its own,
+digests. TRL trains of a dialogue the last turn alone, where the others train every turn; LLaMA-Factory has templates of its own,
 which write no date; axolotl packs while it trains.
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 
 from preparers import OTHERS, TRL, Preparer, prepare
 from rich.table import Table
+from scaling import cores_table
 from watched import run_watched
 
 from packer.pipeline.executor import default_jobs
@@ -59,16 +60,24 @@ def building_tables(*, huge: bool, peers: bool) -> Iterator[Table]:
         peers: LLaMA-Factory and axolotl too, where :mod:`preparing.install` has put them.
 
     """
+    alone: list[dict[str, Any]] = []
     for workload in _WORKLOADS:
-        yield _measure(workload, workload.copies, (TRL, *(workload.peers if peers else ())))
+        table, own = _measure(workload, workload.copies, (TRL, *(workload.peers if peers else ())))
+        alone += own if workload is _WORKLOADS[0] else []
+        yield table
     if huge:
-        yield _measure(_WORKLOADS[0], _WORKLOADS[0].copies * _HUGE_TIMES, (TRL,))
+        table, own = _measure(_WORKLOADS[0], _WORKLOADS[0].copies * _HUGE_TIMES, (TRL,))
+        yield table
+        if alone and own:
+            yield cores_table(*alone, *own)
 
 
-def _measure(workload: Workload, copies: int, peers: tuple[Preparer, ...]) -> Table:
+def _measure(workload: Workload, copies: int, peers: tuple[Preparer, ...]) -> tuple[Table, list[dict[str, Any]]]:
+    """Also what one process with the fast engine reported, if there is that."""
+    alone: list[dict[str, Any]] = []
     corpus, tokenizer = _REAL / "corpora" / workload.corpus, _REAL / "tokenizers" / workload.tokenizer
     if not (corpus.exists() and tokenizer.exists()):
-        return Table(f"{workload.title}: SKIPPED: real rows and tokenizer not found", box=None, pad_edge=False)
+        return Table(f"{workload.title}: SKIPPED: real rows and tokenizer not found", box=None, pad_edge=False), []
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.jsonl"
         num_rows = _write_rows(corpus, rows, copies)
@@ -90,8 +99,11 @@ def _measure(workload: Workload, copies: int, peers: tuple[Preparer, ...]) -> Ta
                 if engine == "fast" and fast_version() is None:
                     table.add_row(name, "MISSING: pip install fastokens")
                     continue
-                _add(table, name, _build(rows, Path(folder) / "cache", tokenizer, engine=engine, jobs=jobs), trl_s)
-    return table
+                measured = _build(rows, Path(folder) / "cache", tokenizer, engine=engine, jobs=jobs)
+                _add(table, name, measured, trl_s)
+                if engine == "fast" and jobs == 1:
+                    alone = [{**measured, "input_bytes": rows.stat().st_size}]
+    return table, alone
 
 
 def _add(table: Table, name: str, measured: dict[str, Any], trl_s: float | None) -> None:
@@ -123,7 +135,7 @@ def _write_rows(corpus: Path, rows: Path, copies: int) -> int:
 
 def _build(rows: Path, cache: Path, tokenizer: Path, *, engine: str, jobs: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "packer", "build", rows, "--tokenizer", tokenizer, "-o", cache, "-j", jobs]
-    command += ["--block-len", _BLOCK_LEN, "--json", "--set", f"engine={engine}"]
+    command += ["--block-len", _BLOCK_LEN, "--json", "--profile", "--set", f"engine={engine}"]
     command += ["--set", "supervision.history_rewrite=as_rendered"]  # Qwen3 rewrites history
     try:
         result = run_watched(command, log=cache.with_suffix(".log"))

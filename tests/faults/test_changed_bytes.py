@@ -68,11 +68,11 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 def test_a_flipped_bit_of_a_shard_is_found_by_verify_and_never_read(cache: Path, tally) -> None:
     whole, rng = Whole(cache), random.Random(0)
-    tried, refused = amount(small=200, full=10_000), 0
+    tried, refused = amount(small=100, full=10_000), 0
     for number in range(tried):
         name = rng.choice(list(whole.shards))
         content = flipped(whole.files[name], rng.randrange(len(whole.files[name]) * 8))
-        refused += whole.is_refused(name, content, by_verify=number % 50 == 0)
+        refused += whole.is_refused(name, content, by_verify=number % 25 == 0)
     assert refused > tried // 3
     assert verify(cache, threads=1).ok
     tally("bit flip in a shard", tried=tried, held=tried, note=f"{refused:,} refused by the reader, the rest not read")
@@ -109,7 +109,7 @@ def torn(whole: bytes, other: bytes, size: int) -> Iterator[bytes]:
             yield whole[:start] + whole[stop : stop + size] + piece + whole[stop + size :]
 
 
-@pytest.mark.parametrize(("size", "share"), [(4096, 0.15), (512, 0.02)])
+@pytest.mark.parametrize(("size", "share"), [(4096, 0.1), (512, 0.01)])
 def test_a_torn_piece_of_any_file_is_found(size: int, share: float, cache: Path, tally) -> None:
     whole, rng = Whole(cache), random.Random(size)
     names = list(whole.files)

@@ -22,7 +22,7 @@ from packer.source import table_files
 from packer.source.tables import table_rows
 
 
-@pytest.mark.parametrize("num_files", [12, 20])
+@pytest.mark.parametrize("num_files", [12, pytest.param(20, marks=pytest.mark.slow)])
 def test_too_few_file_handles_are_reported_with_the_limit(num_files: int, tiny_job: Job, tmp_path: Path, tally) -> None:
     words = [*tiny_job.command(tmp_path / "cache"), "-j", "8"]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({num_files}, {num_files})); "

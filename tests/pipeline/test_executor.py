@@ -204,6 +204,9 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize(
+    "forks", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["forked", "spawned"], indirect=True
+)
 def test_they_end_with_a_parent_that_is_killed(forks, tmp_path):
     script, folder = tmp_path / "script.py", tmp_path / "seen"
     script.write_text(PARENT, "utf-8")

@@ -88,7 +88,7 @@ def recipe_of(starter: Path, folder: Path, sources: list[dict[str, str]], **othe
     return make_recipe({**values, "sources": sources, "template": template, "partition_bytes": 2**15, **others})
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_build_stops_once_the_first_partitions_are_made(jobs, starter, tmp_path):
     """What is finished is kept, and the same command asks again at once; the rest, which may take hours, is not made."""
     sources = [rows(tmp_path / "plain.jsonl", 800, 1), rows(tmp_path / "long.jsonl", 800, 8)]

@@ -84,7 +84,7 @@ def test_no_proof_fails_whatever_is_written(twin: Callable[..., Path], template:
     stages = load(twin, template)
     seen: Counter[str] = Counter()
 
-    @percent_of_examples(40)
+    @percent_of_examples(60)
     @given(st.lists(chats(), min_size=4, max_size=8))
     def proved(rows: list[list[dict[str, Any]]]) -> None:
         outcomes = stages.outcomes(samples(rows))

@@ -43,7 +43,7 @@ def _values(folder: Path, shard: Shard) -> list:
     return [value if value is None else value.tolist() for value in values]
 
 
-@pytest.mark.parametrize("num_bits", [150, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_bits", [60, pytest.param(600, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", ["documents", "blocks"])
 def test_flipping_any_bit_of_a_shard_is_detected(tmp_path: Path, kind: str, weighted: bool, num_bits: int) -> None:

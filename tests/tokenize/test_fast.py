@@ -11,6 +11,15 @@ from hypothesis import strategies as st
 from packer.tokenize import EngineDiffersError, FastEncoder, ReferenceEncoder, differences, fast
 from packer.tokenize.reference_encoder import UnencodableTextsError
 
+RUNS = fast._RUNS
+"""What a tokenizer is tried on; in other tests it is less."""
+
+
+@pytest.fixture(autouse=True)
+def _every_text_is_tried(monkeypatch):
+    monkeypatch.setattr(fast, "_RUNS", RUNS)
+
+
 pytest.importorskip("fastokens", reason="FASTOKENS MISSING: the fast engine is not tested")
 
 TAKEN = ("byte_level", "double_newline", "nfc", "added_letters", "sentencepiece_like", "swallowing")

@@ -182,9 +182,9 @@ def test_the_number_of_steps_of_some_epochs_is_counted_without_taking_them(sched
 @pytest.mark.parametrize(
     ("options", "num_steps"),
     [
-        ({"num_train_epochs": 3}, 15),
+        ({"num_train_epochs": 2}, 10),
         ({"num_train_epochs": 0.5}, 3),
-        ({"num_train_epochs": 2.2}, 11),
+        ({"num_train_epochs": 1.2}, 6),
         ({"max_steps": 7}, 7),
     ],
 )

@@ -1,6 +1,7 @@
 """The pages of docs/how-to/trainers: what they show runs, block after block."""
 
 import logging
+import math
 import re
 import shutil
 import sys
@@ -33,16 +34,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # trainers use what their lib
 
 
 @pytest.fixture(scope="module")
-def short_blocks(starter_cache, tmp_path_factory):
-    """The starter's documents in blocks of a length that a tiny model on a CPU reads in no time."""
-    from packer.pipeline import repack
-
-    folder = tmp_path_factory.mktemp("pages") / "cache"
-    repack(starter_cache, folder, {"block_len": 96}, jobs=1)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def model_folder(starter, tmp_path_factory):
     """A tiny model and the starter's tokenizer, as a model's folder."""
     folder = tmp_path_factory.mktemp("model")
@@ -53,10 +44,10 @@ def model_folder(starter, tmp_path_factory):
 
 
 @pytest.fixture
-def place(model_folder, short_blocks, tmp_path, monkeypatch):
+def place(model_folder, few_blocks, tmp_path, monkeypatch):
     """A folder with a cache and a model, by the names the pages give them, for one process on a CPU."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "cache").symlink_to(short_blocks)
+    (tmp_path / "cache").symlink_to(few_blocks)
     (tmp_path / "YOUR_MODEL").symlink_to(model_folder)
     trl = pytest.importorskip("trl", reason="TRL MISSING: its page is not run")
     monkeypatch.setattr(trl, "SFTConfig", partial(trl.SFTConfig, use_cpu=True, bf16=False))
@@ -101,8 +92,10 @@ def test_what_a_page_shows_runs_block_after_block(page, place, starter, monkeypa
         assert names["loader"].epoch == 1
         assert names["step"].index == 3
     elif page == "lightning.md":
-        assert names["trainer"].global_step == 14
-        assert names["trainer"].callback_metrics["val_loss"] < 8.3
+        assert (
+            names["trainer"].global_step == 2 * len(PackedLoader("cache", micro_batch_size=1, global_batch_size=8)) > 4
+        )
+        assert names["trainer"].callback_metrics["val_loss"] < math.log(4096) - 0.01, "better than a guess"
     elif page in {"transformers.md", "trl.md"}:
         state = names["trainer"].state
         assert state.global_step == state.max_steps > 2
