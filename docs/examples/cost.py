@@ -59,7 +59,7 @@ def rows(*, terabytes: float, nodes: int, processors: int, gbit: float, partitio
         ("network", f"{network / 60:,.0f} min", f"{traffic / 1e12:,.0f} TB, {nodes} x {gbit:g} Gbit/s"),
         (
             "disk of a node",
-            f"{(documents * of['document_reads'] + stored) / nodes / 1e12:.2f} TB",
+            f"{(size + documents * of['document_reads'] + stored) / nodes / 1e12:.2f} TB",
             "what it made and fetched",
         ),
         ("who waits", f"{size / (gbit * 1e9 / 8) / 60:,.0f} min", "fetches every input once, and keeps it"),

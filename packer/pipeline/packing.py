@@ -166,6 +166,8 @@ def commit(
     try:
         Cache.open(folder).close()
     except PackerError as error:
+        if isinstance(error, StorageError) and mirror_of(folder) is not None:
+            raise  # the network: what was written was not read
         raise StorageError(
             f"{shown(folder)} was built, and does not open: {error.message}",
             hint="the disk does not hold what was written; the same command with --repair, on a disk that does",

@@ -12,7 +12,9 @@ from packer.errors import PackerError
 from packer.store.mirror import Mirror
 
 AT_A_TIME: Final = 8
-"""Shards that a process fetches at a time: one request alone has 50 to 100 MB/s of a store, whatever the network."""
+"""Shards that a process fetches at a time. From a store that is 20 ms away four came 2.3 times as fast as one (64 MiB),
+eight 3.7 times (2 MiB).
+"""
 
 _LOOK_S: Final = 0.05
 """Until a shard that somebody else is fetching is looked at again."""
@@ -46,7 +48,9 @@ class FetchAhead:
 
 
 class _Fetching:
-    """The threads, and what is left for them: they end when nothing is."""
+    """The threads, and what is left for them: they end when nothing is. They hold no :class:`FetchAhead`, or it would
+    never be dropped.
+    """
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
@@ -78,10 +82,12 @@ class _Fetching:
                 thread.join()
 
     def _run(self) -> None:
-        with suppress(IndexError):  # nothing is left
-            while not self._stopped:
+        while not self._stopped:
+            try:
                 name = self._left.popleft()
-                with suppress(PackerError):
-                    if not self._mirror.fetch_ahead(name, lambda: not self._stopped):
-                        self._left.append(name)
-                        time.sleep(_LOOK_S)
+            except IndexError:
+                return
+            with suppress(PackerError):
+                if not self._mirror.fetch_ahead(name, lambda: not self._stopped):
+                    self._left.append(name)
+                    time.sleep(_LOOK_S)

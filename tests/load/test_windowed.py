@@ -11,7 +11,7 @@ from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 
 from packer.errors import CheckError  # noqa: E402
-from packer.load import Mixture, PackedLoader  # noqa: E402
+from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
 from packer.load.ordering import Windowed  # noqa: E402
 from packer.load.windows import WindowedOrder  # noqa: E402
 from packer.permute import permutation_key, permute  # noqa: E402
@@ -104,6 +104,14 @@ def test_a_loader_gives_windows_of_shards_and_a_state_belongs_to_them(cache, tmp
     other = Cache.open(write_cache(tmp_path / "other", [*blocks[:5], *blocks[6:], blocks[5]]))
     with pytest.raises(CheckError, match="saved with order_by"):  # the same rows in other shards
         PackedLoader(other, order=Windowed(3), **options).load_state_dict(loader.state_dict())
+
+
+def test_a_step_is_shown_as_the_state_of_its_loader_has_it(cache):
+    loader = PackedLoader(cache, order=Windowed(3), global_batch_size=5, **ALONE)
+    steps = iter(loader)
+    next(steps)
+    state = loader.state_dict()
+    assert view_batch(cache, state=state).step.block_ids.tolist() == next(steps).block_ids.tolist()
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
