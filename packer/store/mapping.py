@@ -30,10 +30,10 @@ class MappedShard:
         self._shard = shard
         self._mapped = mapped
         self._reader = pa.ipc.open_file(pa.BufferReader(mapped))
-        self.block_len = _check_schema(shard, self._reader.schema)
+        self.block_len = check_schema(shard, self._reader.schema)
         """Blocks: their length. Documents: 0."""
 
-        with _as_missing(folder, shard):
+        with as_missing(folder, shard):
             self._ranges = None if mmap else CacheFiles(folder).ranges(shard.path)
         self.reach: Reach = MAPPED if self._ranges is None else reading(self._ranges, mapped.address)
         """Gives the values of its buffers."""
@@ -49,7 +49,7 @@ class MappedShard:
 
         """
         expected = self._shard.places[number]
-        with _as_damage(self._folder, self._shard):
+        with as_damage(self._folder, self._shard):
             batch = self._reader.get_batch(number)
             if place_of(batch, base=self._mapped.address, first_row=expected.first_row) != expected:
                 raise ValueError(f"record batch {number} does not lie where the manifest says")
@@ -63,7 +63,7 @@ class MappedShard:
 
         """
         digest = xxh3_128()
-        with _as_damage(self._folder, self._shard):
+        with as_damage(self._folder, self._shard):
             for place in self._shard.places:
                 offset = place.columns["digest"]
                 if self._ranges is not None:
@@ -113,8 +113,8 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
         StorageError: the file cannot be opened.
 
     """
-    with _as_damage(folder, shard):
-        with _as_missing(folder, shard):
+    with as_damage(folder, shard):
+        with as_missing(folder, shard):
             CacheFiles(folder).fetch(shard.path)
             check_size(folder, shard)
             mapped = CacheFiles(folder).map(shard.path)
@@ -122,7 +122,7 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
 
 
 @contextmanager
-def _as_missing(folder: Path, shard: Shard) -> Iterator[None]:
+def as_missing(folder: Path, shard: Shard) -> Iterator[None]:
     """Report a file that is not there as missing, even where it was there a moment ago: a build may have removed it."""
     path = folder / shard.path
     try:
@@ -135,7 +135,7 @@ def _as_missing(folder: Path, shard: Shard) -> Iterator[None]:
 
 
 @contextmanager
-def _as_damage(folder: Path, shard: Shard) -> Iterator[None]:
+def as_damage(folder: Path, shard: Shard) -> Iterator[None]:
     """Turn what Arrow raises on a damaged file into a CheckError."""
     try:
         yield
@@ -145,7 +145,7 @@ def _as_damage(folder: Path, shard: Shard) -> Iterator[None]:
         raise CheckError(f"{folder / shard.path} is damaged: {error}", hint=repair_hint(folder)) from None
 
 
-def _check_schema(shard: Shard, schema: pa.Schema) -> int:
+def check_schema(shard: Shard, schema: pa.Schema) -> int:
     """Block length of the schema, which must be one that packer writes."""
     weighted = "loss_weights" in schema.names
     block_len = 0

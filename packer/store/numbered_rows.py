@@ -22,7 +22,7 @@ from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, check_sizes, map_shard, repair_hint
+from packer.store.mapping import MappedShard, as_damage, as_missing, check_schema, check_sizes, map_shard, repair_hint
 from packer.store.schema import Kind
 from packer.store.views import flat_view
 
@@ -142,20 +142,19 @@ class NumberedRows(Generic[Rows]):
         return values if self._chosen is None else values[self._chosen]
 
     def schemas(self, shards: Iterable[Shard]) -> Iterator[pa.Schema]:
-        """The schemas of some shards, not checked; none is mapped for it, or fetched from a bucket.
+        """The schemas of some shards; none is mapped for it, or fetched from a bucket.
 
         Raises:
-            CheckError: a shard is missing, or does not begin with a schema.
+            CheckError: a shard is missing, or does not begin with the schema of its kind.
 
         """
         shards = list(shards)
         wanted = ((shard.path, [(0, min(_MOST_SCHEMA, shard.num_bytes))]) for shard in shards)
-        for shard, content in zip(shards, CacheFiles(self.folder).read_ranges(wanted), strict=True):
-            try:
-                yield pa.ipc.read_schema(pa.BufferReader(content[len(_MAGIC) :]))
-            except (pa.ArrowException, OSError, EOFError) as error:
-                reason = f"{self.folder / shard.path} is damaged: {error}"
-                raise CheckError(reason, hint=repair_hint(self.folder)) from None
+        for shard, content in self._read_ranges(shards, wanted):
+            with as_damage(self.folder, shard):
+                schema = pa.ipc.read_schema(pa.BufferReader(content[len(_MAGIC) :]))
+                check_schema(shard, schema)
+            yield schema
 
     def place(self, index: int) -> tuple[str, int]:
         """Relative path of a row's shard, and its row in there."""
@@ -212,9 +211,9 @@ class NumberedRows(Generic[Rows]):
                 reason = f"{self.folder / shard.path} is damaged: not all its rows have a {error.args[0]}"
                 raise CheckError(reason, hint=repair_hint(self.folder)) from None
 
-        contents = CacheFiles(self.folder).read_ranges((shard.path, ranges(shard)) for shard in self.shards)
+        contents = self._read_ranges(self.shards, ((shard.path, ranges(shard)) for shard in self.shards))
         bounds = offsets_of([shard.num_rows for shard in self.shards])
-        for shard, content, first, end in zip(self.shards, contents, bounds[:-1], bounds[1:], strict=True):
+        for (shard, content), first, end in zip(contents, bounds[:-1], bounds[1:], strict=True):
             starts = offsets_of([size * shard.num_rows for size in sizes]).tolist()
             found = [
                 np.frombuffer(content, kind, shard.num_rows, start)
@@ -224,6 +223,15 @@ class NumberedRows(Generic[Rows]):
                 own = self._chosen[slice(*np.searchsorted(self._chosen, [first, end]))] - first
                 found = [values[own] for values in found]
             yield shard, found
+
+    def _read_ranges(
+        self, shards: Iterable[Shard], wanted: Iterable[tuple[str, list[tuple[int, int]]]]
+    ) -> Iterator[tuple[Shard, bytes]]:
+        contents = CacheFiles(self.folder).read_ranges(wanted)
+        for shard in shards:
+            with as_missing(self.folder, shard):
+                content = next(contents)
+            yield shard, content
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Compare the digests of some rows, of all where none are named, whether compared before or not.

@@ -35,7 +35,7 @@ def _values(folder: Path, shard: Shard) -> list:
     """Everything a reader hands out, as plain values; every digest is checked."""
     if shard.kind == "documents":
         documents = DocumentShards(folder, [shard])
-        documents.lengths()
+        list(documents.by_shard({"length": np.int32}))
         rows = [dataclasses.astuple(documents.read(i)) for i in range(len(documents))]
         return [value.tolist() if isinstance(value, np.ndarray) else value for row in rows for value in row]
     batch = BlockShards(folder, [shard]).read(np.arange(shard.num_rows))
@@ -255,3 +255,11 @@ def test_a_shard_that_goes_behind_the_look_at_its_size_is_missing_too(
     monkeypatch.setattr(CacheFiles, "map", goes)
     with pytest.raises(CheckError, match=f"{path} is missing: expected [0-9]+ bytes"):
         cache.documents("train").read(0)
+
+
+def test_a_shard_that_is_gone_is_missing_to_who_reads_a_column_of_it(tmp_path: Path) -> None:
+    path = tmp_path / small_cache(tmp_path).shards[0].path
+    documents = Cache.open(tmp_path).documents("train")
+    path.unlink()
+    with pytest.raises(CheckError, match=f"{path} is missing: expected [0-9]+ bytes"):
+        list(documents.by_shard({"length": np.int32}))
