@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Callable, Iterable
 
 from building import building_tables
-from packing import mixing_table, packing_table
+from packing import groups_table, mixing_table, packing_table
 from reading import reading_tables
 from rendering import rendering_table
 from rich.console import Console
@@ -34,7 +34,11 @@ def main() -> None:
     kinds: dict[str, Callable[[], Iterable[Table]]] = {
         "building": lambda: building_tables(huge=options.huge, peers=options.peers),
         "rendering": lambda: [rendering_table()],
-        "packing": lambda: [packing_table(huge=options.huge), mixing_table()],
+        "packing": lambda: [
+            packing_table(huge=options.huge),
+            mixing_table(),
+            *([groups_table()] if options.huge else []),
+        ],
         "reading": lambda: reading_tables(huge=options.huge),
         "verifying": lambda: [verifying_table()],
     }
