@@ -97,7 +97,7 @@ class Step:
 
 
 def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
-    """Replace ``labels`` by ``shift_labels``, and ``loss_weights`` by ``shift_loss_weights``, in a copy of a micro-batch.
+    """Return a copy with ``shift_labels`` (and ``shift_loss_weights``) for ``labels`` (and ``loss_weights``).
 
     ``shift_labels[..., t] == labels[..., t + 1]``; the last position has no target. The first label of a document is
     -100 in every cache, so no target crosses a document boundary, flattened or not.
