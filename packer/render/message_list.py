@@ -36,8 +36,7 @@ class MessageList(list[Any]):
         self.is_asked = False
 
     def is_certain(self, number: int) -> bool:
-        """Whether the first `number` messages of this list can be read without depending on where the conversation
-        ends."""
+        """Whether the first `number` messages of this list can be read without setting `is_asked`."""
         return self.start + number <= self.root.num_certain
 
     def begins(self, messages: Sequence[Any]) -> bool:
