@@ -26,8 +26,8 @@ class Read(Rule, frozen=True, kw_only=True):
 
     multiple_of: Tokens | None = None
     side: Side | None = None
-    """Side of the padding; None means ``right``. With a token budget, setting it pads documents instead of
-    concatenating them."""
+    """Side of the padding; None means ``right``. With a token budget, setting `length`, `multiple_of` or `side` pads
+    documents instead of concatenating them."""
 
     cutoff_len: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None = None
     """Number of tokens to read of each document."""
