@@ -230,7 +230,7 @@ def _holds_dictionary(kind: pa.DataType) -> bool:
 
 
 def bytes_of(batch: pa.RecordBatch) -> int:
-    """Return the size of a batch's rows, or for views, which pyarrow before 24 cannot measure, of all shared buffers."""
+    """Return the size of a batch's rows; for views, which pyarrow before 24 cannot measure, of all shared buffers."""
     try:
         return int(batch.nbytes)
     except pa.ArrowException:

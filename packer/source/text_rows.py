@@ -181,7 +181,7 @@ def _records(lines: "_Lines", reader: Iterator[list[str]]) -> Iterator[Record]:
 
 
 class _Lines:
-    """The lines of a file for `csv.reader`, which reads as many as a record spans; skips blank lines between records."""
+    """The lines of a file for `csv.reader`, which reads as many as a record has; skips blank lines between records."""
 
     def __init__(self, path: Path, stream: io.BufferedReader) -> None:
         self._path = path
