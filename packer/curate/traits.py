@@ -164,9 +164,7 @@ class _RowWords:
 
     words: Words  # of M texts
     rows: Int64  # [N + 1] the messages of row i are rows[i] … rows[i + 1] - 1
-    prompt: (
-        Int64  # [N, 2] first message of the first prompt and the end after it; all messages of a row without a prompt
-    )
+    prompt: Int64  # [N, 2] first message of the first prompt, and one past it; all messages if there is no prompt
 
     def signatures(self, of: str, ngram: int) -> Signatures:
         """Return the signatures by which rows are compared. A prompt of fewer words than a shingle counts as none.
