@@ -215,7 +215,7 @@ def signatures_in(table: pa.Table, of: str, ngram: int) -> Signatures:
 
 
 def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int64]:
-    """The n-grams of ranges of words, one for a range of 1 to n - 1 words.
+    """Return the n-grams of ranges of words; a range of 1 to n - 1 words has one.
 
     Args:
         words: of some texts.
@@ -225,7 +225,6 @@ def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int
 
     Returns:
         uint64[G] the n-grams of all ranges, in order, and int64[N] how many each has.
-
     """
     lengths = stop - start
     counts = np.where(lengths >= n, lengths - n + 1, np.minimum(lengths, 1))
