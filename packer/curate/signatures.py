@@ -59,7 +59,7 @@ cache."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """The words of T texts. W words."""
+    """The W words of T texts."""
 
     number: UInt64  # [W] equal words have equal numbers
     offsets: Int64  # [T + 1]

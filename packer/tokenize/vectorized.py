@@ -159,7 +159,7 @@ class _Places:
     """Positions of the turns of some texts, in tokens of all these texts concatenated."""
 
     def __init__(self, turns: TurnBatch, candidates: Int64, offsets: Int64, ends: Int64, exact: Bool) -> None:
-        """`exact`: texts whose byte offsets determine tokens; narrowed here to those without a boundary inside a token."""
+        """`exact`: texts whose bytes determine tokens; narrowed here to those without a boundary inside a token."""
         number = np.full(len(turns.text_offsets) - 1, -1, np.int64)
         number[candidates] = np.arange(len(candidates))
         self.text_of = number[turns.turn_text]  # [T] -1 for turns of other texts
