@@ -70,10 +70,10 @@ class Spans:
 
 
 def has_messages(schema: str, message: int) -> bool:
-    """Whether a span belongs to a message. The spans of plain text, of pretokenized rows, and of a prompt with a
-    completion do not.
+    """Whether a span belongs to a message.
 
-    A completion may be a list of messages too; then the prompt's messages come before it.
+    The spans of plain text, of pretokenized rows, and of a prompt with a completion do not. A completion may be a
+    list of messages too; then the prompt's messages come before it.
     """
     return schema not in {"text", "tokens"} and (schema != "completion" or message > 0)
 

@@ -118,7 +118,7 @@ class DatasetsWriter(DatasetFolder):
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
-        self._partners: Int64 | None = None  # of rated answers
+        self._partners: Int64 | None = None  # for rated answers
         self._num_crossed = 0
 
     def columns(self) -> dict[str, pa.DataType]:

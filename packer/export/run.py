@@ -111,7 +111,7 @@ def _take_place(new: Path, out: Path, old: Path) -> None:
         out.rename(old)
     try:
         new.rename(out)
-    except BaseException:  # an interrupt, too
+    except BaseException:  # including KeyboardInterrupt
         if os.path.lexists(old):
             old.rename(out)
         raise

@@ -63,9 +63,7 @@ class CommonInputs:
     """A common numbering of the inputs of two caches, and thereby of their rows."""
 
     def __init__(self, pairs: Mapping[int, int], num_old: int, num_new: int) -> None:
-        """`pairs` maps inputs of the old cache to inputs of the new one. Input -1 stands for shards that name no
-        input.
-        """
+        """`pairs` maps inputs of the old cache to those of the new one. Input -1 stands for shards that name no input."""
         self._inputs: list[tuple[int | None, int | None]] = [*pairs.items()]
         self._inputs += [(number, None) for number in range(-1, num_old) if number not in pairs]
         self._inputs += [(None, number) for number in range(-1, num_new) if number not in pairs.values()]

@@ -73,8 +73,8 @@ class TokenizerFacts:
     """The end of an answer's header, without trailing white space; empty if it is unknown."""
 
     openings: IdSet = field(default_factory=IdSet)
-    """Ids that begin a conversation, and those that follow its BOS; empty if a conversation begins with its own text.
-    """
+    """Ids that begin a conversation, and those that follow its BOS; empty if it begins directly with text of a
+    message."""
 
     bos_opens: bool = False
     """Whether the template writes the BOS at the beginning of a conversation only, so that a BOS within a row begins

@@ -240,9 +240,9 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
 class _Documents:
     """The documents of a partition, in the order of its rows. D documents."""
 
-    row: Int32  # [D] of the partition, ascending
+    row: Int32  # [D] row in the partition, ascending
     length: Int32  # [D] tokens
-    digest: UInt64  # [D] of every column
+    digest: UInt64  # [D] row digest, over every column
 
     @classmethod
     def of(cls, rows: DocumentRows) -> "_Documents":
