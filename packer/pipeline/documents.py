@@ -33,6 +33,9 @@ class BuildOptions:
     """How a cache is made, whatever is in it; each is explained in :func:`packer.build`."""
 
     workers: Workers = HERE
+    copies_inputs: bool = True
+    """Whether inputs in buckets are copied to this machine first: where it reads all of them more than once."""
+
     on_error: str = "reject"
     fail_above: float | None = None
     force: bool = False

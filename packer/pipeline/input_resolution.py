@@ -1,4 +1,4 @@
-"""Where the places lie that a recipe names: on this machine, or in a bucket or on the Hub and then in a copy.
+"""Where the places lie that a recipe names: on this machine, in a bucket, or on the Hub and then in a copy.
 
 A build begins by putting commits in place of the Hub's branches and tags (:func:`pin_recipe`). What goes into a
 manifest are names with commits; only these lead to the Hub afterwards, so that a relative path of two parts that is
@@ -14,9 +14,10 @@ import msgspec
 from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
 from packer.model import FOLDER_FILES
 from packer.names import refuse_address
-from packer.pipeline.bucket_inputs import fetch_inputs
+from packer.pipeline.bucket_inputs import objects_of
 from packer.recipe import Recipe, Source
 from packer.source import STANDARD_INPUT, data_set_files, expand, is_data_set, place_of
+from packer.source.file_bytes import FilePath
 from packer.store.bucket import bucket_url
 
 
@@ -80,7 +81,7 @@ class SourceFile:
     name: str
     """As a recipe would name this file alone, POSIX; what the manifest calls it."""
 
-    path: Path
+    path: FilePath
     split: str
 
 
@@ -94,11 +95,11 @@ def source_files(source: Source) -> list[SourceFile]:
     """
     refuse_address(source.path, is_input=True)
     hub = data_name(source.path)
-    found: Iterable[tuple[str | None, str, Path]]
+    found: Iterable[tuple[str | None, str, FilePath]]
     if hub is not None:
         found = ((None, str(file.name), file.path) for file in fetch_data(hub))
     elif bucket_url(source.path) is not None:
-        found = ((None, url, path) for url, path in fetch_inputs(source.path))
+        found = ((None, file.url, file) for file in objects_of(source.path))
     elif source.path == STANDARD_INPUT:
         found = [(None, source.path, place_of(source.path))]
     elif is_data_set(Path(source.path)):
@@ -111,9 +112,9 @@ def source_files(source: Source) -> list[SourceFile]:
     ]
 
 
-def input_place(path: str) -> Path:
-    """Where an input lies that a manifest names; one on the Hub or in a bucket is fetched, if it was not."""
+def input_place(path: str) -> FilePath:
+    """Where an input lies that a manifest names; one on the Hub is fetched, if it was not."""
     name = data_name(path)
     if bucket_url(path) is not None:
-        return fetch_inputs(path)[0][1]
+        return objects_of(path)[0]
     return place_of(path) if name is None else fetch_data(name)[0].path

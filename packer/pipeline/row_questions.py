@@ -1,5 +1,6 @@
 """What a build asks of single rows: which traits each partition needs, and whether there can be an answer at all."""
 
+from dataclasses import dataclass
 from itertools import islice
 
 from packer.curate.trait_rules import TraitRules
@@ -10,6 +11,16 @@ from packer.recipe import Recipe
 from packer.row_rules import WHERE
 from packer.source import InputFile, Partition, fields_found, read_rows
 from packer.store.manifest import Input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldsSeen:
+    """What the first rows of a file have of what the rules ask about."""
+
+    fields: frozenset[str]
+    has_time: bool
+    not_times: tuple[str, ...]
+    """A value in the field of the time, as it may be shown."""
 
 
 class RowQuestions:
@@ -42,14 +53,21 @@ class RowQuestions:
         rules = self._of_source[entry.part]
         return TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
 
-    def look(self, file: InputFile, partition: Partition, part: int | None) -> None:
-        """Take note of the fields that the first rows of a file have, and of what is in that of the time."""
+    def look(self, file: InputFile, partition: Partition, part: int | None) -> FieldsSeen | None:
+        """Which fields the first rows of a file have, and what is in that of the time; None where nothing is asked.
+
+        Args:
+            file: the file.
+            partition: its first.
+            part: number of the source that names it, where anything is asked of rows.
+
+        """
         if part is None or not self._of_source[part].fields:
-            return
+            return None
         rules = self._of_source[part]
-        self._found[part] |= fields_found(file.path, rules.fields, format=file.format)
+        fields = frozenset(fields_found(file.path, rules.fields, format=file.format))
         if rules.time is None or self._has_time:
-            return
+            return FieldsSeen(fields=fields, has_time=False, not_times=())
         rows = read_rows(
             partition,
             schema=file.schema,
@@ -58,10 +76,16 @@ class RowQuestions:
             max_row_bytes=file.max_row_bytes,
             fields=[rules.time],
         )
-        for batch in islice(rows, 1):
-            values = [value for value in batch.fields[0] if value is not None]
-            self._has_time |= any(self._makers[part].is_time(value) for value in values)
-            self._not_times += map(repr, values[:1])
+        values = [value for batch in islice(rows, 1) for value in batch.fields[0] if value is not None]
+        self._has_time = any(self._makers[part].is_time(value) for value in values)
+        return FieldsSeen(fields=fields, has_time=self._has_time, not_times=tuple(map(repr, values[:1])))
+
+    def note(self, seen: FieldsSeen | None, part: int | None) -> None:
+        """Take note of what was seen of a file, here or in another process."""
+        if seen is not None and part is not None:
+            self._found[part] |= seen.fields
+            self._has_time |= seen.has_time
+            self._not_times += seen.not_times
 
     def refuse_absent(self) -> None:
         """Refuse a rule about a field that no row looked at has, or about times that are none, before anything is made.

@@ -4,11 +4,12 @@ The first bytes of a file say how it is compressed, not its name. A compressed f
 """
 
 import gzip
+import hashlib
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -28,13 +29,34 @@ _SIGNATURES: tuple[tuple[bytes, Codec], ...] = (
 )
 
 
-def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+class RemoteFile(Protocol):
+    """A file that lies elsewhere, in one version; as a text it is its name there."""
+
+    @property
+    def num_bytes(self) -> int: ...
+
+    def chunks(self, start: int, stop: int | None) -> Iterator[bytes]:
+        """Its bytes, as :func:`read_chunks`."""
+        ...
+
+    def __fspath__(self) -> str:
+        """The path of a copy on this machine, which is made when it is first asked for."""
+        ...
+
+
+FilePath: TypeAlias = Path | RemoteFile
+
+
+def read_chunks(path: FilePath, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
     """Bytes `start` … `stop` of a file; to its end where `stop` is None. No chunk is empty.
 
     Raises:
         InputError: the file cannot be read, or ends before `stop`.
 
     """
+    if not isinstance(path, Path):
+        yield from path.chunks(start, stop)
+        return
     try:
         with path.open("rb") as file:
             file.seek(start)
@@ -51,6 +73,19 @@ def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator
         raise changed(path, f"expected {stop} bytes, found {position}")
 
 
+def file_sha256(path: FilePath) -> str:
+    """The digest of a whole file, in hexadecimal.
+
+    Raises:
+        InputError: it cannot be read.
+
+    """
+    digest = hashlib.sha256()
+    for chunk in read_chunks(path):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
 def hashed(chunks: Iterator[bytes], *updates: Callable[[bytes], object]) -> Iterator[bytes]:
     """The chunks, each given to what hashes or counts it."""
 
@@ -62,7 +97,7 @@ def hashed(chunks: Iterator[bytes], *updates: Callable[[bytes], object]) -> Iter
     return map(passed, chunks)  # no generator: one that is left early would not hand out the rest
 
 
-def codec_of(path: Path) -> Codec | None:
+def codec_of(path: FilePath) -> Codec | None:
     """How a file is compressed; None where it is not.
 
     Raises:
@@ -74,7 +109,7 @@ def codec_of(path: Path) -> Codec | None:
 
 
 def text_stream(
-    path: Path, chunks: Iterable[bytes], codec: Codec | None, *, at_start: bool = True
+    path: FilePath, chunks: Iterable[bytes], codec: Codec | None, *, at_start: bool = True
 ) -> io.BufferedReader:
     """The text in the bytes of a file, without the byte order mark it may begin with."""
     raw: Any = _Chunks(decompressed(path, chunks, codec))
@@ -93,7 +128,7 @@ def skip_blank_lines(stream: io.BufferedReader, blank: bytes = BLANK) -> int:
     return stream.read(size).count(b"\n")
 
 
-def decompressed(path: Path, chunks: Iterable[bytes], codec: Codec | None) -> Iterator[bytes]:
+def decompressed(path: FilePath, chunks: Iterable[bytes], codec: Codec | None) -> Iterator[bytes]:
     """The text in the bytes of a file, about a megabyte at a time, however much a few bytes decode to.
 
     All of `chunks` is read, or the file is refused: members and frames may follow one another, nothing else may, but
@@ -154,18 +189,18 @@ class NoRowsError(InputError):
     """A file holds nothing, or nothing but blank lines."""
 
 
-def no_rows(path: Path) -> NoRowsError:
+def no_rows(path: FilePath) -> NoRowsError:
     return NoRowsError(f"{path}: holds no rows", hint="remove the file from the sources, or write rows to it")
 
 
-def unreadable(path: Path, error: OSError) -> PackerError:
+def unreadable(path: FilePath, error: OSError) -> PackerError:
     if (limit := out_of(error, f"{path}: cannot be read")) is not None:
         return limit
     hint = "the path must be a file this user can read" if isinstance(error, PermissionError) else None
     return InputError(f"{path}: cannot be read: {error.strerror or error}", hint=hint)
 
 
-def changed(path: Path | str, detail: str) -> InputError:
+def changed(path: FilePath | str, detail: str) -> InputError:
     return InputError(f"{path}: changed while being read: {detail}", hint="build again when nothing writes to the file")
 
 

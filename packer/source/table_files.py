@@ -9,20 +9,19 @@ Arrow IPC is a file format, and a stream format, as `datasets` writes its caches
 with an index after it, so both are read as streams.
 """
 
-import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from packer.errors import InputError
 from packer.limits import out_of
-from packer.source.file_bytes import read_chunks, shown
-from packer.source.partition import Format, Partition
+from packer.source.file_bytes import FilePath, shown
+from packer.source.partition import FileStatus, Format, Partition
 
 ARROW_MAGIC = b"ARROW1"
 ARROW_CONTINUATION = b"\xff\xff\xff\xff"
@@ -55,7 +54,7 @@ class Group:
     """Uncompressed."""
 
 
-def row_groups(path: Path, kind: Format) -> tuple[Group, ...]:
+def row_groups(path: FilePath, kind: Format) -> tuple[Group, ...]:
     """The groups of a file, in order.
 
     Raises:
@@ -70,7 +69,7 @@ def row_groups(path: Path, kind: Format) -> tuple[Group, ...]:
             return _parquet_groups(path, file.metadata)
 
 
-def table_schema(path: Path, kind: Format) -> pa.Schema:
+def table_schema(path: FilePath, kind: Format) -> pa.Schema:
     """Names and types of the columns; of an Arrow file only its beginning is read.
 
     Raises:
@@ -79,7 +78,7 @@ def table_schema(path: Path, kind: Format) -> pa.Schema:
     """
     with reading(path, kind):
         if kind == "arrow":
-            with pa.OSFile(str(path)) as stream:
+            with pa.OSFile(os.fspath(path)) as stream:
                 schema = _open_stream(stream).schema
         else:
             with open_parquet(path) as file:
@@ -95,7 +94,7 @@ def table_schema(path: Path, kind: Format) -> pa.Schema:
 
 
 def record_batches(
-    path: Path, kind: Format, columns: Sequence[str], partition: Partition | None = None
+    path: FilePath, kind: Format, columns: Sequence[str], partition: Partition | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file, or those of the groups of a partition; of other columns Parquet reads nothing.
 
@@ -121,15 +120,8 @@ def record_batches(
             )
 
 
-def table_sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    for chunk in read_chunks(path):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
 @contextmanager
-def reading(path: Path, kind: Format) -> Iterator[None]:
+def reading(path: FilePath, kind: Format) -> Iterator[None]:
     """Whatever a broken file makes of the reader, the file is named.
 
     Raises:
@@ -149,17 +141,17 @@ def reading(path: Path, kind: Format) -> Iterator[None]:
         ) from error
 
 
-def open_parquet(path: Path) -> Any:
+def open_parquet(path: FilePath) -> Any:
     """The file as pyarrow has it. Not mapped into memory: a file that shrinks meanwhile would kill the process."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - takes as long as a tenth of a small build
 
     return pq.ParquetFile(
-        pa.OSFile(str(path)), buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+        pa.OSFile(os.fspath(path)), buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
     )
 
 
-def _parquet_groups(path: Path, metadata: Any) -> tuple[Group, ...]:
-    file_bytes = path.stat().st_size
+def _parquet_groups(path: FilePath, metadata: Any) -> tuple[Group, ...]:
+    file_bytes = FileStatus.of(path).num_bytes
     groups = []
     start = 0
     for number in range(metadata.num_row_groups):
@@ -174,9 +166,9 @@ def _parquet_groups(path: Path, metadata: Any) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def _arrow_groups(path: Path) -> tuple[Group, ...]:
+def _arrow_groups(path: FilePath) -> tuple[Group, ...]:
     """The record batches; one group from byte 0 on where dictionaries are needed to read them."""
-    with pa.OSFile(str(path)) as file:
+    with pa.OSFile(os.fspath(path)) as file:
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
         reader = _open_stream(file)
         groups = []
@@ -195,12 +187,12 @@ def _arrow_groups(path: Path) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def _arrow_batches(path: Path, start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
+def _arrow_batches(path: FilePath, start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
     """The record batches whose bytes are `start` … `stop`, or all of a file where `start` is 0.
 
     Nothing in a batch may be believed before it is validated: a wrong offset reads what lies anywhere in memory.
     """
-    with pa.OSFile(str(path)) as file:
+    with pa.OSFile(os.fspath(path)) as file:
         reader = _open_stream(file)
         if start:
             file.seek(start)

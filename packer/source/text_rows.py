@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ import numpy.typing as npt
 
 from packer.errors import InputError
 from packer.source.decode import Refused
-from packer.source.file_bytes import BLANK, READ_BYTES, no_rows, shown, skip_blank_lines
+from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, no_rows, shown, skip_blank_lines
 from packer.source.partition import CSV_FORMATS, Format
 from packer.source.row import Columns, FileRow, row_too_large
 from packer.source.schema import columns_of, text_converters
@@ -41,7 +40,7 @@ csv.field_size_limit(2**31 - 1)  # Of the process: it can only be set for all. `
 
 
 def text_rows(
-    path: Path,
+    path: FilePath,
     stream: io.BufferedReader,
     format: Format,  # noqa: A002 - the recipe's word
     *,
@@ -73,7 +72,7 @@ class Record(NamedTuple):
     cells: list[str] | Refused
 
 
-def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> tuple[tuple[str, ...], "Iterator[Record]"]:
+def read_csv(path: FilePath, stream: io.BufferedReader, kind: Format) -> tuple[tuple[str, ...], "Iterator[Record]"]:
     """Read the header; returns its names, and the records after it.
 
     TSV has tabs; the delimiter of CSV is the one that its header has most often.
@@ -108,7 +107,7 @@ def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> tuple[tuple
 
 
 def csv_rows(
-    path: Path, stream: io.BufferedReader, kind: Format, *, columns: Columns, max_row_bytes: int
+    path: FilePath, stream: io.BufferedReader, kind: Format, *, columns: Columns, max_row_bytes: int
 ) -> Iterator[FileRow]:
     """The rows of a file; a record of more than `max_row_bytes` comes as `row_too_large`.
 
@@ -184,7 +183,7 @@ def _records(lines: "_Lines", reader: Iterator[list[str]]) -> Iterator[Record]:
 class _Lines:
     """The lines of a file for `csv.reader`, which takes as many as a record has; blank ones between are passed over."""
 
-    def __init__(self, path: Path, stream: io.BufferedReader) -> None:
+    def __init__(self, path: FilePath, stream: io.BufferedReader) -> None:
         self._path = path
         self._stream = stream
         self._number = 0
@@ -268,7 +267,7 @@ def split_lines(stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[tu
             number += skip_blank_lines(stream)
 
 
-def split_elements(path: Path, stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[bytes | None]:
+def split_elements(path: FilePath, stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[bytes | None]:
     """Cut a stream into the elements of its array; one of more than `max_row_bytes` comes as None, never held.
 
     A stream that begins with ``{`` is a single element. What stands between two commas is an element even if blank.
@@ -304,7 +303,7 @@ def split_elements(path: Path, stream: io.BufferedReader, *, max_row_bytes: int)
     raise _broken(path, "it ends inside its array or object")
 
 
-def _broken(path: Path, what: str) -> InputError:
+def _broken(path: FilePath, what: str) -> InputError:
     return InputError(f"{path}: is not JSON: {what}", hint="for a file of JSON lines, set format: jsonl")
 
 
