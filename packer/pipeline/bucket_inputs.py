@@ -1,7 +1,7 @@
-"""Inputs in a bucket: listed, and read in the version that was listed, by ranges or from a copy on this machine.
+"""Inputs in a bucket: list objects, and read the listed versions by range requests or from copies on this machine.
 
-Text is read from ranges, so that no machine needs a disk for it, and none reads more than it was asked for. Tables are
-read from a copy: whoever decodes a piece of a row group decodes what stands before it too.
+Text is read by range requests: no machine needs a disk for it, and each fetches only the bytes of its partitions.
+Tables are read from a copy, because decoding a piece of a row group means decoding what stands before it too.
 """
 
 from collections import deque
@@ -21,17 +21,17 @@ from packer.store.place import folder_of
 
 _MOST_REQUESTED = 16 * READ_BYTES
 _MOST_AHEAD = 3
-"""Requests that are under way while what came before is worked on. One brings some 90 MB/s from Amazon's store."""
+"""Requests in flight while the bytes before them are processed: a single connection is slower than cutting."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectFile:
-    """An object with rows, in one version; as a text it is its URL.
+    """One version of an object that contains rows; its text is its URL.
 
     Raises:
-        InputError: from what reads it, where the object is another one now, or gone.
-        UsageError: from the same, where obstore is not installed.
-        StorageError: from the same, where the store or the disk refuses.
+        InputError: from any method, if the object has changed or was removed.
+        UsageError: from any method, if obstore is not installed.
+        StorageError: from any method, if the bucket or the disk cannot be used.
 
     """
 
@@ -43,7 +43,7 @@ class ObjectFile:
         return self.url
 
     def __fspath__(self) -> str:
-        """The path of a copy, which is made if it is not there."""
+        """Return the path of a copy on this machine, made if there is none."""
         copy = self._copy
         stands_for(copy, self.url)
         if not copy.exists():
@@ -54,10 +54,10 @@ class ObjectFile:
         return str(copy)
 
     def chunks(self, start: int, stop: int | None) -> Iterator[bytes]:
-        """Bytes `start` … `stop`, a megabyte at a time; to its end where `stop` is None.
+        """Yield bytes `start` … `stop`, a megabyte at a time; to its end if `stop` is None.
 
-        Who knows where to stop gets that much. Requests of who does not grow with what he takes, as many take but the
-        first rows.
+        With a `stop`, exactly these bytes are fetched. Without one, requests begin with a megabyte and grow, since many
+        callers read the first rows only.
         """
         if self._copy.exists():
             yield from read_chunks(self._copy, start, stop)
@@ -77,7 +77,7 @@ class ObjectFile:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def refuse_changed(self) -> None:
-        """Look whether the bucket has this version still."""
+        """Check that the bucket still has this version."""
         bucket, name = _parent(self.url)
         etag = bucket.etag(name)
         if etag != self.etag:
@@ -102,18 +102,18 @@ class ObjectFile:
 
     @property
     def _copy(self) -> Path:
-        """Its name is kept, for people."""
+        """The path of the copy, keyed by URL and version (ETag); its file name is kept for people."""
         folder = folder_of(self.url, "inputs")
         return folder / sha256(self.etag.encode()).hexdigest()[:16] / folder.name
 
 
 def objects_of(source: str) -> list[ObjectFile]:
-    """The objects that a URL or a pattern such as ``s3://BUCKET/FOLDER/*.jsonl`` names, sorted by URL.
+    """Return the objects that a URL or a pattern such as ``s3://BUCKET/FOLDER/*.jsonl`` names, sorted by URL.
 
     Raises:
-        InputError: there is none.
+        InputError: no object matches.
         UsageError: obstore is not installed.
-        StorageError: the store refuses.
+        StorageError: the bucket cannot be used.
 
     """
     found = sorted(_named(source), key=lambda file: file.url)
@@ -123,7 +123,7 @@ def objects_of(source: str) -> list[ObjectFile]:
 
 
 def copy_objects(files: Iterable[FilePath]) -> None:
-    """Make copies of those files that are objects; what was copied before and is the same object still, is not again.
+    """Copy those files that are objects to this machine; an object that has not changed since is not copied again.
 
     Raises:
         InputError, UsageError, StorageError: as :class:`ObjectFile`.
@@ -135,10 +135,10 @@ def copy_objects(files: Iterable[FilePath]) -> None:
 
 
 def refuse_changed_objects(files: Iterable[FilePath]) -> None:
-    """Look whether those files that are objects are still what they were.
+    """Check that those files that are objects still have the versions that were listed.
 
     Raises:
-        InputError: one is another object now, or gone.
+        InputError: one has changed or was removed.
 
     """
     objects = [file for file in files if isinstance(file, ObjectFile)]

@@ -1,4 +1,4 @@
-"""What a build asks of single rows: which traits each partition needs, and whether there can be an answer at all."""
+"""Determine which traits of rows each partition has to record, and refuse rules that no row could satisfy."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -15,16 +15,16 @@ from packer.store.manifest import Input
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldsSeen:
-    """What the first rows of a file have of what the rules ask about."""
+    """Which of the fields that rules name a file's first rows have."""
 
     fields: frozenset[str]
     has_time: bool
     not_times: tuple[str, ...]
-    """A value in the field of the time, as it may be shown."""
+    """The first value of the time field, for an error message."""
 
 
 class RowQuestions:
-    """The rules of a recipe about rows, source by source.
+    """The rules of a recipe about rows, by source.
 
     Raises:
         RecipeError: a regular expression or a language that cannot be used.
@@ -34,7 +34,7 @@ class RowQuestions:
     def __init__(self, recipe: Recipe) -> None:
         rules = recipe.row_rules
         self.any = rules.asks
-        """Whether anything is asked of rows."""
+        """Whether the recipe has any rules about rows."""
 
         self._rules = rules
         self._of_source = [TraitRules.of(rules, i) for i in range(len(recipe.sources))] if rules.asks else []
@@ -42,24 +42,27 @@ class RowQuestions:
         self._not_times: list[str] = []
         self._has_time = False
         if self.any:
-            from packer.curate.traits import TraitMaker  # noqa: PLC0415 - builds without rules do without it
+            from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
             self._makers = [TraitMaker(each) for each in self._of_source]
 
     def task(self, partition: Partition, entry: Input, recipe: Recipe) -> TraitsTask | None:
-        """What is asked of a partition of an input; None where nothing is."""
+        """Return which traits to record for a partition of an input; None if none."""
         if entry.part is None:
             return None
         rules = self._of_source[entry.part]
         return TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
 
     def look(self, file: InputFile, partition: Partition, part: int | None) -> FieldsSeen | None:
-        """Which fields the first rows of a file have, and what is in that of the time; None where nothing is asked.
+        """Look which fields a file's first rows have, and whether the time field contains valid times.
 
         Args:
             file: the file.
             partition: its first.
-            part: number of the source that names it, where anything is asked of rows.
+            part: number of the source that names it; None if no rule asks about rows.
+
+        Returns:
+            None if no rule names a field
 
         """
         if part is None or not self._of_source[part].fields:
@@ -81,14 +84,14 @@ class RowQuestions:
         return FieldsSeen(fields=fields, has_time=self._has_time, not_times=tuple(map(repr, values[:1])))
 
     def note(self, seen: FieldsSeen | None, part: int | None) -> None:
-        """Take note of what was seen of a file, here or in another process."""
+        """Record what :meth:`look` found in a file, here or in another process."""
         if seen is not None and part is not None:
             self._found[part] |= seen.fields
             self._has_time |= seen.has_time
             self._not_times += seen.not_times
 
     def refuse_absent(self) -> None:
-        """Refuse a rule about a field that no row looked at has, or about times that are none, before anything is made.
+        """Refuse a rule about a field that no sampled row has, or about invalid times, before any partition is built.
 
         Raises:
             InputError: names the field and the rule.
@@ -116,7 +119,7 @@ class RowQuestions:
             )
 
     def _named(self, source: int, field: str) -> str:
-        """The rule that asks about a field."""
+        """Name the rule that uses a field."""
         rules = self._of_source[source]
         if field in rules.where:
             return f"sources[{source}].{WHERE}"

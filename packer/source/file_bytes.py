@@ -30,17 +30,17 @@ _SIGNATURES: tuple[tuple[bytes, Codec], ...] = (
 
 
 class RemoteFile(Protocol):
-    """A file that lies elsewhere, in one version; as a text it is its name there."""
+    """One version of a file on another machine, which str() names."""
 
     @property
     def num_bytes(self) -> int: ...
 
     def chunks(self, start: int, stop: int | None) -> Iterator[bytes]:
-        """Its bytes, as :func:`read_chunks`."""
+        """Yield its bytes as :func:`read_chunks` does."""
         ...
 
     def __fspath__(self) -> str:
-        """The path of a copy on this machine, which is made when it is first asked for."""
+        """Return the path of a copy on this machine, made if there is none."""
         ...
 
 
@@ -74,7 +74,7 @@ def read_chunks(path: FilePath, start: int = 0, stop: int | None = None) -> Iter
 
 
 def file_sha256(path: FilePath) -> str:
-    """The digest of a whole file, in hexadecimal.
+    """Return the sha256 of a whole file, in hexadecimal.
 
     Raises:
         InputError: it cannot be read.
