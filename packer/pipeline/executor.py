@@ -99,7 +99,7 @@ class Processes:
         sizes: Sequence[int] | None = None,
         jobs: int | None = None,
         folder: Path | None = None,  # noqa: ARG002 - every process of a machine sees the same files
-        finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a death ends the build
+        finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a worker's death ends the build
     ) -> Iterator[tuple[int, Result]]:
         return run_tasks(make, arguments, tasks, jobs=self.number(sizes or ()) if jobs is None else jobs)
 
