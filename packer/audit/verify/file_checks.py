@@ -22,8 +22,8 @@ from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.plan import load_bare_model
 from packer.pipeline.selecting import decide, read_traits
 from packer.recipe import Recipe, make_recipe
+from packer.source.file_bytes import file_sha256
 from packer.store.cache import check_conservation
-from packer.store.digest import digest_file
 from packer.store.files import CacheFiles
 from packer.store.manifest import (
     MANIFEST_NAME,
@@ -148,7 +148,7 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
 def check_input(entry: Input) -> list[Finding]:
     """Check that an input has not changed since the build."""
     try:
-        sha256 = digest_file(input_place(entry.path)).sha256
+        sha256 = file_sha256(input_place(entry.path))
         found = f"sha256 {sha256}"
     except PackerError as error:
         found = _looked_for(entry.path, error)
