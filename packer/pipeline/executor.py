@@ -133,6 +133,17 @@ class Threads:
                 pool.shutdown(cancel_futures=True)
 
 
+def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
+    """Yield the results in the order of the tasks, each as soon as those before it are there."""
+    early: dict[int, Result] = {}
+    wanted = 0
+    for number, result in results:
+        early[number] = result
+        while wanted in early:
+            yield early.pop(wanted)
+            wanted += 1
+
+
 HERE = Processes()
 ALONE = Processes(1)
 """This process only."""
