@@ -1,7 +1,7 @@
 """The rows that an order arranges: blocks or documents of a split, numbered consecutively across one or more caches.
 
 Every rank must know the number of tokens and of trained tokens of every row, its own or not. These counts are read
-without the tokens, for all rows at once: 8 bytes per row.
+without the tokens, for all rows together: 8 bytes per row.
 """
 
 from collections.abc import Mapping, Sequence
