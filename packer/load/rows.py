@@ -1,10 +1,11 @@
 """What an order puts in order: the blocks or the documents of a split, of one cache or of several, numbered through.
 
 Every rank must know of every row, its own or not, how many tokens it has and how many of them are trained. These
-counts are read without the tokens, for all rows at once: 8 bytes a row.
+counts are read without the tokens, 8 bytes a row, when rows of their record batch first come in a step; for all rows
+at once where a batching or an order asks for all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -18,7 +19,7 @@ from packer.load.content import content_of_all
 from packer.load.plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 from packer.store.mapping import repair_hint
-from packer.store.mirror import mirror_of
+from packer.store.row_columns import RowColumns
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Float64: TypeAlias = npt.NDArray[np.float64]
@@ -44,6 +45,7 @@ class Rows:
         self._parts: list[Any] = [
             cache.blocks(split) if kind == "blocks" else cache.documents(split) for cache in caches
         ]
+        self._counts = [RowColumns(part, {"length": np.int32, "num_trained": np.int32}) for part in self._parts]
         self._cutoff_len = cutoff_len
         self.content = content_of_all(caches)
         self.num_sides = 2 if (kind, self.content) == ("documents", "pairs") else 1
@@ -68,29 +70,67 @@ class Rows:
         """Whether fractional loss weights are stored."""
 
         self._weight_sums: Float64 | None = None  # not a number where it is not known
-        if any(mirror_of(cache.folder) for cache in caches):
-            # Now: workers that are forked from this process cannot ask a bucket for them.
-            of_sides = ("sides", "margins") if kind == "documents" and self.content != "examples" else ()
-            for name in ("num_trained", "lengths_of_sides", *of_sides):
-                getattr(self, name)
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
 
+    def counts(self, rows: Int64) -> tuple[Int32, Int32]:
+        """Trained targets of some rows, and tokens of each document of a row, as the next two have them of all."""
+        if self._cutoff_len is not None:
+            return self.num_trained[rows], self.lengths_of_sides[rows]
+        bounds = self.bounds
+        if len(self._parts) == 1:
+            parts = [np.arange(len(rows))]
+        else:
+            part_of = np.searchsorted(bounds, rows, side="right") - 1
+            parts = [np.flatnonzero(part_of == number) for number in range(len(self._parts))]
+        trained, lengths = np.zeros(len(rows), np.int32), np.zeros((len(rows), self.num_sides), np.int32)
+        for number, places in enumerate(parts):
+            own = rows[places] - bounds[number]
+            documents = (own[:, None] * self.num_sides + np.arange(self.num_sides)).reshape(-1)
+            of_length, of_trained = self._checked_counts(number, documents)
+            lengths[places] = of_length.reshape(-1, self.num_sides)
+            trained[places] = of_trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
+        return trained, lengths
+
     @cached_property
     def num_trained(self) -> Int32:
         """Trained targets of each row; a first label is -100, so shifting loses none.  # int32[N]"""
-        if self._cutoff_len is not None:
-            return np.concatenate([_trained_within(part, self._cutoff_len) for part in self._parts])
-        counts = np.concatenate([_counts(part, "num_trained") for part in self._parts])
-        return counts if self.num_sides == 1 else counts.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
+        counts = [self._checked_counts(number) for number in range(len(self._parts))]
+        if (most := self._cutoff_len) is not None:
+            counts = [
+                (lengths, part.trained_within(most, lengths, trained))
+                for part, (lengths, trained) in zip(self._parts, counts, strict=True)
+            ]
+        trained = np.concatenate([trained for _, trained in counts])
+        return trained if self.num_sides == 1 else trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
 
     @cached_property
     def lengths_of_sides(self) -> Int32:
         """Tokens of each document of a row, padding not counted; of a block, of its documents.  # int32[N, 1 or 2]"""
-        lengths = np.concatenate([_counts(part, "length") for part in self._parts])
+        lengths = np.concatenate([self._checked_counts(number)[0] for number in range(len(self._parts))])
         lengths = lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
         return lengths.reshape(-1, self.num_sides)
+
+    def _checked_counts(self, number: int, rows: Int64 | None = None) -> list[Int32]:
+        """Tokens and trained targets of some blocks or documents of a cache, or of all.  # int32[R] each
+
+        Raises:
+            CheckError: one is below 0.
+
+        """
+        part, columns = self._parts[number], self._counts[number]
+        counts = columns.of_all() if rows is None else columns.of(rows)
+        for name, values in zip(("length", "num_trained"), counts, strict=True):
+            below = np.flatnonzero(values < 0)
+            if len(below):
+                path = part.folder / part.place(int(below[0] if rows is None else rows[below[0]]))[0]
+                raise CheckError(f"{path} is damaged: a {name} is below 0", hint=repair_hint(part.folder))
+        return counts
+
+    def await_shards(self, number: int, shards: Collection[int]) -> None:
+        """Say which shards of a cache in a bucket are being fetched: counts of their rows are read when they are here."""
+        self._counts[number].awaited = shards
 
     @cached_property
     def lengths(self) -> Int32:
@@ -134,8 +174,16 @@ class Rows:
 
     @property
     def mean_length(self) -> float:
-        """Tokens of a row, on average."""
-        return float(sum(part.num_tokens for part in self._parts) / len(self))
+        """Tokens of a row, on average over the shards, whichever of their rows these are."""
+        shards = [shard for part in self._parts for shard in part.shards]
+        return self.num_sides * sum(shard.num_tokens for shard in shards) / sum(shard.num_rows for shard in shards)
+
+    def num_tokens(self, number: int) -> int:
+        """Tokens of the rows of one cache that are put in order."""
+        if self._cutoff_len is None:
+            return int(self._parts[number].num_tokens)
+        lengths = self.lengths[self.bounds[number] : self.bounds[number + 1]]
+        return int(lengths[self.trained_of(number)].sum(dtype=np.int64))
 
     def trained_of(self, number: int) -> Int64 | None:
         """The rows of one cache that are put in order, counted from its first one; None: all of them."""
@@ -235,27 +283,6 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
             "this cache holds fractional loss weights, and they would be ignored",
             hint="pass weights='use' and multiply each target's loss by micro_batch['loss_weights']",
         )
-
-
-def _counts(shards: BlockShards | DocumentShards, name: str) -> Int32:
-    found = shards.stored(name, np.int32)
-    below = np.flatnonzero(found < 0)
-    if len(below):
-        path = shards.folder / shards.place(int(below[0]))[0]
-        raise CheckError(f"{path} is damaged: a {name} is below 0", hint=repair_hint(shards.folder))
-    return found
-
-
-def _trained_within(documents: DocumentShards, cutoff_len: int) -> Int32:
-    """Trained tokens among the first so many of each document.  # int32[N]
-
-    Worked example: trained spans [2, 5) and [7, 9) within the first 8 tokens: 3 + 1.
-    """
-    offsets, starts, ends = documents.runs()
-    inside = np.minimum(ends, cutoff_len) - np.minimum(starts, cutoff_len)
-    sums = offsets_of(inside)
-    trained: Int32 = (sums[offsets[1:]] - sums[offsets[:-1]]).astype(np.int32)
-    return trained
 
 
 def _block_len(parts: Sequence[BlockShards]) -> int:
