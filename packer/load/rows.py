@@ -70,6 +70,8 @@ class Rows:
         """Whether fractional loss weights are stored."""
 
         self._weight_sums: Float64 | None = None  # not a number where it is not known
+        if kind == "documents" and self.content != "examples":
+            _ = self.sides, self.margins  # before workers are forked, each of which would ask a bucket for them
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
@@ -96,13 +98,7 @@ class Rows:
     @cached_property
     def num_trained(self) -> Int32:
         """Trained targets of each row; a first label is -100, so shifting loses none.  # int32[N]"""
-        counts = [self._checked_counts(number) for number in range(len(self._parts))]
-        if (most := self._cutoff_len) is not None:
-            counts = [
-                (lengths, part.trained_within(most, lengths, trained))
-                for part, (lengths, trained) in zip(self._parts, counts, strict=True)
-            ]
-        trained = np.concatenate([trained for _, trained in counts])
+        trained = np.concatenate([self._trained_of_all(number) for number in range(len(self._parts))])
         return trained if self.num_sides == 1 else trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
 
     @cached_property
@@ -111,6 +107,13 @@ class Rows:
         lengths = np.concatenate([self._checked_counts(number)[0] for number in range(len(self._parts))])
         lengths = lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
         return lengths.reshape(-1, self.num_sides)
+
+    def _trained_of_all(self, number: int) -> Int32:
+        lengths, trained = self._checked_counts(number)
+        if self._cutoff_len is None:
+            return trained
+        within: Int32 = self._parts[number].trained_within(self._cutoff_len, lengths, trained)
+        return within
 
     def _checked_counts(self, number: int, rows: Int64 | None = None) -> list[Int32]:
         """Tokens and trained targets of some blocks or documents of a cache, or of all.  # int32[R] each
@@ -129,7 +132,7 @@ class Rows:
         return counts
 
     def await_shards(self, number: int, shards: Collection[int]) -> None:
-        """Say which shards of a cache in a bucket are being fetched: counts of their rows are read when they are here."""
+        """Say which shards of a cache in a bucket are being fetched: counts of their rows are read from them then."""
         self._counts[number].awaited = shards
 
     @cached_property
@@ -176,7 +179,8 @@ class Rows:
     def mean_length(self) -> float:
         """Tokens of a row, on average over the shards, whichever of their rows these are."""
         shards = [shard for part in self._parts for shard in part.shards]
-        return self.num_sides * sum(shard.num_tokens for shard in shards) / sum(shard.num_rows for shard in shards)
+        num_tokens, num_rows = (sum(getattr(shard, name) for shard in shards) for name in ("num_tokens", "num_rows"))
+        return float(self.num_sides * num_tokens / num_rows)
 
     def num_tokens(self, number: int) -> int:
         """Tokens of the rows of one cache that are put in order."""

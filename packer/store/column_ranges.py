@@ -98,5 +98,8 @@ def read_ranges(folder: Path, wanted: Iterable[tuple[Shard, list[tuple[int, int]
     contents = CacheFiles(folder).read_ranges((shard.path, ranges) for shard, ranges in asked)
     for shard, _ in own:
         with as_missing(folder, shard):
-            content = next(contents)
+            try:
+                content = next(contents)
+            except CheckError as error:
+                raise CheckError(error.message, hint=error.hint or repair_hint(folder)) from None
         yield shard, content
