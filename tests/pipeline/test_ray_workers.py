@@ -5,6 +5,7 @@ Builds on a real cluster are in tests/cluster.
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import command_line
 import pytest
@@ -79,6 +80,16 @@ def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, mo
         ("--on is not for a share", ["--on", "ray", "--share", "0/2"]),
     ],
 )
+def test_a_client_without_grpcio_names_what_to_install(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    options = ["-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "--on", "ray://head:10001"]
+    command_line.assert_refused("Ray's client needs grpcio", "build", *options, exit_code=2)
+    assert not (tmp_path / "cache").exists()
+
+
 def test_what_cannot_be_built_on_is_said_before_anything_is_made(
     words: str, options: list[str], starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
