@@ -222,8 +222,8 @@ class RayWorkers:
             except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as error:
                 raise ResourceError(
                     f"no Ray cluster can be reached: {str(error).splitlines()[0]}",
-                    hint="ray status says whether it runs; --on ray://HOST:10001 needs the cluster's own versions of Ray "
-                    "and Python, and RAY_AUTH_MODE=token where the cluster asks for a token",
+                    hint="ray status says whether it runs; --on ray://HOST:10001 needs the cluster's own versions of "
+                    "Ray and Python, and RAY_AUTH_MODE=token where it asks for a token",
                 ) from error
         if not self._num_processors:
             nodes = [node for node in ray.nodes() if node["Alive"]]

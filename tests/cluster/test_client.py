@@ -24,9 +24,9 @@ ENVIRONMENT = os.environ | {
 
 @pytest.fixture(scope="module")
 def folder(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe of some hundred partitions."""
+    """A recipe of a hundred partitions."""
     folder = tmp_path_factory.mktemp("rows")
-    (folder / "rows.jsonl").write_bytes(as_jsonl(some_rows(6000)))
+    (folder / "rows.jsonl").write_bytes(as_jsonl(some_rows(3000)))
     (folder / "recipe.yaml").write_text(
         f"version: 1\ntokenizer: {starter / 'tokenizer'}\nsources: [{{path: rows.jsonl}}]\n"
         "pack: {block_len: 512}\npartition_bytes: 16KiB\n"
@@ -82,8 +82,8 @@ def test_a_build_by_a_client_is_a_local_one_and_can_be_verified_checked_and_pack
     ran("verify", there, "--on", address)
     ran("check", there, "--on", address)
     for cache, options in ((here, ()), (there, ("--on", address))):
-        ran("pack", cache, "-o", cache / "again", "--block-len", 256, *options)
-    assert files(there / "again") == files(here / "again")
+        ran("pack", cache, "-o", tmp_path / f"{cache.name}-again", "--block-len", 256, *options)
+    assert files(tmp_path / "client-again") == files(tmp_path / "local-again")
 
 
 @pytest.mark.parametrize("lost", ["interrupted", "the connection to the Ray cluster"])

@@ -71,15 +71,6 @@ def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, mo
     assert unseen is not None and unseen.message.endswith(f"does not see {tmp_path / 'cache'}")
 
 
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        ("token-packer[ray]", ["--on", "ray"]),
-        ("token-packer[ray]", ["--on", "ray://head:10001"]),
-        ("--on spark: nothing packer works on", ["--on", "spark"]),
-        ("--on is not for a share", ["--on", "ray", "--share", "0/2"]),
-    ],
-)
 def test_a_client_without_grpcio_names_what_to_install(
     starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +81,15 @@ def test_a_client_without_grpcio_names_what_to_install(
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("token-packer[ray]", ["--on", "ray"]),
+        ("token-packer[ray]", ["--on", "ray://head:10001"]),
+        ("--on spark: nothing packer works on", ["--on", "spark"]),
+        ("--on is not for a share", ["--on", "ray", "--share", "0/2"]),
+    ],
+)
 def test_what_cannot_be_built_on_is_said_before_anything_is_made(
     words: str, options: list[str], starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
