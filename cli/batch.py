@@ -1,4 +1,4 @@
-"""`packer inspect --step N`: the batch that training gets at some step, and whether it keeps the batch contract."""
+"""`packer inspect --step N`: show the batch that training gets at a step, and check it against the batch contract."""
 
 import functools
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "seed": {"type": int, "help": "Of the order [0]."},
 }
-"""Arguments of the loader: what is left out is its default, or the state's."""
+"""Arguments of the loader; those not given take their default, or the value in the state."""
 
 _BATCH_OPTIONS = [
     click.option(f"--{name.replace('_', '-')}", **{"metavar": "N", **settings}) for name, settings in _OPTIONS.items()
@@ -67,13 +67,13 @@ _NAMES = {
 _NAME_WIDTH = max(map(len, _NAMES.values()))
 
 _CELLS, _FEW = 14, 6
-"""Cells that show where the longest document is trained; values that show what a column holds."""
+"""Width, in cells, of the bar that shows where the longest document is trained; number of values shown per column."""
 
 _PART_COLUMNS = [("", ">"), ("slots", "<"), ("positions", "<"), ("trained", "<"), ("", "<"), ("from", "<")]
 
 
 def batch_options(function: Function) -> Function:
-    """These options; the command gets those that were given, by name, as the argument `batch`."""
+    """Add these options to a command. Those that the user sets are passed by name in the argument `batch`."""
 
     @options(*_BATCH_OPTIONS)
     @functools.wraps(function)
@@ -92,7 +92,7 @@ def batch_options(function: Function) -> Function:
 def show_batch(
     cache: "Cache", asked: dict[str, Any], split: str | None, *, head: int | None, with_ids: bool, reply: Reply
 ) -> None:
-    """Print a batch and whether it keeps the contract; exit code 1 where it does not."""
+    """Print a batch and whether it meets the contract; exit code 1 if it does not."""
     from packer.audit import view_pieces  # noqa: PLC0415 - not for --help
     from packer.errors import UsageError  # noqa: PLC0415 - as above
 
@@ -153,7 +153,7 @@ def _print(view: "BatchView", documents: "list[DocumentView]", asked: dict[str, 
 
 
 def _column_row(name: str, view: "BatchView") -> tuple[str, str, str, str]:
-    """A column's name, dtype, shape and first values; boundaries are listed once, in full."""
+    """Return a column's name, dtype, shape and first values; boundaries are listed once, in full."""
     value = view.micro_batch[name]
     if not hasattr(value, "dtype"):
         return name, _dtype(value), "", str(value)
@@ -165,7 +165,7 @@ def _column_row(name: str, view: "BatchView") -> tuple[str, str, str, str]:
 
 
 def _part_rows(view: "BatchView", documents: "list[DocumentView]") -> Iterator[tuple[str, ...]]:
-    """What lies in the slots, in their order, as far as there are documents to name."""
+    """Describe the contents of the slots in order, as far as they belong to named documents."""
     has_rows = len(view.micro_batch["input_ids"]) > 1
     longest = max((document.length for document in documents), default=0)
     left = iter(enumerate(documents, 1))
@@ -187,7 +187,7 @@ def _part_rows(view: "BatchView", documents: "list[DocumentView]") -> Iterator[t
 
 
 def _strip(part: "Part", longest: int) -> str:
-    """A document as cells, as many as it is long beside the longest, marked where any of it is trained."""
+    """Draw a document as cells, scaled to the longest one, and mark the cells with trained tokens."""
     from packer.layout import MASKED  # noqa: PLC0415 - not for --help
 
     trained, context = ("█", "·") if can_draw() else ("#", ".")
@@ -207,7 +207,7 @@ def _dtype(value: Any) -> str:
 
 
 def _fields(view: "BatchView", documents: "list[DocumentView]", *, with_ids: bool) -> dict[str, Any]:
-    """The view as JSON; columns with a value for each token only if ids are asked for."""
+    """Return the view as JSON; per-token columns only if ids are requested."""
     columns: dict[str, Any] = {}
     for name, value in view.micro_batch.items():
         is_tensor = hasattr(value, "dtype")

@@ -1,4 +1,4 @@
-"""`packer build`: from files to a cache."""
+"""`packer build`: make a cache from files."""
 
 import time
 from pathlib import Path
@@ -111,7 +111,7 @@ def _make_share(recipe: "Recipe", cache: Path, share: "Share", rules: dict[str, 
 
 
 def _recipe(options: RecipeOptions, cache: Path, block_len: int | None) -> "Recipe":
-    """The recipe of the options; without one, that of a cache that is there already."""
+    """Return the recipe given by the options, or else that of the existing cache."""
     from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not for --help
     from packer.store.place import build_place  # noqa: PLC0415 - as above
 

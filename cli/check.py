@@ -1,4 +1,4 @@
-"""`packer check`: are these the rows to train from."""
+"""`packer check`: check whether these are the right rows to train on."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from packer.audit.check.check_report import Check, CheckReport
 
 _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
-"""The check whose pairs are all shown, and how many of the others."""
+"""The check that shows all of its pairs, and how many pairs the other checks show."""
 
 _QUESTIONS = {
     "files": "which files",
@@ -89,7 +89,7 @@ def command(
 
 
 def _name_and_path(text: str) -> tuple[str | None, str]:
-    """The parts of `--against COLUMN=FILE`, or of a split; what is there is a path, whatever its name."""
+    """Split `--against COLUMN=FILE` or a named split; an existing path is a path, even if it contains `=`."""
     name, separator, path = text.partition("=")
     return (name, path) if separator and path and not Path(text).exists() else (None, text)
 
@@ -116,7 +116,7 @@ def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
 
 
 def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:
-    """Pairs of rows that show a finding, one below the other, and what to do."""
+    """Print example pairs for a finding, one below the other, and what to do about it."""
     page.out.line((_name(check), "bold"))
     for pair in check.pairs[:most]:
         page.pair(pair)

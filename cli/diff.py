@@ -1,4 +1,4 @@
-"""`packer diff`: why two caches differ, section by section."""
+"""`packer diff`: explain why two caches differ, section by section."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,11 +59,11 @@ _TEMPLATE_LINES = 40
 """Lines of a template's diff shown without -v."""
 
 _VALUE_CELLS = 300
-"""Columns of a long value shown without -v."""
+"""Width, in cells, at which a long value is cut without -v."""
 
 
 class _Page:
-    """Writes what differs to stdout, section by section."""
+    """Writes the differences to stdout, section by section."""
 
     def __init__(self, *, whole: bool) -> None:
         self._out = stdout()
@@ -118,7 +118,7 @@ class _Page:
         self._more(len(changes) - len(shown), "")
 
     def _change(self, change: "Change", width: int, *, counts: bool) -> None:
-        """In one line, where there is room; else in three."""
+        """Print a change on one line if it fits, otherwise on three."""
         old, new = change.values
         grown = f"  ({change.growth})" if counts else ""
         line = drawable(f"  {change.key:<{width}}  {old} {self._signs.arrow} {new}{grown}")
@@ -151,7 +151,7 @@ class _Page:
         self._more(len(inputs) - len(shown), "")
 
     def _added_tokens(self, changes: "Sequence[Change]") -> None:
-        """Those of another id or other settings one by one; of the others as many as there are, and the first."""
+        """Print added tokens: every one whose id or settings changed, and a count of the others with the first few."""
         if not changes:
             return
         kinds = {
@@ -242,7 +242,7 @@ class _Page:
         self._out.words(drawable(text), indent=indent, hanging=2, style=style)
 
     def _text(self, prefix: str, text: str, *, style: str = "") -> None:
-        """Text of any kind after a prefix, newlines shown as signs, cut where the line ends."""
+        """Print text after a prefix, with newlines as signs, cut at the edge of the line."""
         shown = drawable(text.replace("\n", self._signs.newline).replace("\t", "\\t"))
         first = prefix
         for part in wrap(shown or " ", max(20, self._out.width - len(prefix))):

@@ -1,4 +1,4 @@
-"""`packer explain`: what a code means, and what to do about it."""
+"""`packer explain`: say what a code means, and what to do about it."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -48,7 +48,7 @@ def _print(found: "list[Explanation]", *, listed: bool) -> None:
 
 
 def _paragraph(text: str) -> None:
-    """A text in lines of its own, or a sentence in lines of the terminal's width."""
+    """Keep a text that has lines of its own; wrap any other at the terminal's width."""
     out = stdout()
     out.line()
     if "\n" not in text:

@@ -1,4 +1,4 @@
-"""`packer export`: a cache in the files of another trainer."""
+"""`packer export`: write a cache in another trainer's format."""
 
 import time
 from pathlib import Path

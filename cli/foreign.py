@@ -1,4 +1,4 @@
-"""`--foreign PATH` of `verify` and `inspect`: rows that another tool prepared."""
+"""`--foreign PATH` of `verify` and `inspect`: rows prepared by another tool."""
 
 import functools
 import shlex
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Foreign(NamedTuple):
-    """Rows that another tool prepared, and what they were prepared with."""
+    """Rows prepared by another tool, and the tokenizer they were prepared with."""
 
     path: Path
     tokenizer: str | None
@@ -26,9 +26,9 @@ class Foreign(NamedTuple):
 
 
 def foreign_options(function: Function) -> Function:
-    """Options for a cache, or `--foreign PATH` in its place.
+    """Options for a cache, or for `--foreign PATH` instead of one.
 
-    The command gets the argument `cache`, or else `foreign`; the other one is None.
+    The command gets both arguments, `cache` and `foreign`, one of which is None.
     """
 
     @options(
@@ -68,14 +68,14 @@ def foreign_options(function: Function) -> Function:
 
 
 def refuse_with_foreign(**options: object) -> None:
-    """Options that are about caches."""
+    """Refuse options that only apply to caches."""
     for name, value in options.items():
         if value:
             raise click.UsageError(f"--{name.replace('_', '-')} is about a cache, and cannot go with --foreign")
 
 
 def verify_foreign(asked: Foreign, *, whole: bool, sample: int | None, reply: Reply) -> None:
-    """Check foreign rows and print what is wrong; exit code 1 where something is."""
+    """Check foreign rows and print the findings; exit code 1 if there are errors."""
     from packer.audit.foreign import audit_foreign  # noqa: PLC0415 - not for --help
     from packer.audit.foreign.foreign_report import SAMPLE  # noqa: PLC0415 - as above
 
@@ -87,7 +87,7 @@ def verify_foreign(asked: Foreign, *, whole: bool, sample: int | None, reply: Re
 
 
 def inspect_foreign(asked: Foreign, row: str, *, split: str | None, ids: bool, reply: Reply) -> None:
-    """One foreign row as text."""
+    """Print one foreign row as text."""
     from packer.audit.foreign import view_foreign_row  # noqa: PLC0415 - not for --help
     from packer_cli.page import ViewPage, view_fields  # noqa: PLC0415 - as above
 
@@ -120,7 +120,7 @@ def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> Non
 
 
 def _with_counts(finding: "ForeignFinding", report: "ForeignReport", *, verbose: bool) -> "ForeignFinding":
-    """A finding as it is printed: how often in its message, and one example but for -v."""
+    """Put a finding's count into its message, and keep only one example unless -v is given."""
     times = f"{number(finding.num_rows)} of {plural(report.rows_looked_at, 'row')}"
     if finding.unit != "row":
         times = f"{plural(finding.count, finding.unit)} in {times}"
@@ -146,7 +146,7 @@ def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
 
 
 def _fine(report: "ForeignReport", *, has_tokenizer: bool) -> str:
-    """The last words where there is no error: what they are not about stands in them."""
+    """Return the closing line if there are no errors, including what was not checked."""
     found = report.counted if report.findings else "nothing wrong in what was checked"
     if not has_tokenizer:
         return f"ok: {found}, which is shapes alone: most was not checked, as no tokenizer was named"

@@ -1,4 +1,4 @@
-"""`packer init`: a folder with all that a first cache needs, or the recipe of another trainer's configuration."""
+"""`packer init`: write a folder with everything for a first cache, or convert another trainer's configuration."""
 
 import shlex
 from pathlib import Path
@@ -112,7 +112,7 @@ def _from_config(config: Path, folder: Path, datasets: tuple[str, ...], reply: R
 
 
 def _print_keys(converted: "Converted", *, verbose: bool) -> None:
-    """Print how keys were converted: a line for each that is not carried over as it is."""
+    """Print how keys were converted, one line for each that was not carried over unchanged."""
     if verbose and converted.carried:
         stdout().line()
         stdout().sentence(f"carried over: {', '.join(converted.carried)}")

@@ -1,4 +1,4 @@
-"""`packer inspect`: blocks, documents, rows and batches as text, trained runs marked."""
+"""`packer inspect`: show blocks, documents, rows and batches as text, with trained runs marked."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,7 @@ def _show_why(cache: "Cache", asked: str, reply: Reply) -> None:
 
 
 def first_split(cache: "Cache") -> str:
-    """The first split with blocks."""
+    """Return the first split that has blocks."""
     from packer.errors import UsageError  # noqa: PLC0415 - not for --help
 
     splits = cache.splits("blocks")

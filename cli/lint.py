@@ -1,4 +1,4 @@
-"""`packer lint`: what a chat template does, before anything is built with it."""
+"""`packer lint`: report what a chat template does, before anything is built with it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Repl
 
 
 def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:
-    """Header, findings, and their number; where there are errors, the error that ends the command has that."""
+    """Print header, findings and their number; with errors, the number is left to the final error message."""
     page = FindingsPage(whole=whole)
     if summary:
         page.facts(report.facts)

@@ -1,4 +1,4 @@
-"""`packer`: finds the command, runs it, and turns errors into messages and exit codes."""
+"""`packer`: find the command, run it, and turn errors into messages and exit codes."""
 
 import gc
 import importlib
@@ -33,11 +33,11 @@ COMMANDS = {
     "push": "packer push cache ORG/NAME",
     "explain": "packer explain prompt_diverges",
 }
-"""With an example for the help, in the order a newcomer needs them; each is `packer_cli.<name>.command`."""
+"""Commands with an example for the help, in the order a newcomer needs them; each is `packer_cli.<name>.command`."""
 
 
 class Packer(click.Group):
-    """Imports a command when it is run, and reports every error itself."""
+    """Imports commands lazily, and reports every error itself."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -52,7 +52,7 @@ class Packer(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which was meant."""
+        """Find the command, or suggest similar names."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             import difflib  # noqa: PLC0415 - only on this path
 
@@ -64,7 +64,7 @@ class Packer(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; click would answer these itself, with a code and an output of its own."""
+        """Run a command. Errors are not left to click, which has its own exit codes and output."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -122,7 +122,7 @@ def main() -> None:
 
 
 def _nowhere() -> TextIO:
-    """In place of a stream the caller has closed."""
+    """Return a replacement for a stream that the caller has closed."""
     return Path(os.devnull).open("w", encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
-"""Options that several commands share, and the recipe that SOURCE..., --tokenizer, -c, --set and their like make.
+"""Options that several commands share, and how SOURCE..., --tokenizer, -c, --set and the like become a recipe.
 
-One code for every command that takes them, so that what `lint` and `preview` look at is what `build` builds.
+All commands use this code, so that `lint` and `preview` look at exactly what `build` builds.
 """
 
 import functools
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 Function: TypeAlias = Callable[..., Any]
-"""A command, or a function that becomes one."""
+"""A command, or a function that will be decorated into one."""
 
 version_option = click.version_option(__version__, "--version", prog_name="packer", message="%(prog)s %(version)s")
 
 
 def options(*decorators: Callable[[Function], Function]) -> Callable[[Function], Function]:
-    """Several of click's decorators as one, in the order of a command's help."""
+    """Combine several of click's decorators into one, in the order of a command's help."""
     return lambda function: functools.reduce(lambda below, decorate: decorate(below), reversed(decorators), function)
 
 
@@ -47,7 +47,9 @@ _output_options = options(
 
 
 class Command(click.Command):
-    """A command of packer. It gets `-v`, `-q` and `--json`, last in its help, as the argument `reply`."""
+    """A command of packer. It adds `-v`, `-q` and `--json` at the end of its help, and passes them as the argument
+    `reply`.
+    """
 
     def __init__(self, name: str, **settings: Any) -> None:
         super().__init__(name, context_settings=HELP_OPTIONS, **settings)
@@ -60,7 +62,7 @@ class Command(click.Command):
 
 
 def _share(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """`0.01` or `1%` as a share below 1."""
+    """Parse `0.01` or `1%` as a fraction below 1."""
     if text is None:
         return None
     number, percent, rest = text.partition("%")
@@ -83,7 +85,7 @@ fail_above_option = click.option(
 
 
 def pager_option(function: Function) -> Function:
-    """`--no-pager`, for a command whose text can be longer than a screen."""
+    """`--no-pager`, for commands whose text can be longer than a screen."""
 
     @click.option("--no-pager", is_flag=True, help="On a terminal, print at once what is longer than it.")
     @functools.wraps(function)
@@ -95,7 +97,7 @@ def pager_option(function: Function) -> Function:
 
 
 def head_option(what: str) -> Callable[[Function], Function]:
-    """`--head N`, for a command that lists many of something."""
+    """`--head N`, for commands that list many items."""
     return click.option("--head", metavar="N", type=click.IntRange(min=0), help=f"Only the first {what}.")
 
 
@@ -108,7 +110,7 @@ html_option = click.option(
 
 
 def completes_files(*names: str) -> Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]:
-    """What a shell completes where a text may be one of some names, or a file; the names where any fits."""
+    """Shell completion for a text that may be one of some names or a file; offers the names first."""
 
     def complete(_context: click.Context, _parameter: click.Parameter, begun: str) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - for a shell alone
@@ -122,7 +124,7 @@ cache_argument = click.argument("cache", type=click.Path(path_type=Path))
 
 
 def share_of(_: click.Context, parameter: click.Parameter, value: str | None) -> "Share | None":
-    """Share I of N from `I/N`, I from 0."""
+    """Parse `I/N`, with I from 0."""
     if value is None:
         return None
     from packer.pipeline import Share  # noqa: PLC0415 - not for --help
@@ -151,7 +153,7 @@ on_option = click.option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeOptions:
-    """The options as they were typed."""
+    """The options as typed."""
 
     sources: tuple[str, ...]
     tokenizer: str | None
@@ -164,17 +166,16 @@ class RecipeOptions:
     def resolve(
         self, *, base: Mapping[str, Any] | None = None, block_len: int | None = None, no_sources: str | None = None
     ) -> "Recipe":
-        """The recipe: that of the file, or `base`, or none; then the options; then `--set`.
+        """Return the recipe: the file's or `base` if given, with the options applied, then `--set`.
 
         Args:
-            base: recipe to start from where there is neither a file nor a SOURCE.
-            block_len: of the option `--block-len`.
-            no_sources: the hint where there is nothing to start from; None lets a recipe be without sources.
+            base: recipe to start from if there is neither a file nor a SOURCE.
+            block_len: value of the option `--block-len`.
+            no_sources: hint for the error if there is nothing to start from; None allows a recipe without sources.
 
         Raises:
-            UsageError: options that do not go together.
+            UsageError: options that exclude each other.
             RecipeError: the recipe cannot be read, or there is none.
-
         """
         from packer.errors import RecipeError  # noqa: PLC0415 - not for --help
         from packer.recipe import load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
@@ -193,7 +194,7 @@ class RecipeOptions:
         return make_recipe(values, self.overrides, where=where)
 
     def _chosen(self, values: Mapping[str, Any], block_len: int | None) -> dict[str, Any]:
-        """Values of the options, which replace the recipe's own."""
+        """Return the values set by options, which override the recipe's own."""
         chosen: dict[str, Any] = {}
         if self.sources:
             chosen["sources"] = [
@@ -239,7 +240,7 @@ _recipe_options = options(
 
 
 def recipe_options(function: Function) -> Function:
-    """Give a command these options; it gets them together, as the argument `options`."""
+    """Add these options to a command, which gets them together in the argument `options`."""
 
     @_recipe_options
     @functools.wraps(function)
@@ -251,7 +252,7 @@ def recipe_options(function: Function) -> Function:
 
 
 def file_and_row(text: str, option: str = "--row") -> tuple[str, int]:
-    """The parts of `--row FILE:N`."""
+    """Split `--row FILE:N`."""
     source, separator, row = text.rpartition(":")
     if not separator or not source or not row.isdecimal():
         raise click.UsageError(f"{option} {text}: expected FILE:N, for example {option} data/chat.jsonl:0")

@@ -1,7 +1,7 @@
-"""The one place that writes to stdout and stderr: lines, tables, JSON.
+"""The only module that writes to stdout and stderr: lines, tables, JSON.
 
-Much of what is shown was written by strangers: names in a manifest, files in a folder, messages of libraries. So
-whatever would steer a terminal is shown as an escape here, and no caller has to think of it.
+Much of the output is untrusted: names in a manifest, files in a folder, messages of libraries. Everything that would
+control a terminal is escaped here, so that callers need not think about it.
 """
 
 import io
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 _BAR_MOVES = re.compile(r"\r|(?:\x1b\[A)+\Z")
-"""Cursor movements of libraries' progress bars: before a line, or alone."""
+"""Cursor movements of libraries' progress bars, before a line or alone."""
 
 _DOC_ID = re.compile(r'("doc_id": )(-?\d+)')
-"""In JSON that was written by Python; in a text there, a quote has a backslash before it."""
+"""Matches doc_ids in JSON written by Python; within strings, quotes are escaped and do not match."""
 
 _NARROWEST, _WIDTH, _WIDTH_OF_PIPES = 20, 80, 100
-"""Columns: the fewest text is wrapped to, those of a terminal that does not say, and those of a page in a pipe."""
+"""Widths in cells: the least to wrap text to, of a terminal that does not report its width, and of pages in a pipe."""
 
 
 def lines_of(text: str, newline: str) -> Iterator[str]:
-    """Lines of a text, each newline shown where it stands."""
+    """Split a text into lines, each with a visible sign for its newline."""
     *complete, last = text.split("\n")
     for line in complete:
         yield visible(line) + newline
@@ -47,13 +47,13 @@ def lines_of(text: str, newline: str) -> Iterator[str]:
 
 
 def drawable(text: str) -> str:
-    """Visible text; what stdout cannot write is escaped too, so that its width is known."""
+    """Escape what would control a terminal, and what stdout cannot encode, so that the width is known."""
     shown = visible(text)
     return shown if can_draw() else shown.encode("ascii", "backslashreplace").decode()
 
 
 def cells(character: str) -> int:
-    """Columns a character takes on a terminal."""
+    """Return the width of a character on a terminal."""
     if character == "\t":
         return 4
     if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
@@ -62,7 +62,7 @@ def cells(character: str) -> int:
 
 
 def wrap(line: str, width: int | None) -> Iterator[str]:
-    """Cut a line into parts of at most `width` cells, at a space where one is near."""
+    """Cut a line into parts of at most `width` cells, at a nearby space if there is one."""
     if width is None:
         yield line
         return
@@ -79,14 +79,13 @@ def wrap(line: str, width: int | None) -> Iterator[str]:
 
 
 def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0) -> list[str]:
-    """Parts of a text of words, shown in one line: each is at most `width` characters, cut at spaces alone.
+    """Wrap text at spaces to parts of at most `width` characters.
 
     Args:
-        text: the words; a path among them stays whole, and so does `--set KEY`.
-        width: None leaves the line whole; so is a word that is longer.
-        first: characters that stand before the first part.
-        further: characters that stand before the others.
-
+        text: the text; paths and `--set KEY` in it are kept whole.
+        width: None does not wrap. Longer words are kept whole.
+        first: number of characters before the first part.
+        further: number of characters before the other parts.
     """
     text = one_line(text)
     if width is None:
@@ -106,11 +105,11 @@ def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0
 
 
 class Output:
-    """Lines for people, on stdout or stderr. Text is shown, whatever it holds; only styles become escape sequences."""
+    """Writes lines to stdout or stderr. Text is escaped; only styles become escape sequences."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream.stream if isinstance(stream, _Guarded) else stream
-        """Where it goes, without a guard: what is written here steers the terminal."""
+        """The unguarded stream: escape sequences written to it reach the terminal."""
 
         self.is_terminal = stream.isatty()
         forced, refused = os.environ.get("FORCE_COLOR"), os.environ.get("NO_COLOR")
@@ -119,7 +118,7 @@ class Output:
 
     @property
     def edge(self) -> int | None:
-        """Columns of a terminal; None where lines go elsewhere."""
+        """Width of the terminal, or None if the output goes elsewhere."""
         if not self.is_terminal:
             return None
         columns = _columns_of_environment()
@@ -130,11 +129,11 @@ class Output:
 
     @property
     def width(self) -> int:
-        """Columns of a page; a pipe has no edge to wrap at, unless somebody says so."""
+        """Width of a page. A pipe has no edge to wrap at, unless the environment sets one."""
         return self.edge or _columns_of_environment() or _WIDTH_OF_PIPES
 
     def line(self, *parts: str | tuple[str, str]) -> None:
-        """One line, of texts and of (text, style): a newline within a text is shown, too."""
+        """Print one line of texts and (text, style) pairs; newlines in a text are escaped."""
         pairs = ((part, "") if isinstance(part, str) else part for part in parts)
         self._write("".join(self._shown(text, style) for text, style in pairs) + "\n")
 
@@ -148,16 +147,15 @@ class Output:
         style: str = "",
         width: int | None = None,
     ) -> None:
-        """A sentence, wrapped at spaces.
+        """Print a sentence, wrapped at spaces.
 
         Args:
             text: the sentence.
-            label: a text and its style, before the first line.
-            indent: columns before every line.
-            hanging: columns more before its further lines.
-            style: of the text.
-            width: columns of a line; by default those of a page.
-
+            label: a text and its style, put before the first line.
+            indent: number of columns before every line.
+            hanging: further columns before all lines but the first.
+            style: style of the text.
+            width: width of a line; by default that of a page.
         """
         first = indent + len(label[0])
         parts = wrap_words(text, width or self.width, first=first, further=indent + hanging)
@@ -168,15 +166,17 @@ class Output:
     def sentence(
         self, text: str, *, label: tuple[str, str] = ("", ""), indent: int = 0, hanging: int = 0, style: str = ""
     ) -> None:
-        """Wrap a sentence on a terminal; a pipe gets it in one line, so that it can be searched for."""
+        """Print a sentence, wrapped on a terminal but on one line in a pipe, so that it can be searched for."""
         if self.edge is not None:
             self.words(text, label=label, indent=indent, hanging=hanging, style=style, width=self.edge)
         else:
             self.line(" " * indent, label, (text, style))
 
     def json(self, value: object) -> None:
-        """JSON, in which what would steer a terminal is escaped as JSON has it, and a doc_id is text: of its 64 bits, a
-        reader that takes numbers for doubles, such as JavaScript, keeps 53.
+        """Print JSON, escaping what would control a terminal.
+
+        A doc_id is written as a string: readers that parse numbers as doubles, such as JavaScript, keep only 53 of its
+        64 bits.
         """
         text = _DOC_ID.sub(r'\1"\2"', json.dumps(value, ensure_ascii=False, indent=2))
         self._write(HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
@@ -193,7 +193,7 @@ class Output:
 
 
 class _Recorder(Output):
-    """Keeps lines with their styles, as those of a page that goes to a pipe."""
+    """Records lines with their styles, formatted as for a pipe."""
 
     def __init__(self) -> None:
         self.lines: list[list[tuple[str, str]]] = []
@@ -215,7 +215,7 @@ _recorders: list[_Recorder] = []
 
 @contextmanager
 def recorded() -> Iterator[list[list[tuple[str, str]]]]:
-    """Collect what is written to stdout in the body: texts with their styles, line by line."""
+    """Record what the body writes to stdout: texts with their styles, line by line."""
     _recorders.append(_Recorder())
     try:
         yield _recorders[-1].lines
@@ -224,7 +224,9 @@ def recorded() -> Iterator[list[list[tuple[str, str]]]]:
 
 
 class _Guarded:
-    """A stream for what others print, warnings, tracebacks and libraries: what would steer a terminal is shown."""
+    """A stream for the output of others, such as warnings, tracebacks and libraries; escapes what would control a
+    terminal.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -244,7 +246,7 @@ class _Guarded:
 
 
 class _Collected:
-    """A terminal whose text waits for a pager."""
+    """A terminal whose output is collected for a pager."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -252,7 +254,7 @@ class _Collected:
         self.write = self.text.write
 
     def flush(self) -> None:
-        """Do nothing: all of it is shown at the end."""
+        """Do nothing: the pager shows everything at the end."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -260,9 +262,9 @@ class _Collected:
 
 @contextmanager
 def paged() -> Iterator[None]:
-    """What is printed in the body goes through a pager where it is a person's terminal and longer than that.
+    """Send the body's output through a pager if stdout is a terminal and the output is longer than the screen.
 
-    The pager is what PAGER names, else less.
+    The pager is the one named by PAGER, or else less.
     """
     if not (stdout().has_cursor and sys.stdin is not None and sys.stdin.isatty()):
         yield
@@ -296,7 +298,7 @@ def _has_pager() -> bool:
 
 @contextmanager
 def guarded_streams() -> Iterator[None]:
-    """Everything printed in the body shows what would steer a terminal; :class:`Output` alone writes styles."""
+    """Escape everything printed in the body that would control a terminal; only :class:`Output` can write styles."""
     before = sys.stdout, sys.stderr
     for stream in before:
         # A terminal or a locale that cannot write a character shows an escape; it does not end the program.
@@ -310,17 +312,17 @@ def guarded_streams() -> Iterator[None]:
 
 
 def stdout() -> Output:
-    """Where results go."""
+    """Return the output for results."""
     return _recorders[-1] if _recorders else Output(sys.stdout)
 
 
 def stderr() -> Output:
-    """Where errors, notes and progress go."""
+    """Return the output for errors, notes and progress."""
     return Output(sys.stderr)
 
 
 def bars_console() -> "Console":
-    """What progress bars are drawn on: stderr, past its guard, since they hold packer's own words alone."""
+    """Return the console for progress bars: unguarded stderr, as they show only packer's own texts."""
     from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
 
     return Console(file=stderr().stream)
@@ -328,7 +330,7 @@ def bars_console() -> "Console":
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What stands for a newline, for text that is left out, and so on."""
+    """Signs for newlines, for omitted text, and so on."""
 
     newline: str
     gap: str
@@ -350,17 +352,17 @@ MARKS = {
     "failure": ("✗", "x", "red"),
     "skipped": ("–", "-", "dim"),
 }
-"""Of each level of a check: drawn, in ASCII, and its style."""
+"""The mark of each level of a check: drawn, in ASCII, and its style."""
 
 
 def can_draw() -> bool:
-    """Whether stdout can write more than ASCII."""
+    """Whether stdout can encode more than ASCII."""
     encoding = "utf-8" if _recorders else getattr(sys.stdout, "encoding", None)
     return (encoding or "ascii").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
 
 
 def signs() -> Signs:
-    """The signs that stdout can write."""
+    """Return the signs that stdout can encode."""
     return _DRAWN if can_draw() else _ASCII
 
 
@@ -370,13 +372,12 @@ def _columns_of_environment() -> int | None:
 
 
 def print_table(out: Output, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns two spaces apart, without lines and without blanks at the end of a line.
+    """Print columns two spaces apart, without rules or trailing blanks.
 
     Args:
-        out: where.
-        columns: (heading, `<` or `>`); headings that are all empty are left out.
+        out: the output.
+        columns: (heading, `<` or `>`); if all headings are empty, none are printed.
         rows: cells. Only the last column wraps, and only at the edge.
-
     """
     headings = [name for name, _ in columns]
     lines = [[one_line(cell) for cell in line] for line in ([headings, *rows] if any(headings) else rows)]

@@ -1,4 +1,4 @@
-"""`packer pack`: other blocks from the documents of a cache."""
+"""`packer pack`: make other blocks from the documents of a cache."""
 
 import time
 from pathlib import Path

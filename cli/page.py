@@ -1,11 +1,11 @@
-"""Texts on pages: what `inspect` and `preview` view, trained runs marked and numbered; findings with what they show.
+"""Pages of text: views of documents with trained runs marked (`inspect`, `preview`), and findings with examples.
 
-A document is written in two lanes. The text stands on the right, exactly as it is but for what would steer a terminal.
-The gutter on its left has a bar where the text is trained, and the number of the message where the run begins. So the
-page reads the same without colour, in a pipe, and in ASCII.
+A document is written in two columns. The text is on the right, unchanged except for escapes. The gutter on its left
+has a bar where the text is trained, and the message number where a run begins. So the page reads the same without
+colour, in a pipe, and in ASCII.
 
-A finding has a head, texts with carets below the place they are about, and a hint. Such a text stands in one line,
-wrapped where it is too long, with newlines as signs.
+A finding has a heading, example texts with carets below the marked place, and a hint. Examples are single lines,
+wrapped if too long, with newlines as signs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from packer.audit.view import BlockView, DocumentView, RowView
 
 _LISTED = 12
-"""Messages whose numbers are listed at most."""
+"""Most messages whose numbers are listed."""
 
 _EXCERPT = 1000
-"""Characters of a document where an excerpt of it is shown."""
+"""Length of an excerpt, in characters."""
 
 _REPEATED = 8
-"""Lines that a row's document has in common with the one before it are left out where they are more than these."""
+"""If a row's documents share more leading lines than this, the lines are shown only once."""
 
 
 class ViewPage:
@@ -39,7 +39,7 @@ class ViewPage:
         self._signs = signs()
 
     def block(self, view: "BlockView", *, head: int | None = None) -> None:
-        """A block, or its first documents."""
+        """Print a block, or its first documents."""
         share = percent(view.num_trained / view.length if view.length else 0.0)
         self.heading(
             [
@@ -65,7 +65,7 @@ class ViewPage:
                 self._ids(view.padding, 2)
 
     def foreign(self, view: "ForeignRowView", path: str) -> None:
-        """A row that another tool prepared."""
+        """Print a row prepared by another tool."""
         of = f"{view.part} row" if view.part else "row"
         trained = f"{view.num_trained:,} trained"
         facts = [f"{of} {view.row:,} of {view.num_rows:,}", plural(view.length, "token"), trained]
@@ -80,11 +80,12 @@ class ViewPage:
                 self._run(run, 2)
 
     def row(self, view: "RowView", *, was: str = "was", excerpt: bool = False) -> None:
-        """A row's reasons, then its documents; `was` is the verb of the reasons' headings.
+        """Print why a row was left out, then its documents; `was` is the verb in the headings of the reasons.
 
-        Of a document nothing but the beginning is shown where an `excerpt` is wanted.
+        With `excerpt`, only the beginning of each document is shown.
 
-        Documents of one row begin alike: of what the one before began with too, only the last lines are shown again.
+        Documents of one row begin alike: of the lines shared with the previous document, only the last ones are
+        repeated.
         """
         self.reasons(view, was=was)
         before = ""
@@ -96,7 +97,7 @@ class ViewPage:
             before = "".join(run.text for run in document.runs)
 
     def reasons(self, view: "RowView", *, was: str) -> None:
-        """Why a row, or some document of it, is left out."""
+        """Print why a row, or one of its documents, was left out."""
         for place, line in enumerate(view.rejected):
             if place:
                 self.blank()
@@ -114,7 +115,7 @@ class ViewPage:
         self._facts("   ", facts, "dim")
 
     def _facts(self, prefix: str, facts: list[str], style: str) -> None:
-        """Facts in a row; on a terminal, one that finds no room there begins another line, or several."""
+        """Print facts side by side; on a terminal, those that do not fit continue on further lines."""
         line = prefix + facts[0]
         for fact in facts[1:]:
             longer = line + self._signs.dot + fact
@@ -125,7 +126,7 @@ class ViewPage:
         self._out.sentence(line, hanging=3, style=style)
 
     def text(self, text: str, *, mark: str = "", number: int | None = None, style: str = "", width: int = 2) -> None:
-        """Text in its lane; `width` is that of the numbers before the mark."""
+        """Print text in its column; `width` is that of the numbers before the mark."""
         first = "" if number is None else str(number)
         columns = self._columns(width)
         for line in lines_of(text, self._signs.newline):
@@ -172,7 +173,7 @@ class ViewPage:
             begun += len(run.text)
 
     def _behind(self, run: "Run") -> None:
-        """Write the separator or padding between two documents of a block."""
+        """Print the separator or padding after a document of a block."""
         if run.kind == "separator":
             self.text(run.text, style="dim")
             self.note(["between the documents, not trained"])
@@ -187,7 +188,7 @@ class ViewPage:
             self._ids(run, width)
 
     def _run_text(self, run: "Run", width: int, before: str, limit: int | None) -> None:
-        """The text of a run, as far as `limit`."""
+        """Return the text of a run, up to `limit`."""
         text = run.text[:limit]
         if run.kind == "trained":
             self.text(text, mark=self._signs.bar, number=run.message, style="green", width=width)
@@ -204,7 +205,7 @@ class ViewPage:
             self._line(f"{'':{width}}{self._signs.bar if run.kind == 'trained' else ' '} ", part, "dim")
 
     def _columns(self, width: int) -> int | None:
-        """Columns for text; None where the lines go to a pipe, which has no edge."""
+        """Return the columns available for text; None in a pipe, which has no edge."""
         return None if self._out.edge is None else max(20, self._out.edge - width - 2)
 
     def _line(self, gutter: str, text: str, style: str) -> None:
@@ -212,7 +213,7 @@ class ViewPage:
 
 
 def trained_messages(runs: "Sequence[Run]") -> str:
-    """Which messages some trained runs are from: `messages 1, 3 (weight 0.5), 5`, or how many where there are many."""
+    """Say which messages trained runs belong to: `messages 1, 3 (weight 0.5), 5`, or how many if there are many."""
     if len(runs) > _LISTED:
         return f"{len(runs)} messages, {runs[0].message} to {runs[-1].message}"
     listed = [f"{run.message}" if run.weight == 1 else f"{run.message} (weight {run.weight})" for run in runs]
@@ -220,7 +221,9 @@ def trained_messages(runs: "Sequence[Run]") -> str:
 
 
 def repeated(before: str, text: str) -> int:
-    """Characters of whole lines that `text` begins with as `before` does, but for the last three; 0 where few."""
+    """Return the length of the whole lines at the start of `text` that repeat `before`, except the last three; 0 if
+    few.
+    """
     from packer.render.common_prefix import common_length  # noqa: PLC0415 - not for --help
 
     lines = text[: common_length(before, text)].split("\n")[:-1]
@@ -230,7 +233,7 @@ def repeated(before: str, text: str) -> int:
 def view_fields(
     view: "BlockView | DocumentView | RowView | ForeignRowView", *, with_ids: bool = False
 ) -> dict[str, Any]:
-    """A view in JSON; ids and labels of runs only where they are asked for."""
+    """Return a view as JSON; ids and labels of runs only if requested."""
     from packer.recipe import to_json  # noqa: PLC0415 - not for --help
 
     fields = asdict(view)
@@ -258,30 +261,30 @@ _STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
 _INDENT = 2
 
 _BEFORE, _AFTER = 60, 120
-"""Characters shown before a mark's start, and after it; of a text without a mark both together."""
+"""Characters shown before the start of a mark, and after it. A text without a mark gets the sum of both."""
 
 _NEAR_EDGE = 20
-"""Columns before the edge where a line may end early."""
+"""A line may end this many columns before the edge."""
 
 _LABEL = 26
-"""Columns of labels at most; a longer one has a line of its own."""
+"""Most columns for labels; a longer label gets a line of its own."""
 
 
 class FindingsPage:
-    """Writes to stdout."""
+    """Writes findings to stdout."""
 
     def __init__(self, *, whole: bool) -> None:
-        """`whole`: leave nothing of a text out."""
+        """`whole`: do not shorten any text."""
         self.out = stdout()
         self._whole = whole
         self._signs = signs()
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
-        """Names and what there is to say of them, in two columns."""
+        """Print names and values in two columns."""
         print_table(self.out, [("", "<"), ("", "<")], facts)
 
     def findings(self, findings: "Iterable[CodedFinding]", *, follow: bool) -> None:
-        """Findings, a blank line between them, and before the first where they `follow` something."""
+        """Print findings with a blank line between them, and one before the first if they `follow` something."""
         for place, finding in enumerate(findings):
             if place or follow:
                 self.out.line()
@@ -292,11 +295,11 @@ class FindingsPage:
                 self.words(f"hint: {finding.hint}", _INDENT)
 
     def words(self, text: str, indent: int = 0) -> None:
-        """A sentence; its further lines are indented once more."""
+        """Print a sentence, with continuation lines indented further."""
         self.out.words(text, indent=indent, hanging=_INDENT)
 
     def pair(self, pair: "RowPair") -> None:
-        """Two rows that are alike, one below the other, marked where they differ, if that is a small part."""
+        """Print two similar rows, one below the other; differences are marked if they are a small part."""
         from packer.audit.findings import Example  # noqa: PLC0415 - not for --help
         from packer.render.common_prefix import common_length  # noqa: PLC0415 - as above
 
@@ -320,7 +323,7 @@ class FindingsPage:
             self.out.line((line, "green" if is_mark else ""))
 
     def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[tuple[str, bool]]:
-        """The lines of examples, one below the other, and whether each is one of carets."""
+        """Return the lines of examples, each with whether it is a line of carets."""
         column = max((len(example.label) for example in examples if len(example.label) <= _LABEL), default=0)
         for example in examples:
             label = visible(example.label)
@@ -344,7 +347,7 @@ class FindingsPage:
                 yield f"{carets} {note}".rstrip(), True
 
     def _characters(self, example: "Example") -> tuple[list[str], list[bool]]:
-        """The characters as they are shown, and whether each is marked; one more where the mark is the end."""
+        """Return the displayed characters with whether each is marked, plus one more if the mark is at the end."""
         text = example.text
         start, stop = example.mark or (0, 0)
         first, last = 0, len(text)
@@ -369,15 +372,15 @@ class FindingsPage:
 
 
 def failed(report: "Findings", what: object) -> str | None:
-    """The message of a report with errors: `template.jinja: 1 error, 2 warnings, 3 notes (no_terminator)`."""
+    """Return the error message of a report: `template.jinja: 1 error, 2 warnings, 3 notes (no_terminator)`."""
     codes = ", ".join(finding.code for finding in report.findings if finding.level == "error")
     return None if report.ok else f"{what}: {report.counted} ({codes})"
 
 
 def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:
-    """Lines of at most `width` columns, each with its carets; no carets where nothing of it is marked.
+    """Wrap to lines of at most `width` columns, each with its carets if any of it is marked.
 
-    A line ends after a space or a newline where one is near its edge.
+    Lines end after a space or a newline if there is one near the edge.
     """
     rows: list[tuple[str, str]] = []
     start = 0

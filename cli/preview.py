@@ -1,4 +1,4 @@
-"""`packer preview`: what a build would make of the first rows."""
+"""`packer preview`: show what a build would make of the first rows."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""`packer push`: a cache to the Hugging Face Hub."""
+"""`packer push`: upload a cache to the Hugging Face Hub."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

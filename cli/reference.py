@@ -1,4 +1,4 @@
-"""Writes the reference pages that can be generated: `python -m packer_cli.reference`, `--check` to compare only."""
+"""Writes the generated reference pages: `python -m packer_cli.reference`; `--check` only compares them."""
 
 import json
 import re
@@ -57,7 +57,7 @@ Codes are part of the file format: some may be added, none will change.
 
 
 def pages() -> dict[str, str]:
-    """File name → text of every generated page; of those of which a part is generated, with the rest of them."""
+    """Return the text of every generated page by file name; partly generated pages include their hand-written part."""
     from packer.audit.lint import CODES as LINT_CODES  # noqa: PLC0415 - not for a page of the command line
     from packer.load.trainers import TRAINERS  # noqa: PLC0415 - as above
     from packer.recipe import recipe_keys  # noqa: PLC0415 - as above
@@ -88,7 +88,7 @@ def _page(name: str) -> str:
 
 
 def _with_part(page: str, before: str, part: str, after: str) -> str:
-    """The text of a page with another part from the first `before` to the next `after`, or to its end."""
+    """Replace the part of a page from the first `before` to the next `after`, or to the end."""
     head, begins, rest = page.partition(before)
     tail = rest[rest.index(after) :] if after else ""
     return head + begins + part + tail
@@ -124,7 +124,7 @@ def _rejections() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages; with `--check` say which are stale, and return 1 if any is."""
+    """Write the pages; with `--check`, only report stale ones and return 1 if there are any."""
     stale = [name for name, text in pages().items() if not _is_current(FOLDER / name, text)]
     if arguments == ["--check"]:
         for name in stale:

@@ -1,4 +1,4 @@
-"""How a command answers: with text, with one JSON object, or with a page."""
+"""How a command answers: with text, one JSON object, or a page."""
 
 import errno
 import os
@@ -23,9 +23,9 @@ REPORT = "this is a bug in packer; please report it with the command and what it
 
 
 class Signalled(BaseException):
-    """The program is to end: by Ctrl-C or SIGTERM, or because its output is no longer read.
+    """Raised to end the program: on Ctrl-C, on SIGTERM, or when nothing reads its output any more.
 
-    It unwinds like KeyboardInterrupt, so that workers end and temporary files go.
+    It unwinds like KeyboardInterrupt, so that workers end and temporary files are removed.
     """
 
     def __init__(self, number: int) -> None:
@@ -35,7 +35,7 @@ class Signalled(BaseException):
 
 
 def answer(error: BaseException, *, command: str | None, as_json: bool, verbose: bool) -> int:
-    """Print what there is to say about an error of a command; returns the exit code."""
+    """Report an error of a command, and return the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, SystemExit):
@@ -57,7 +57,7 @@ def answer(error: BaseException, *, command: str | None, as_json: bool, verbose:
 
 
 def print_error(message: str, hint: str | None) -> None:
-    """`error: …`, and after a blank line `hint: …`, on stderr: wrapped for a terminal, a line each for a pipe."""
+    """Print `error: …` and `hint: …` on stderr, wrapped on a terminal, one line each in a pipe."""
     stderr().sentence(message, label=("error: ", "red bold"))
     if hint:
         stderr().line()
@@ -69,7 +69,7 @@ def error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Where it happened, causes first; of their messages, which anybody may have written, a line each."""
+    """Print where an error happened, causes first. Messages may come from anywhere, so each gets a single line."""
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if before is not None:
         _print_traceback(before)
@@ -81,7 +81,7 @@ def _print_traceback(error: BaseException) -> None:
 
 
 def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:
-    """Code, message, hint and exit code."""
+    """Return code, message, hint and exit code."""
     error = out_of(error) or error
     if isinstance(error, PackerError):
         return error.code, error.message, error.hint, error.exit_code
@@ -103,17 +103,17 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
 
 
 def _lower(message: str) -> str:
-    """Click begins with a capital and ends with a full stop; messages here do neither."""
+    """Remove click's leading capital and final full stop, as messages here have neither."""
     return message[:1].lower() + message[1:].removesuffix(".")
 
 
 def _print_json(**fields: Any) -> None:
-    """The one JSON object of a command, on stdout."""
+    """Print the single JSON object of a command on stdout."""
     stdout().json({"schema": 1, **fields})
 
 
 def fields_of(result: Any) -> dict[str, Any]:
-    """The fields of a result, as JSON has them; of a cache in a bucket its URL."""
+    """Return the fields of a result as JSON; a cache in a bucket is named by its URL."""
     from packer.store.mirror import shown  # noqa: PLC0415 - not for --help
 
     return {name: shown(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
@@ -121,7 +121,7 @@ def fields_of(result: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """`-v`, `-q` and `--json`, which every command takes, and what it prints by them."""
+    """`-v`, `-q` and `--json`, which every command accepts, and the printing that depends on them."""
 
     command: str
     verbose: bool
@@ -129,17 +129,19 @@ class Reply:
     as_json: bool
 
     def data(self, fields: dict[str, Any], show: Callable[[], None]) -> None:
-        """Print what was asked for."""
+        """Print the requested data."""
         _print_json(command=self.command, **fields) if self.as_json else show()
 
     def summary(self, fields: dict[str, Any], show: Callable[[], None]) -> None:
-        """Print what was done, which `-q` leaves out."""
+        """Print what was done, unless `-q` is given."""
         self.data(fields, (lambda: None) if self.quiet else show)
 
     def verdict(
         self, fields: dict[str, Any], show: Callable[[], None], message: str | None, hint: str | None = None
     ) -> None:
-        """Print what a check found; where there is a message, it failed: an error, and exit code 1."""
+        """Print the result of a check. A message means that it failed: it is printed as an error, and the exit code is
+        1.
+        """
         self.data(fields | {"error": None if message is None else error_object("check_failed", message, hint)}, show)
         if message is not None:
             if not self.as_json:
@@ -147,7 +149,7 @@ class Reply:
             raise click.exceptions.Exit(1)
 
     def page(self, show: Callable[[], None], html: Path, *, title: str) -> Callable[[], None]:
-        """Write the text of a report as a page; returns what is printed in its place."""
+        """Write a report as a page; return what to print instead of it."""
         from packer.report import text_page, write_page  # noqa: PLC0415 - not for --help
 
         with recorded() as lines:
@@ -162,7 +164,7 @@ if TYPE_CHECKING:
 
 
 class Bars(Lines):
-    """A bar beside each line, gone when the work is done; notes are printed above it."""
+    """Draws one progress bar per stage, removed when the work is done; notes are printed above it."""
 
     _every = 0.1
 
@@ -186,7 +188,7 @@ class Bars(Lines):
 
 @contextmanager
 def listener(*, quiet: bool) -> Iterator[Progress]:
-    """The progress display for stderr."""
+    """Return the progress display for stderr."""
     if quiet:
         yield Silent()
     elif not stderr().has_cursor:

@@ -1,4 +1,4 @@
-"""`packer report`: a cache as one HTML file."""
+"""`packer report`: write a cache as one HTML file."""
 
 from pathlib import Path
 from typing import TypeAlias
@@ -16,7 +16,7 @@ _MOST_PLACES = 100_000
 
 
 def _ranges(_context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> Places:
-    """`NAME:N` or `NAME:N-M` as a name and each number; blocks may be without a name."""
+    """Parse `NAME:N` or `NAME:N-M` as a name and each number; for blocks the name may be missing."""
     found = []
     for text in texts:
         name, _, numbers = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""The report of `packer build` and `packer pack`."""
+"""Print the results of `packer build` and `packer pack`."""
 
 import re
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 _LAST_COLUMN = re.compile(r" {2}.{,40}\S {2,}(?=\S)")
-"""What stands before the last cell of a line of a table, where that begins in the left half of a terminal."""
+"""Matches what is before the last cell of a table line, if that cell begins in the left half of a terminal."""
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print a report of the library: warnings in colour, and on a terminal wrapped as what belongs to a line is."""
+    """Print a report of the library: warnings in colour, and on a terminal wrapped with matching indentation."""
     out = stdout()
     for line in lines:
         if line.startswith("warning: "):
@@ -46,7 +46,7 @@ _STAGES = {
 
 
 def print_profile(profile: "Profile") -> None:
-    """Where the time of a build went."""
+    """Print where the time of a build went."""
     out = stdout()
     if not profile.parts:
         out.line()
@@ -70,7 +70,7 @@ def print_profile(profile: "Profile") -> None:
 
 
 def profile_fields(profile: "Profile") -> dict[str, Any]:
-    """The profile as JSON."""
+    """Return the profile as JSON."""
     rounded = {name: {part: round(seconds, 4) for part, seconds in getattr(profile, name).items()} for name in _TIMES}
     return {"profile": {**rounded, "idle": round(profile.idle, 4), "processes": profile.processes}}
 
@@ -79,7 +79,7 @@ _TIMES = ("parts", "stages")
 
 
 def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
-    """The result as JSON."""
+    """Return the result as JSON."""
     from dataclasses import asdict  # noqa: PLC0415 - beside its only use
 
     from packer.recipe import to_json  # noqa: PLC0415 - not for --help

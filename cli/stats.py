@@ -1,4 +1,4 @@
-"""`packer stats`: the numbers of a cache."""
+"""`packer stats`: show the numbers of a cache."""
 
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _BAR = 32
 _OF_SPLITS = ("documents", "tokens", "trained")
-"""What the splits have; all documents of a cache may be more, as those of rows that rules leave out are kept."""
+"""Numbers of the splits. A cache may contain more documents, as those of dropped rows are kept."""
 
 
 @click.command("stats", cls=Command)
@@ -182,7 +182,7 @@ def _print_fills(split: "SplitStats") -> None:
 
 
 def _print_histogram(headings: tuple[str, str], ranges: list[str], counts: list[int]) -> None:
-    """A line for each range, its bar beside the count."""
+    """Print one line per range, with its bar next to the count."""
     most, total, drawn = max(counts), sum(counts), can_draw()
     rows = [
         (name, number(count), percent(count / total), bar(count / most, _BAR, drawn=drawn))
@@ -192,7 +192,7 @@ def _print_histogram(headings: tuple[str, str], ranges: list[str], counts: list[
 
 
 def bar(share: float, width: int, *, drawn: bool) -> str:
-    """A bar of up to `width` cells, in eighths of a cell; with anything to show, something is shown."""
+    """Draw a bar of up to `width` cells in eighths of a cell; nonzero values show at least one eighth."""
     if not drawn:
         return "#" * (max(1, round(share * width)) if share else 0)
     eighths = max(1, round(share * width * 8)) if share else 0

@@ -1,4 +1,4 @@
-"""`packer verify`: is a cache what was built."""
+"""`packer verify`: check that a cache is what was built."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""`packer view`: a cache in the browser."""
+"""`packer view`: show a cache in the browser."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -3,7 +3,7 @@
     from packer import build, verify_cache             # no torch; repack_cache, export_cache, push_cache, cache_stats
     from packer import PackedDataset, PackedLoader     # what training imports
 
-Names load when they are asked for: importing packer costs nothing, and torch is imported by the last two alone.
+Names are imported lazily: importing packer costs almost nothing, and only the last two import torch.
 """
 
 from importlib import import_module

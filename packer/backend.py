@@ -1,6 +1,6 @@
-"""The encoder of a `tokenizer.json`, and the file as JSON: loaded once in a process and shared.
+"""The `tokenizers` encoder of a `tokenizer.json` and the file's JSON, cached per process.
 
-It imports next to nothing, so that a process can begin to load before it has imported the rest.
+This module imports next to nothing, so that a process can start loading before its other imports.
 """
 
 import functools
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @functools.lru_cache(maxsize=4)
 def load_backend(model_json: bytes) -> Tokenizer:
-    """The `tokenizers` object of a `tokenizer.json`, shared: loading a large one takes half a second.
+    """Return the cached `tokenizers` object of a `tokenizer.json`. Loading a large one takes half a second.
 
-    Truncation and padding are off, whatever the file says: packer never truncates silently.
+    Truncation and padding are turned off, whatever the file says: packer never truncates silently.
     """
     backend = Tokenizer.from_str(model_json.decode())
     backend.no_truncation()
@@ -29,14 +29,13 @@ def load_backend(model_json: bytes) -> Tokenizer:
 
 
 def load_fast_backend(model_json: bytes) -> "fastokens.Tokenizer":
-    """The `fastokens` object of a `tokenizer.json`, shared: loading a large one takes a second.
+    """Return the cached `fastokens` object of a `tokenizer.json`. Loading a large one takes a second.
 
-    Others run meanwhile; who asks for one that is being loaded waits for it.
+    Loading releases the GIL. A caller that needs an object which another thread is loading waits for it.
 
     Raises:
-        ImportError: it is not installed.
-        BaseException: what it raises that does not take this tokenizer.
-
+        ImportError: `fastokens` is not installed.
+        BaseException: whatever `fastokens` raises for a tokenizer it does not support.
     """
     with _LOADING:
         return _load_fast(model_json)
@@ -56,25 +55,24 @@ def _load_fast(model_json: bytes) -> "fastokens.Tokenizer":
 
 
 def load_fast_meanwhile(model_json: bytes) -> threading.Thread:
-    """Begin to load the `fastokens` object in a thread; what it raises is raised again by the call that needs it."""
+    """Start loading the `fastokens` object in a thread. Errors are raised again by the call that needs the object."""
     loading = threading.Thread(target=_try_fast, args=[model_json])
     loading.start()
     return loading
 
 
 def warm_up(tokenizer: Path, *, fast: bool) -> threading.Thread | None:
-    """Load what the processes forked from this one will encode with.
+    """Load the encoders that processes forked from this one will use.
 
     Args:
-        tokenizer: `tokenizer.json`, or the folder it lies in.
+        tokenizer: `tokenizer.json`, or the folder that contains it.
         fast: whether `fastokens` is needed.
 
     Returns:
-        What goes on loading it.
+        The thread that is still loading `fastokens`, if it is needed.
 
     Raises:
         OSError: the file cannot be read.
-
     """
     path = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     content = path.read_bytes()
@@ -90,11 +88,11 @@ def _try_fast(model_json: bytes) -> None:
 
 @functools.lru_cache(maxsize=2)
 def definition_of(model_json: bytes) -> dict[str, Any]:
-    """A `tokenizer.json` as JSON, shared: make a copy before changing anything in it."""
+    """Return a `tokenizer.json` as parsed JSON, cached: copy it before changing anything."""
     definition: dict[str, Any] = json.loads(model_json)
     return definition
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether an error is a panic of the Rust code of `tokenizers`, which Python does not count among exceptions."""
+    """Whether an error is a Rust panic of `tokenizers`, which does not derive from `Exception`."""
     return type(error).__name__ == "PanicException"

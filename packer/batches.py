@@ -1,9 +1,9 @@
-"""What flows between the stages: flat arrays and offsets, never one object a token or a document.
+"""The data that flows between stages: flat arrays with offsets, never one Python object per token or document.
 
     RowBatch ─render▶ TurnBatch ─tokenize▶ TokenBatch ─supervise▶ DocumentBatch ─pack▶ PackPlan, BlockBatch
 
-Offsets follow one convention: item ``i`` of a flat array is ``flat[offsets[i]:offsets[i + 1]]``, so ``offsets`` has one
-entry more than there are items and starts at 0. Worked example: the items ``[7, 8], [], [9]`` are
+All offsets follow one convention: item ``i`` of a flat array is ``flat[offsets[i]:offsets[i + 1]]``, so ``offsets``
+starts at 0 and has one more entry than there are items. Example: the items ``[7, 8], [], [9]`` are stored as
 ``flat = [7, 8, 9]`` with ``offsets = [0, 2, 2, 3]``.
 """
 
@@ -23,16 +23,16 @@ Float32: TypeAlias = npt.NDArray[np.float32]
 Bool: TypeAlias = npt.NDArray[np.bool_]
 
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
-"""Names a message keeps its reasoning under; the first that is there counts."""
+"""Message fields that may contain reasoning, in order of precedence."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One message of a chat, as the template will see it."""
+    """One chat message as passed to the template."""
 
     fields: dict[str, Any]
-    """JSON values under the field names of the OpenAI chat format; always holds ``role``."""
+    """JSON values by the field names of the OpenAI chat format; ``role`` is always present."""
 
     weight: float | None = None
     """Loss weight of an assistant message, 0 to 1; None leaves the decision to ``supervision.turns``."""
@@ -44,7 +44,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def says_something(message: Mapping[str, Any]) -> bool:
-    """Whether the fields of a message hold text, a call or reasoning."""
+    """Whether a message contains any text, tool call or reasoning."""
     for name in ("content", *REASONING_FIELDS):
         text = message.get(name)
         if isinstance(text, str) and text.strip():
@@ -54,49 +54,51 @@ def says_something(message: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretokenizedTokens:
-    """The ids a row brings, and what it says is trained of them. N tokens, at least one."""
+    """The ids of an already tokenized row, and which of them are trained. N tokens, at least one."""
 
     input_ids: Int32  # [N] none negative
     weight: Float32  # [N] in [0, 1]; 0 where a token is not trained
     num_padding: int
-    """Padding of the row before them, which is cut off."""
+    """Number of leading padding tokens that were removed from the row."""
 
     by_labels: bool
-    """Whether labels say so, which were seen to be the ids at their places; a mask may lie beside its tokens."""
+    """Whether `weight` comes from labels, which were checked to equal the ids at their positions, rather than from a
+    mask, which may be misaligned with its tokens."""
 
 
 Side: TypeAlias = Literal["chosen", "rejected", "desirable", "undesirable"]
 
 SIDES: tuple[Side, ...] = get_args(Side)
-"""What a document of preference data is: one of the two answers of a pair, or an answer that was rated alone.
+"""Role of a document in preference data: one answer of a pair, or an answer that was rated on its own.
 
-Documents hold the index into this tuple; of a pair, the chosen one stands right before the rejected one.
+Documents store the index into this tuple. In a pair, the chosen document directly precedes the rejected one.
 """
 
 CHOSEN, REJECTED, DESIRABLE, UNDESIRABLE = range(4)
 
 
 class Preference(msgspec.Struct, frozen=True, kw_only=True):
-    """What a row of preference data says beside its conversation."""
+    """What a row of preference data contains besides its conversation."""
 
     rejected: "Sample | None" = None
-    """The same prompt with the answer that was rejected; None where a single answer is rated."""
+    """The same prompt with the rejected answer, or None for an answer that was rated on its own."""
 
     is_desirable: bool = True
-    """The rating of a single answer; of a pair, that of its chosen one."""
+    """Rating of a single answer; for a pair, the rating of its chosen answer."""
 
     margin: float | None = None
-    """By how much the chosen answer is better, in the row's own unit; carried, never trained."""
+    """By how much the chosen answer is better, in the unit of the data. Stored with the document, never trained."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One input row after its schema was understood."""
+    """One input row, parsed according to its schema."""
 
     kind: Literal["chat", "completion", "text", "tokens"]
-    """``chat`` is rendered by the template; ``completion`` and ``text`` are encoded as they are; ``tokens`` are ids."""
+    """``chat`` is rendered by the template, ``completion`` and ``text`` are encoded without one, ``tokens`` are ids
+    already."""
 
     row: int
-    """Row number from 0 within the partition; equals the sample's index among all rows, rejected ones too."""
+    """Index of the row in its partition, counting rejected rows."""
 
     messages: tuple[Message, ...] = ()
     tools: list[Any] | None = None
@@ -105,19 +107,20 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Only for ``completion``."""
 
     text: str = ""
-    """The completion of a ``completion``, the whole of a ``text``."""
+    """The completion if `kind` is ``completion``, the whole text if it is ``text``."""
 
     given: PretokenizedTokens | None = None
     """Only for ``tokens``."""
 
     preference: Preference | None = None
-    """Of preference data, whose conversation here is the one with the chosen answer, or with the one that is rated."""
+    """Set for preference data. The sample itself is then the conversation with the chosen answer, or with the rated
+    one."""
 
     sample_id: str | None = None
 
     @property
     def all_messages(self) -> tuple[Message, ...]:
-        """Its messages, and of a pair after them those of the rejected side that are not of what both share."""
+        """The sample's messages; for a pair, followed by those of the rejected conversation that both do not share."""
         if self.preference is None or self.preference.rejected is None:
             return self.messages
         rejected = self.preference.rejected.messages
@@ -125,7 +128,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def num_shared(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """How many messages two conversations have in common from their start on, whatever their weights are."""
+    """Return how many leading messages two conversations have in common, ignoring weights."""
     for number, (message, its) in enumerate(zip(one, other, strict=False)):
         if not _says_the_same(message.fields, its.fields):
             return number
@@ -133,41 +136,41 @@ def num_shared(one: Sequence[Message], other: Sequence[Message]) -> int:
 
 
 def _says_the_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether the fields of two messages are the same JSON; for Python alone, the argument true equals 1 and 1.0."""
+    """Whether the fields of two messages are the same JSON. Python alone considers true, 1 and 1.0 equal."""
     is_plain = len(one) == len(other) == 2  # role and content
     return one == other and (is_plain or _encode(one) == _encode(other))
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A row that is not in the cache, and why."""
+    """A row that was left out of the cache, with the reason."""
 
     row: int
-    """Row number from 0 within the partition."""
+    """Index of the row in its partition."""
 
     code: str
     """One of :data:`packer.rejections.CODES`."""
 
     reason: str
-    """One sentence for a person; never the row's content beyond a short quote of a control token or a key."""
+    """One sentence for the user; it never quotes more of the row than a control token or a key."""
 
     message: int | None = None
-    """The message the reason is about, where there is one and it was rendered."""
+    """Index of the message that the reason is about, if it is about one that was rendered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowBatch:
-    """Consecutive rows of one partition, read and understood."""
+    """Consecutive rows of one partition, read and parsed."""
 
     samples: tuple[Sample, ...]
     rejections: tuple[Rejection, ...]
     num_rows: int
-    """Rows read for this batch: ``len(samples) + len(rejections)``. Blank lines are not rows."""
+    """Number of rows read for this batch: ``len(samples) + len(rejections)``. Blank lines are not rows."""
 
     lines: tuple[int, ...] | None = None
-    """Line of the file, from 1, at which each of these rows begins; None where rows are no lines."""
+    """Line of the file, from 1, on which each of these rows begins; None for formats that are not line-based."""
 
     fields: tuple[tuple[Any, ...], ...] = ()
-    """For each field that was asked for, its value in each row as in the file; None if it is absent."""
+    """For each requested field, its value in each row as in the file, or None if it is absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,10 +199,10 @@ class TurnBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBatch:
-    """The ids of every text, and where each turn's prompt and completion end in them. S sequences, T turns.
+    """The ids of every text, with the ends of each turn's prompt and completion. S sequences, T turns.
 
-    A sequence is a text's ids, except for a turn whose boundary merges: it has a sequence of its own, the ids of
-    its prompt followed by the ids of its completion.
+    A sequence is the ids of one text. A turn whose boundary merges gets a sequence of its own: the ids of its prompt
+    followed by the ids of its completion.
     """
 
     ids: Int32  # [K]
@@ -210,7 +213,7 @@ class TokenBatch:
     completion_tokens: Int64  # [T] from the start of the sequence; the terminator is the id before it
     merged: Bool  # [T] True where the boundary merged
     unencodable: tuple[tuple[int, str], ...] = ()
-    """Texts the tokenizer fails on, and what it says; such a text has a sequence without ids."""
+    """Texts that the tokenizer failed on, each with the tokenizer's message; their sequences are empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,16 +239,16 @@ class DocumentBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentColumns:
-    """Documents in the flat columns of C chunks (shards, usually), and where each of N documents lies in them.
+    """Documents stored in the flat columns of C chunks (usually shards), with the position of each of N documents.
 
-    Arrays are contiguous and alike in chunks. They may be read-only views of mapped files; only the pages that are
-    asked for are touched.
+    All chunks have the same dtypes and contiguous arrays. They may be read-only views of memory-mapped files, of which
+    only the pages that are accessed are loaded.
     """
 
     input_ids: tuple[Int32, ...]
     labels: tuple[Int32, ...]
     loss_weights: tuple[Float32, ...] | None
-    """Only where a weight is fractional."""
+    """None unless some weight is fractional."""
 
     chunk: Int32  # [N] index of the chunk a document is in
     start: Int64  # [N] place of its first token in the chunk's flat columns
@@ -257,9 +260,9 @@ class DocumentColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackPlan:
-    """Which piece of which document lies where. M pieces, B blocks.
+    """Which piece of which document goes into which block. M pieces, B blocks.
 
-    Pieces are in block order, and within a block in the order they are laid out.
+    Pieces are in block order, and in layout order within a block.
     """
 
     document: Int64  # [M] index of the document
@@ -273,7 +276,7 @@ class PackPlan:
         return len(self.block_offsets) - 1
 
     def between(self, first: int, last: int) -> "PackPlan":
-        """Blocks ``[first, last)``, as a plan of their own."""
+        """Return blocks ``[first, last)`` as a plan of their own."""
         offsets = self.block_offsets[first : last + 1]
         pieces = slice(int(offsets[0]), int(offsets[-1]))
         return PackPlan(
@@ -287,10 +290,11 @@ class PackPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockBatch:
-    """Blocks of one length L. B blocks, M runs, P pieces.
+    """Blocks of length L. B blocks, M runs, P pieces.
 
-    Runs are what attention keeps apart; a run of padding is the last of its block. Piece p is the slots
-    ``[doc_places[p], doc_places[p] + doc_lengths[p])`` of its block. What is in no piece holds no document's token.
+    Runs are the ranges that attention keeps separate; padding is one run, the last of its block. Piece p covers the
+    slots ``[doc_places[p], doc_places[p] + doc_lengths[p])`` of its block. Slots outside all pieces contain no document
+    token.
     """
 
     input_ids: Int32  # [B, L]
@@ -315,7 +319,7 @@ class BlockBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRows:
-    """All rows of a cache's inputs, numbered through in the order of its partitions. N rows."""
+    """All input rows of a cache, numbered in partition order. N rows."""
 
     source: Int32  # [N] the recipe's source that names its input
     split: Int32  # [N] of its source: index into `splits`
@@ -325,7 +329,7 @@ class InputRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedRows:
-    """What is decided of every row: its split, or why it is in none. N rows, numbered as in :class:`InputRows`."""
+    """The decision for every row: its split, or why it was dropped. N rows, numbered as in :class:`InputRows`."""
 
     splits: tuple[str, ...]
     split: Int32  # [N] index into `splits`; -1 where the row is in none
@@ -334,13 +338,14 @@ class SelectedRows:
     similarity: Float32  # [N] to that row, 0 to 1; of `contaminated` the share of the question that it has
     detail: Int32  # [N] the rule: index into `RowRules.names`; -1 where the reason has one rule
     num_capped: int = 0
-    """Keys of near copies that so many rows share that each was compared with the first of them alone."""
+    """Number of near-duplicate keys shared by too many rows, for which each row was compared only with the first one.
+    """
 
 
 def numbers_of(column: Any) -> npt.NDArray[Any]:
-    """The values of an array of Arrow, or of a chunked one, that holds numbers and no null.
+    """Return the values of a numeric Arrow array or chunked array without nulls.
 
-    Arrow's own `to_numpy` imports pandas where that is installed, which takes a third of a second.
+    Arrow's own `to_numpy` imports pandas if it is installed, which takes a third of a second.
     """
     dtype = np.dtype(column.type.to_pandas_dtype())
     parts = [
@@ -352,7 +357,7 @@ def numbers_of(column: Any) -> npt.NDArray[Any]:
 
 
 def array_of(values: npt.NDArray[Any]) -> Any:
-    """Numbers as an array of Arrow over the same memory; `pa.array` of an array of numpy imports pandas, too."""
+    """Wrap numbers in an Arrow array that shares their memory. `pa.array` would import pandas, too."""
     import pyarrow as pa  # noqa: PLC0415 - whoever asks for one has it
 
     return pa.Array.from_buffers(

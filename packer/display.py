@@ -1,4 +1,4 @@
-"""Text and numbers as people read them."""
+"""Format text and numbers for people."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,31 +6,31 @@ from collections.abc import Iterator, Sequence
 HIDDEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
 )
-"""What steers a terminal, turns the direction of text or cannot be written; but for the newline and the tab."""
+"""Characters that control a terminal, change the direction of text or cannot be written; not newline and tab."""
 
 _BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def visible(text: str) -> str:
-    """Text with all that :data:`HIDDEN` matches as escapes: text from anywhere must not steer a terminal.
+    """Escape everything that :data:`HIDDEN` matches: untrusted text must not control a terminal.
 
-    Zero-width joiners stay: emoji and several scripts are spelled with them.
+    Zero-width joiners are kept: emoji and several scripts need them.
     """
     return HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def one_line(text: str) -> str:
-    """Visible text with newlines as escapes too, so that a name or a message cannot add a line to a report."""
+    """Like :func:`visible`, and escape newlines too, so that a name or a message cannot add lines to a report."""
     return visible(text).replace("\n", "\\n")
 
 
 def number(value: float) -> str:
-    """With thousands separators: 12,345."""
+    """Format with thousands separators: 12,345."""
     return f"{value:,}"
 
 
 def percent(share: float) -> str:
-    """One decimal; what is not all does not look like all: 0.99999 gives 99.9 %."""
+    """Format with one decimal, rounding so that only 1 shows as 100 %: 0.99999 gives 99.9 %."""
     shown = f"{share:.1%}"
     if shown == "100.0%" and share < 1:
         shown = "99.9%"
@@ -40,7 +40,7 @@ def percent(share: float) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """In binary units: 1.5 MiB."""
+    """Format in binary units: 1.5 MiB."""
     value, unit = float(num_bytes), 0
     while value >= 1023.95 and unit < len(_BYTE_UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -48,12 +48,12 @@ def size(num_bytes: float) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """`1 row`, `2 rows`."""
+    """Format a count with its noun: `1 row`, `2 rows`."""
     return f"{count:,} {word if count == 1 else f'{word}s'}"
 
 
 def duration(seconds: float) -> str:
-    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
+    """Format a duration: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -65,7 +65,7 @@ def duration(seconds: float) -> str:
 
 
 def rate(count: float, seconds: float) -> str:
-    """A speed with two digits that mean something: 1.2M/s."""
+    """Format a speed with two significant digits: 1.2M/s."""
     value = count / seconds if seconds > 0 else 0.0
     for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= factor:
@@ -74,12 +74,11 @@ def rate(count: float, seconds: float) -> str:
 
 
 def aligned(sides: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table, columns two spaces apart, without blanks at the end.
+    """Return the lines of a table: columns two spaces apart, no trailing blanks.
 
     Args:
         sides: `<` or `>` for each column.
         rows: cells.
-
     """
     widths = [max(len(one_line(row[column])) for row in rows) for column in range(len(sides))]
     for row in rows:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import ClassVar
 
 _STANDS_FOR: dict[str, str] = {}
-"""Folders and files of this machine, and the URL that each stands for."""
+"""Local paths and the bucket URL that each is a mirror of."""
 
 
 def stands_for(path: Path, url: str) -> None:
-    """From here on, let errors name the URL in place of a path and of what is in it."""
+    """From now on, show the URL in errors in place of this path and paths below it."""
     _STANDS_FOR[str(path)] = url
 
 
@@ -34,7 +34,7 @@ def _with_urls(text: str) -> str:
 
 
 class PackerError(Exception):
-    """Base of all errors a user can cause; `hint` says how to go on."""
+    """Base class of all errors a user can cause; `hint` says what to do."""
 
     exit_code: ClassVar[int] = 70
     code: ClassVar[str] = "error"

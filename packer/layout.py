@@ -1,8 +1,8 @@
-"""Labels, weights and positions: one definition, for build, audit and reader alike.
+"""Labels, loss weights and position ids: one definition for builds, audits and the reader.
 
-Labels are unshifted: ``labels[t]`` is ``input_ids[t]`` or -100, and the consumer shifts, as Hugging Face models do. The
-first token of every document, of every piece and of every block is -100, so that no shift and no flattening
-can make a target out of another document's token.
+Labels are unshifted: ``labels[t]`` is ``input_ids[t]`` or -100, and the consumer shifts, as Hugging Face models do.
+The first token of every document, piece and block is -100, so that no shifting or flattening can turn another
+document's token into a target.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ MASKED = -100
 
 
 def offsets_of(lengths: npt.NDArray[np.integer] | Bool | Sequence[int]) -> Int64:
-    """Where each of some pieces begins when they lie one after another, and where the last one ends.  # int64[N + 1]
+    """Return the offsets of consecutive pieces of the given lengths.  # int64[N + 1]
 
-    Worked example: lengths [3, 0, 2] give [0, 3, 3, 5]; piece i is ``values[offsets[i]:offsets[i + 1]]``.
+    Example: lengths [3, 0, 2] give [0, 3, 3, 5]; piece i is ``values[offsets[i]:offsets[i + 1]]``.
     """
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -28,10 +28,10 @@ def offsets_of(lengths: npt.NDArray[np.integer] | Bool | Sequence[int]) -> Int64
 
 
 def concatenated_ranges(starts: npt.NDArray[np.integer], lengths: npt.NDArray[np.integer]) -> Int64:
-    """The ranges ``[starts[i], starts[i] + lengths[i])`` one after another.
+    """Return the ranges ``[starts[i], starts[i] + lengths[i])``, concatenated.
 
-    Worked example: starts [10, 0], lengths [3, 2] give [10, 11, 12, 0, 1]. Each output is its range's start
-    plus its distance from where the range begins in the output: [10, 10, 10, 0, 0] + [0, 1, 2, 3, 4] - [0, 0, 0, 3, 3].
+    Example: starts [10, 0] and lengths [3, 2] give [10, 11, 12, 0, 1]. Each output is the start of its range plus its
+    distance from the beginning of the range in the output: [10, 10, 10, 0, 0] + [0, 1, 2, 3, 4] - [0, 0, 0, 3, 3].
     """
     lengths = np.asarray(lengths, np.int64)
     ends = np.cumsum(lengths)
@@ -42,7 +42,7 @@ def concatenated_ranges(starts: npt.NDArray[np.integer], lengths: npt.NDArray[np
 
 
 def begins_run(*columns: npt.NDArray[Any]) -> Bool:
-    """Whether each place has another value than the one before it, in any of the columns: [3, 3, 5] → [1, 0, 1]."""
+    """Whether each entry differs from the previous one in any of the columns: [3, 3, 5] → [1, 0, 1]."""
     begins = np.zeros(len(columns[0]), np.bool_)
     begins[:1] = True
     for column in columns:
@@ -51,26 +51,26 @@ def begins_run(*columns: npt.NDArray[Any]) -> Bool:
 
 
 def trained_tokens(documents: DocumentBatch) -> Bool:
-    """True where a token of the flat batch is trained.  # bool[K]"""
+    """Return which tokens of the flat batch are trained.  # bool[K]"""
     mask = np.zeros(len(documents.input_ids), np.bool_)
     mask[_run_tokens(documents)] = True
     return mask
 
 
 def document_labels(documents: DocumentBatch) -> Int32:
-    """Labels of the flat batch: the id where a run covers it, -100 elsewhere.  # int32[K]"""
+    """Return the labels of the flat batch: the id if a run covers it, -100 otherwise.  # int32[K]"""
     return np.where(trained_tokens(documents), documents.input_ids, np.int32(MASKED))
 
 
 def document_weights(documents: DocumentBatch) -> Float32:
-    """Loss weights of the flat batch: the run's weight where trained, 0 elsewhere.  # float32[K]"""
+    """Return the loss weights of the flat batch: the run's weight if trained, 0 otherwise.  # float32[K]"""
     weights = np.zeros(len(documents.input_ids), np.float32)
     weights[_run_tokens(documents)] = np.repeat(documents.run_weight, documents.run_end - documents.run_start)
     return weights
 
 
 def positions(seq_lengths: npt.NDArray[np.integer]) -> Int32:
-    """Position of each token in its sequence: [3, 2] gives [0, 1, 2, 0, 1].  # int32[Σ seq_lengths]"""
+    """Return the position of each token in its sequence: [3, 2] gives [0, 1, 2, 0, 1].  # int32[Σ seq_lengths]"""
     offsets = offsets_of(seq_lengths)
     total = int(offsets[-1])
     # Half the width is several times the speed; a position fits it, the place among all tokens may not.
@@ -81,7 +81,7 @@ def positions(seq_lengths: npt.NDArray[np.integer]) -> Int32:
 
 
 def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
-    """Some documents of a batch, in the order asked; `numbers`: int64[N]."""
+    """Return some documents of a batch, in the given order; `numbers`: int64[N]."""
     lengths, num_runs = np.diff(documents.offsets)[numbers], np.diff(documents.run_offsets)[numbers]
     runs = concatenated_ranges(documents.run_offsets[numbers], num_runs)
     return DocumentBatch(
@@ -100,14 +100,15 @@ def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
 
 
 def last_of_rows(row: Int32, side: Int8 | None) -> Bool:
-    """Whether each document is the last of its row, of a pair the last of its side.  # bool[D]"""
+    """Whether each document is the last one of its row, or, for pairs, of its side of the row.  # bool[D]"""
     return begins_run(row[::-1], *([] if side is None else [side[::-1]]))[::-1]
 
 
 def misplaced_sides(row: npt.NDArray[np.integer], side: Int8) -> Bool:
-    """Documents of preference data that stand where they should not.  # bool[D]
+    """Whether each document of preference data breaks the order of sides.  # bool[D]
 
-    Of pairs, every chosen answer is followed by the rejected one of its row; or all documents are rated answers.
+    In pairs, every chosen answer must be followed by the rejected one of its row. Otherwise all documents must be rated
+    answers.
     """
     if len(side) and int(side[0]) not in (CHOSEN, REJECTED):
         return (side <= REJECTED) | (side >= len(SIDES))
@@ -120,14 +121,14 @@ def misplaced_sides(row: npt.NDArray[np.integer], side: Int8) -> Bool:
 
 
 def first_trained(labels: Int32) -> int:
-    """Place of the first trained token: length of the prompt."""
+    """Return the index of the first trained token, which is the length of the prompt."""
     return int((labels != MASKED).argmax())
 
 
 def crossed(prompt: tuple[Int32, Int32], answer: tuple[Int32, Int32]) -> tuple[Int32, Int32]:
-    """Ids and labels of one document's prompt followed by the answer of another one, each given by its ids and labels.
+    """Return ids and labels of one document's prompt followed by another document's answer.
 
-    Worked example: ids 5 6 7 with labels . . 7 and ids 5 8 with labels . 8 give ids 5 6 8 with labels . . 8.
+    Example: ids 5 6 7 with labels . . 7 and ids 5 8 with labels . 8 give ids 5 6 8 with labels . . 8.
     """
     end, start = first_trained(prompt[1]), first_trained(answer[1])
     labels = np.concatenate([np.full(end, MASKED, np.int32), answer[1][start:]])
@@ -135,20 +136,19 @@ def crossed(prompt: tuple[Int32, Int32], answer: tuple[Int32, Int32]) -> tuple[I
 
 
 def partners(prompts: Int64, batch_size: int) -> Int64:
-    """For each row the row whose answer is put under its prompt.  # int64[N]
+    """For each row, choose the row whose answer is put after its prompt.  # int64[N]
 
-    In its batch the one before, of the first one the last; those with the same prompt are passed over. Where all of a
-    batch have one prompt, the nearest row before the batch that has another one, round the end.
+    This is the previous row of its batch (for the first row: the last one), skipping rows with the same prompt. If a
+    whole batch has one prompt, it is the nearest earlier row with another prompt, wrapping around at the beginning.
 
-    Worked example: prompts a b b c, d, in batches of 4: rows 3, 0, 0, 2, and for d, alone in its batch, row 3.
+    Example: prompts a b b c, d, in batches of 4: rows 3, 0, 0, 2, and for d, alone in its batch, row 3.
 
     Args:
-        prompts: a number of each row's prompt.  # int64[N]
-        batch_size: rows a batch.
+        prompts: a number identifying each row's prompt.  # int64[N]
+        batch_size: rows per batch.
 
     Raises:
-        UsageError: all rows have one prompt.
-
+        UsageError: all rows have the same prompt.
     """
     if len(prompts) and (prompts == prompts[0]).all():
         raise UsageError("all answers have one prompt, and KTO compares with answers to other prompts")

@@ -1,4 +1,4 @@
-"""What the operating system refuses: a disk, and what runs out (file handles, memory, processes), what limits it."""
+"""Translate operating system errors: failing disks, and exhausted resources (file handles, memory, processes)."""
 
 import errno
 import os
@@ -11,12 +11,11 @@ from packer.errors import PackerError, ResourceError, StorageError
 
 
 def out_of(error: BaseException, action: str | None = None) -> ResourceError | None:
-    """The error to raise in place of one that says that something ran out; None where it says something else.
+    """Return the error to raise if another one means that a resource is exhausted; None if it means something else.
 
     Args:
         error: What was raised.
-        action: What could not be done, and where: "cannot read x.jsonl".
-
+        action: What failed, and where: "cannot read x.jsonl".
     """
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, MemoryError):
@@ -37,10 +36,10 @@ _RAN_OUT: Mapping[int | None, tuple[str, str]] = {
     errno.ENOMEM: ("out of memory", "ulimit -v"),
     errno.EAGAIN: ("no more processes or threads", "ulimit -u"),
 }
-"""What ran out, and what limits it."""
+"""By errno: what is exhausted, and the setting that limits it."""
 
 _NO_THREAD = re.compile("can't start new thread|ThreadPoolBuildError|failed to spawn thread")
-"""Python's words, rayon's and Rust's."""
+"""How Python, rayon and Rust say that no thread could be started."""
 
 
 _HINTS: dict[int, str | None] = {

@@ -1,18 +1,17 @@
-"""Patterns that match one of many literal texts, the longest that stands there."""
+"""Regular expressions that match the longest of several literal texts."""
 
 import re
 from collections.abc import Iterable
 
 
 def longest_of(literals: Iterable[str]) -> str:
-    """A pattern for the longest of some texts that stands at a place; none of them is empty.
+    """Return a pattern that matches the longest of several non-empty texts.
 
-    Python tries them one by one, where one of their first letters stands: on texts of chats that costs as much as a
-    tree of their common beginnings would.
+    Python tries the alternatives one by one, but only at places where one of their first letters occurs. On chats this
+    is as fast as a trie.
 
     Example:
         >>> longest_of(["ab", "abc", "ax"])
         'abc|ab|ax'
-
     """
     return "|".join(re.escape(literal) for literal in sorted(set(literals), key=lambda text: (-len(text), text)))

@@ -1,7 +1,7 @@
-"""The model that a cache is made for, as its tokenizer folder tells: template, ids that stop, control tokens.
+"""The model a cache is made for, as far as its tokenizer folder describes it: chat template, stop ids, control tokens.
 
-Nothing else is known of it. The files are read byte for byte, their digests are part of a cache's identity, and what
-contradicts itself in them is refused before anything is built.
+The files are read as bytes, and their digests are part of a cache's identity. Files that contradict each other are
+refused before anything is built.
 """
 
 import hashlib
@@ -40,11 +40,11 @@ FOLDER_FILES = (
     TOOL_TEMPLATE_FILE,
     TOOL_USE_FILE.as_posix(),
 )
-"""All that is read of a tokenizer's folder; the first must be there."""
+"""Files that are read from a tokenizer folder; only the first is required."""
 
 
 class _Token(msgspec.Struct, frozen=True):
-    """A token in a configuration that says more than its text."""
+    """A token written as an object in a configuration."""
 
     content: str
     special: Any = False
@@ -56,7 +56,7 @@ class _NamedTemplate(msgspec.Struct, frozen=True):
 
 
 class _Config(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of a `tokenizer_config.json`."""
+    """The fields of a `tokenizer_config.json` that matter here."""
 
     bos_token: str | _Token | None = None
     eos_token: str | _Token | None = None
@@ -68,7 +68,7 @@ class _Config(msgspec.Struct, frozen=True, kw_only=True):
     additional_special_tokens: list[str | _Token] | dict[str, Any] | str | None = None
     added_tokens_decoder: dict[int, _Token] | None = None
     chat_template: str | list[_NamedTemplate] | None = None
-    """Older versions of transformers wrote several as a list."""
+    """Older versions of transformers wrote several templates as a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +89,14 @@ class Model:
     """What the stages need to know of a tokenizer folder."""
 
     files: Mapping[str, bytes]
-    """Canonical file name → bytes; enough to load the model again, and kept in the cache."""
+    """Bytes by canonical file name: enough to load the model again, and stored in the cache."""
 
     template: str | None
     tool_template: str | None
-    """A second template for rows with tools, where the folder has one."""
+    """A separate template for rows with tools, if the folder has one."""
 
     named_tokens: Mapping[str, Any]
-    """`bos_token`, `eos_token`, …: variables of the template, only those that are set."""
+    """`bos_token`, `eos_token`, … as variables for the template; only those that are set."""
 
     added_tokens: tuple[AddedToken, ...]
     vocab_size: int
@@ -108,10 +108,10 @@ class Model:
     """Ids at which generation stops, sorted."""
 
     control: Mapping[str, int]
-    """Text of each control token → its id."""
+    """Ids of the control tokens, by text."""
 
     def content(self, token_id: int) -> str:
-        """Text of an added token, or of an entry of the vocabulary, as the tokenizer writes it."""
+        """Return the text of an added token, or a vocabulary entry as the tokenizer spells it."""
         for token in self.added_tokens:
             if token.id == token_id:
                 return token.content
@@ -131,11 +131,11 @@ class Model:
 
     @property
     def digests(self) -> dict[str, str]:
-        """File name → sha256."""
+        """The sha256 of each file, by name."""
         return digests_of(self.files)
 
     def with_control(self, markers: Mapping[str, int]) -> "Model":
-        """The same model where the role markers a template writes are control tokens too."""
+        """Return the same model with the role markers that a template writes as further control tokens."""
         return replace(self, control=dict(sorted({**self.control, **markers}.items())))
 
 
@@ -145,14 +145,13 @@ def load_model(
     """Read a tokenizer folder, or a bare `tokenizer.json`.
 
     Args:
-        tokenizer: folder with `tokenizer.json`, or that file alone (then nothing else is known of the model).
-        template: a chat template file that takes the place of the folder's own.
-        stop: texts of further stop tokens; each must be one token.
-        pad_id: id of padding; by default the pad token, else the first stop id, else 0.
+        tokenizer: folder with `tokenizer.json`, or that file alone (then nothing else is known about the model).
+        template: a chat template file that replaces the folder's own.
+        stop: texts of additional stop tokens; each must be a single token.
+        pad_id: id used for padding; by default the pad token, else the first stop id, else 0.
 
     Raises:
         InputError: a file is missing, unreadable or contradicts another.
-
     """
     return model_of(read_model_files(tokenizer, template=template), tokenizer, stop=stop, pad_id=pad_id)
 
@@ -160,11 +159,10 @@ def load_model(
 def model_of(
     files: Mapping[str, bytes], tokenizer: Path, *, stop: Sequence[str] = (), pad_id: int | None = None
 ) -> Model:
-    """The model of some files, as :func:`read_model_files` gives them; `tokenizer` names them in errors.
+    """Build a model from the result of :func:`read_model_files`; `tokenizer` names it in errors.
 
     Raises:
-        InputError: a file is not what it should be, or contradicts another.
-
+        InputError: a file is invalid or contradicts another.
     """
     backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
     definition = _read_json(files, TOKENIZER_FILE, tokenizer)
@@ -198,15 +196,14 @@ def model_of(
 
 
 def read_model_files(tokenizer: Path, *, template: Path | None = None) -> dict[str, bytes]:
-    """Name → bytes of all that a model is loaded from: with the templates that count, whichever file holds them.
+    """Read all files that a model is loaded from, as bytes by name; templates are included under their canonical names.
 
     Args:
         tokenizer: folder with `tokenizer.json`, or that file alone.
-        template: a chat template file that takes the place of the folder's own.
+        template: a chat template file that replaces the folder's own.
 
     Raises:
         InputError: a file is missing or cannot be read.
-
     """
     others = (CONFIG_FILE, TEMPLATE_FILE, GENERATION_FILE, TOOL_TEMPLATE_FILE)
     files = read_folder(tokenizer, TOKENIZER_FILE, others, tool_use=TOOL_TEMPLATE_FILE)
@@ -222,7 +219,7 @@ def read_model_files(tokenizer: Path, *, template: Path | None = None) -> dict[s
 
 
 def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
-    """File name → sha256."""
+    """Return the sha256 of each file, by name."""
     return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
 
 
@@ -274,9 +271,10 @@ def _read_template(path: Path) -> str:
 
 
 def _templates(files: Mapping[str, bytes], config: _Config, where: Path) -> tuple[str | None, str | None]:
-    """The folder's template, and its template for rows with tools.
+    """Return the folder's template, and its template for rows with tools.
 
-    As in transformers: a file beats the configuration, and a list in the configuration holds named templates.
+    As in transformers, a template file takes precedence over the configuration, and a list in the configuration
+    contains named templates.
     """
     inline = config.chat_template
     named = {"default": inline} if isinstance(inline, str) else {each.name: each.template for each in inline or ()}

@@ -1,10 +1,9 @@
-"""Names that become files, of splits, of a cache's files, of files that another tool's index names; and of data files.
+"""Checked types for names from untrusted files: names of splits, of a cache's files, of files that an index lists.
 
-Whoever wrote a manifest, a recipe or an index may have written anything there. So such a name has one of these types
-wherever it is read, and :func:`packer.store.folder.inside` asks again where a file is written.
+Manifests, recipes and indexes may have been written by anyone. So such a name has one of these types wherever it is
+read, and :func:`packer.store.folder.inside` checks again where a file is written.
 
-Which files hold rows is told by the ends of their names: that is what is offered where a folder or a repository was
-named.
+Also decides which files contain rows, by their extensions, when a folder or a repository is given as a source.
 """
 
 import fnmatch
@@ -24,16 +23,16 @@ _FILE_NAME = rf"\A{_NAME}\Z"
 _FILE_PATH = rf"\A{_NAME}(?:/{_NAME})*\Z"
 
 SplitName = Annotated[str, Meta(pattern=SPLIT_NAME)]
-"""Of a split: file names begin with it."""
+"""Name of a split; file names begin with it."""
 
 RuleName = Annotated[str, Meta(pattern=RULE_NAME)]
-"""Of a filter, as reports name it."""
+"""Name of a filter, as shown in reports."""
 
 FileName = Annotated[str, Meta(pattern=_FILE_NAME)]
-"""Of a file right in a folder: no separator, no control character, no dot or dash in front."""
+"""Name of a file directly in a folder: no separators or control characters, no leading dot or dash."""
 
 FilePath = Annotated[str, Meta(pattern=_FILE_PATH)]
-"""Of a file somewhere below a folder, POSIX: each part is a :data:`FileName`."""
+"""POSIX path of a file below a folder: each part is a :data:`FileName`."""
 
 _WORDS = {
     SPLIT_NAME: "the name of a split: a letter of ASCII or a digit, then up to 99 of them, '_' and '.'",
@@ -54,24 +53,23 @@ def is_file_path(path: str) -> bool:
 
 
 BUCKETS = ("s3", "gs", "az", "abfs", "abfss")
-"""Schemes of object storage, by the names that its own tools use."""
+"""URL schemes of object storage, by the names that the providers' own tools use."""
 
 _ADDRESS = re.compile(r"(?P<scheme>hf|s3|gs|gcs|az|abfss?|wasbs?|r2|oci|https?|ftp|file):/{1,2}(?!/)")
-"""Addresses of other machines; a `Path` has one of the two slashes left."""
+"""Matches URLs; a `Path` keeps only one of the two slashes."""
 
 
 def is_address(path: str) -> bool:
-    """Whether a text is an address of another machine: of the Hub, of a bucket, or of what packer does not read."""
+    """Whether a text is a URL: of the Hub, of a bucket, or of something that packer does not read."""
     return _ADDRESS.match(path) is not None
 
 
 def refuse_address(path: str, *, is_input: bool) -> None:
-    """Say of an address that only files of this machine and of buckets are read or written, and those of the Hub read.
+    """Refuse a URL that packer cannot read (inputs: files, buckets, the Hub) or write (outputs: files, buckets).
 
     Raises:
-        InputError: it is to be read.
-        UsageError: it is to be written.
-
+        InputError: the URL is an input.
+        UsageError: the URL is an output.
     """
     found = _ADDRESS.match(path)
     if found is None or (is_input and found["scheme"] in {"hf", *BUCKETS}):
@@ -91,7 +89,7 @@ def refuse_address(path: str, *, is_input: bool) -> None:
 
 
 def in_words(message: str) -> str:
-    """A message of msgspec, with what a name may be in words instead of a pattern."""
+    """Replace the patterns of names in one of msgspec's messages by descriptions."""
     for pattern, words in _WORDS.items():
         message = message.replace(f"`str` matching regex {pattern!r}", words)
     return message
@@ -100,16 +98,15 @@ def in_words(message: str) -> str:
 _DATA = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 _PACKED = (".gz", ".zst", ".bz2")
 _ABOUT_DATA = "dataset_infos.json"
-"""What some repositories say of themselves."""
+"""Metadata of data set repositories, which is JSON but contains no rows."""
 
 
 def data_ending(name: str) -> str | None:
-    """The end of a data file's name, that of its packing with it; None where it is no name of one.
+    """Return the extension of a data file, including that of its compression; None if it is not a data file.
 
     Example:
         >>> data_ending("data/train.JSONL.gz"), data_ending("readme.md")
         ('.JSONL.gz', None)
-
     """
     path = PurePosixPath(name)
     suffixes = path.suffixes
@@ -121,7 +118,7 @@ def data_ending(name: str) -> str | None:
 
 
 def fits(path: str, pattern: str) -> bool:
-    """Whether a path fits a glob, as in a shell: `*` stays within a folder, `**` is any number of them."""
+    """Whether a path matches a shell glob: `*` stays within a folder, `**` spans any number of them."""
     return _fit(path.split("/"), pattern.split("/"))
 
 

@@ -1,7 +1,7 @@
-"""What the server process imports and loads that workers are forked from.
+"""What the fork server imports and loads before workers are forked from it.
 
-An environment variable names the tokenizer, since the server is there before anything else is known. The encoder is
-loaded by a thread that lets others run, so importing packer costs nothing beside it.
+An environment variable names the tokenizer, as the server starts before anything else is known. The encoder is loaded
+in a thread that releases the GIL, so the imports of packer run meanwhile.
 """
 
 import gc
@@ -12,11 +12,11 @@ from importlib import import_module
 from pathlib import Path
 
 TOKENIZER = "PACKER_PRELOAD"
-"""Variable that names the tokenizer."""
+"""Environment variable that names the tokenizer."""
 
 
 def asked(tokenizer: Path | None, *, fast: bool) -> str:
-    """The value of :data:`TOKENIZER`: whether the fast engine is wanted, and the place."""
+    """Return the value for :data:`TOKENIZER`: the tokenizer's path and whether the fast engine is needed."""
     return "" if tokenizer is None else f"{int(fast)}{tokenizer}"
 
 

@@ -1,4 +1,4 @@
-"""Progress: how far work is, and notes for people, on stderr or to any listener."""
+"""Progress reports and notes, printed on stderr or passed to a listener."""
 
 import sys
 import time
@@ -8,23 +8,23 @@ from packer.display import duration, number, one_line, rate, size
 
 
 class Progress(Protocol):
-    """Listens to a build, or to another long work."""
+    """Receives the progress of a build or another long operation."""
 
     def stage(self, name: str, total: int, unit: str) -> None:
-        """A stage begins that will do `total` units of work (`bytes`, `rows`, `blocks`); 0 if that is not known."""
+        """Begin a stage of `total` units of work (`bytes`, `rows`, `blocks`); 0 if the total is unknown."""
         ...
 
     def advance(self, amount: int, tokens: int = 0) -> None:
-        """`amount` units are done, which made `tokens` tokens."""
+        """Report that `amount` more units are done, which produced `tokens` tokens."""
         ...
 
     def note(self, message: str) -> None:
-        """Something a person may want to know."""
+        """Report something the user may want to know."""
         ...
 
 
 class Silent:
-    """No progress."""
+    """Ignores everything."""
 
     def stage(self, name: str, total: int, unit: str) -> None: ...
 
@@ -34,10 +34,7 @@ class Silent:
 
 
 class Lines:
-    """How much of a stage is done, at what speed, and how long the rest takes: lines on stderr.
-
-    There is none of a short stage.
-    """
+    """Prints lines on stderr: how much of a stage is done, how fast, and the time left. Short stages print none."""
 
     _every = 5.0
     """Seconds between two lines."""

@@ -1,7 +1,7 @@
-"""How the reader makes batches of documents: rules that a recipe may hold beside those of documents and blocks.
+"""How the reader batches documents: rules of a recipe besides those for documents and blocks.
 
-They decide no byte of documents or blocks. The manifest keeps them, so that every training run from a cache cuts and
-pads alike unless it says otherwise: :class:`packer.load.PackedLoader` takes them as defaults.
+They do not affect any byte of documents or blocks. The manifest stores them, so that every training run from a cache
+truncates and pads the same way by default: :class:`packer.load.PackedLoader` takes its defaults from them.
 """
 
 from typing import Annotated, Literal
@@ -18,37 +18,37 @@ Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class Read(Rule, frozen=True, kw_only=True):
-    """Batches of documents; :mod:`packer.load.batching` says what they are."""
+    """Rules for batches of documents; see :mod:`packer.load.batching`."""
 
     batching: BatchingName = "packed"
     length: Tokens | None = None
-    """Tokens that rows are padded to; None pads to the longest document of a micro-batch."""
+    """Length to pad rows to, in tokens; None pads to the longest document of a micro-batch."""
 
     multiple_of: Tokens | None = None
     side: Side | None = None
-    """Where padding stands, None is ``right``. Of a token budget, any of these three pads documents side by side."""
+    """Side of the padding; None means ``right``. With a token budget, setting `length`, `multiple_of` or `side` pads
+    documents instead of concatenating them."""
 
     cutoff_len: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None = None
-    """Tokens that are read of a document."""
+    """Number of tokens to read of each document."""
 
     @property
     def is_padded(self) -> bool:
-        """Whether documents stand side by side."""
+        """Whether documents are padded to rows."""
         return self.batching == "padded" or (self.batching == "token_budget" and bool(self.padding))
 
     @property
     def padding(self) -> dict[str, int | Side]:
-        """What is said of padding."""
+        """The keys about padding that are set."""
         said = {"length": self.length, "multiple_of": self.multiple_of, "side": self.side}
         return {name: value for name, value in said.items() if value is not None}
 
 
 def check_read(read: Read, where: str) -> None:
-    """Rules that go together.
+    """Check that the rules fit together.
 
     Raises:
-        RecipeError: a rule that the batching leaves without a meaning.
-
+        RecipeError: a rule that has no meaning with this batching.
     """
     if read.batching == "packed" and read.cutoff_len is not None:
         raise RecipeError(

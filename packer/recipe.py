@@ -1,9 +1,9 @@
-"""The recipe: everything that decides the bytes of a cache, typed and strict.
+"""The recipe: everything that determines the bytes of a cache, typed and strict.
 
-A recipe has two halves. A change in the *documents half* (sources, tokenizer, template, supervision, …) tokenizes
-again; a change in the *blocks half* (``pack``, ``shard_bytes``) only packs again. Paths, job counts and folders are
-not part of a recipe's identity; see :mod:`packer.pipeline.identity`. `recipe_keys.yaml` says what every key is; here
-stands what needs more than a line.
+A recipe has two halves. Changing the *documents half* (sources, tokenizer, template, supervision, …) means tokenizing
+again; changing the *blocks half* (``pack``, ``shard_bytes``) only means packing again. Paths, job counts and folders
+are not part of a recipe's identity; see :mod:`packer.pipeline.identity`. `recipe_keys.yaml` has a line about every
+key; the docstrings here cover what needs more than a line.
 """
 
 import datetime as dt
@@ -30,11 +30,12 @@ PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
 _NAMES_IN_IDENTITIES = {"on_prompt_mismatch": "divergent", "history_rewrite": "rewritten"}
-"""What keys of ``supervision`` were called when identities of documents were first computed."""
+"""Former names of keys in ``supervision``, which identities of documents still use."""
 
 _RULE_KEYS = ("filters", "decontaminate", "deduplicate", "split", "read")
 _LATER_KEYS = ("name", "call_ids", "roles", "where", "take")
-"""Keys of a recipe, and of its `template`, `rows` and sources, written only where set: manifests keep their bytes."""
+"""Keys added later, to the recipe or to its `template`, `rows` and sources. They are written only if set, so that older
+manifests keep their bytes."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +60,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def path(self) -> Path | None:
-        """The file in place of the tokenizer's own template."""
+        """File that replaces the tokenizer's own template."""
         return template_path(self.name) if self.name else Path(self.file) if self.file else None
 
 
@@ -76,29 +77,33 @@ DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "to
 class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     turns: Literal["all", "last", "marked"] = "all"
     source: Literal["chat_server", "generation_tags"] = "chat_server"
-    """Who says what is trained: the prompts a chat server would render, or the `{% generation %}` blocks of the
-    template."""
+    """What determines the trained tokens: the prompts that a chat server would render, or the template's
+    `{% generation %}` blocks."""
 
     history_rewrite: Literal["exact", "last", "as_rendered"] | None = None
-    """What is trained where the template rewrites history. None is ``exact``, and a build asks if it is costly."""
+    """What to train if the template rewrites history. None means ``exact``, but a build stops and asks if that is
+    costly."""
 
     on_prompt_mismatch: Literal["refuse", "common_prefix", "continue"] = "refuse"
-    """Where no prompt is continued by its turn. ``common_prefix``: what both have in common is the prompt.
-    ``continue``: the prompt opened the reasoning; the turn goes on with it, closes it, and answers."""
+    """What to do if a turn does not continue any prompt. ``common_prefix``: use their common prefix as the prompt.
+    ``continue``: the prompt has opened the reasoning; the turn continues it, closes it, and answers."""
 
     reasoning: Literal["as_given", "field", "inline"] = "as_given"
-    """How a template is given reasoning. ``field``: as `reasoning_content`, also what a row has inline in
-    `<think>` tags. ``inline``: in `<think>` tags before the text, also what a row has in a field."""
+    """How reasoning is passed to the template. ``field``: as `reasoning_content`, including reasoning that a row has
+    inline in `<think>` tags. ``inline``: in `<think>` tags before the text, including reasoning that a row has in a
+    field."""
 
     stop: tuple[str, ...] = ()
     no_terminator: Literal["refuse", "append"] = "refuse"
     allow_dropped: tuple[DroppedKind, ...] = ()
     markers: Literal["refuse", "text"] = "refuse"
-    """Role markers such as `<|user|>` that are not one token of the tokenizer. ``text``: take them as plain text."""
+    """What to do about role markers such as `<|user|>` that are not a single token. ``text``: treat them as plain
+    text."""
 
     control_tokens: Literal["text", "reject", "allow"] = "text"
-    """Control tokens typed in a message. ``text``: ordinary text outside assistant turns, rejected inside them.
-    ``reject``: rejected everywhere. ``allow``: ordinary text everywhere."""
+    """What to do about control tokens typed in a message. ``text``: encode them as ordinary text outside assistant
+    turns, and reject the row if they are inside one. ``reject``: always reject. ``allow``: always encode them as
+    ordinary text."""
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,8 +112,8 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: Literal["isolated", "eos", "stream", "none"] = "isolated"
-    """``isolated``: documents of a block do not see each other. ``eos``: they do, with an EOS between them.
-    ``stream``: one stream of documents, cut wherever a block ends. ``none``: no blocks."""
+    """``isolated``: documents in a block cannot attend to each other. ``eos``: they can, with an EOS between them.
+    ``stream``: one stream of documents, cut at every block boundary. ``none``: no blocks."""
 
     block_len: Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)] = 4096
     strategy: Literal["best_fit", "first_fit", "sequential"] = "best_fit"
@@ -116,7 +121,8 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     min_length: PositiveInt = 1
     max_documents: PositiveInt | None = None
     align: Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)] = 1
-    """A document takes a multiple of so many slots: of 2·cp for context parallel, of tp for sequence parallel."""
+    """Round the slots of each document up to a multiple of this: 2·cp for context parallelism, tp for sequence
+    parallelism."""
 
     pad_id: Annotated[int, Meta(ge=0)] | None = None
     group_documents: Annotated[int, Meta(ge=1, le=2**32 - 1)] = 10_000_000
@@ -124,13 +130,13 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that decides the bytes; every field has the default a newcomer should get."""
+    """Everything that determines the bytes of a cache; each field defaults to what a newcomer should get."""
 
     version: Literal[1] = 1
     sources: tuple[Source, ...] = ()
     tokenizer: str | None = None
     engine: Literal["auto", "reference", "fast"] = "auto"
-    """``auto`` is resolved before a build begins; the recipe of a cache names the engine it was built with."""
+    """``auto`` is resolved before a build begins; a cache's recipe names the engine that was used."""
 
     template: Template = Template()
     rows: Rows = Rows()
@@ -147,7 +153,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def row_rules(self) -> RowRules:
-        """Which rows are trained on."""
+        """The rules that choose rows."""
         return RowRules(
             filters=self.filters,
             decontaminate=self.decontaminate,
@@ -158,10 +164,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
     def documents_half(self) -> dict[str, Any]:
-        """JSON of what decides the documents, with every default written out, without names of places.
+        """Return the JSON of the documents half, with every default written out and without file names.
 
-        The engine enters identities by its resolved name and version, not as the recipe asks for it.
-        `supervision.history_rewrite` unset means the same documents as ``exact``; only the price check differs.
+        Identities contain the engine's resolved name and version rather than the requested one. Leaving
+        `supervision.history_rewrite` unset gives the same documents as ``exact``; only the cost check differs.
         """
         whole = to_json(self)
         half = {key: whole[key] for key in ("rows", "supervision", "text")}
@@ -172,13 +178,13 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return half
 
     def blocks_half(self) -> dict[str, Any]:
-        """JSON of what decides the blocks and what is kept for the reader, with every default written out."""
+        """Return the JSON of the blocks half and of the reader's rules, with every default written out."""
         whole = to_json(self)
         return {key: whole.get(key, {}) for key in ("pack", "shard_bytes", "read")}
 
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
-    """A struct as plain JSON values, every default written out but those of :data:`_LATER_KEYS`."""
+    """Convert a struct to plain JSON values, with every default written out except for :data:`_LATER_KEYS`."""
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     if not isinstance(value, Recipe):
         return plain
@@ -190,7 +196,7 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def recipe_keys() -> str:
-    """YAML: a recipe of every key with its default, and its values in a comment."""
+    """Return a YAML recipe with every key, its default, and its possible values in a comment."""
     text = Path(__file__).with_name("recipe_keys.yaml").read_text("utf-8")
     return text.replace("ROW_SCHEMAS", " | ".join(ROW_SCHEMAS))
 
@@ -198,11 +204,10 @@ def recipe_keys() -> str:
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a YAML recipe and apply ``a.b=value`` overrides.
 
-    Relative paths in the file stay relative to the file's folder: they come back joined with it.
+    Relative paths in the file are relative to its folder, and are returned joined with it.
 
     Raises:
         RecipeError: unreadable file, unknown or duplicate key, wrong type, value out of range.
-
     """
     path = Path(path)
     values = load_mapping(path, what="recipe ", hint="packer init DIR writes a starter recipe")
@@ -211,7 +216,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def _relocate(values: dict[str, Any], folder: Path) -> None:
-    """Join the relative paths of a recipe, not typed yet, with its folder."""
+    """Join the relative paths of an untyped recipe with its folder."""
 
     def relative(path: Any) -> Any:
         if not isinstance(path, str) or path == "-" or is_address(path) or Path(path).is_absolute():
@@ -283,7 +288,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
 
 
 def _check_names(recipe: Recipe, where: str) -> None:
-    """Refuse schemas and templates that packer does not have by this name, and a template that has a file as well."""
+    """Refuse unknown schemas and templates, and a template given both by name and as a file."""
     named = [(f"sources[{i}].schema", source.schema, SCHEMA_CHOICES) for i, source in enumerate(recipe.sources)]
     if recipe.template.name is not None:
         named.append(("template.name", recipe.template.name, tuple(NAMED_TEMPLATES)))
@@ -295,11 +300,10 @@ def _check_names(recipe: Recipe, where: str) -> None:
 
 
 def _check_pack(pack: Pack, where: str) -> None:
-    """Rules that go together.
+    """Check that the rules of packing fit together.
 
     Raises:
-        RecipeError: a rule that the mode, or the length of a block, leaves without a meaning.
-
+        RecipeError: a rule that has no meaning with this mode or block length.
     """
     if pack.mode == "none":
         return

@@ -1,4 +1,7 @@
-"""Why a row is not in the cache, and what to do about it. The codes are part of the file format: none is changed."""
+"""Rejection codes: why a row is not in the cache, and what to do about it.
+
+The codes are part of the file format and never change.
+"""
 
 from collections.abc import Iterable
 
@@ -17,7 +20,7 @@ _OF_ROWS = {
 }
 
 ROW_REASONS = tuple(_OF_ROWS)
-"""Codes of rows that could be trained on and that the recipe's rules leave out. Caches hold their numbers from 1 on."""
+"""Codes of valid rows that the recipe's rules leave out. Caches store their positions in this tuple, from 1."""
 
 CODES: dict[str, str] = {
     # read
@@ -158,13 +161,12 @@ _HINTS = {
 
 
 def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
-    """What to do about rows rejected with a code of :data:`packer.rejections.CODES`.
+    """Return what to do about rows rejected with a code of :data:`packer.rejections.CODES`.
 
     Args:
         code: why they were rejected.
-        allowed: kinds of losses that `supervision.allow_dropped` names already, or must name for the sake of other
-            rows: the key is set as a whole, so that the hint keeps them.
-
+        allowed: kinds of losses that `supervision.allow_dropped` already names, or needs for other rows. The key is set
+            as a whole, so the hint has to repeat them.
     """
     if code.startswith("dropped_"):
         inline = (

@@ -1,7 +1,7 @@
-"""Which rows are trained on, and in which split: the rules a recipe may have beside those of documents and blocks.
+"""Rules that choose rows: which are trained on, and which split each belongs to.
 
-Nothing here is on by default. All of it is decided by facts of rows and of their documents, so that no change of these
-rules tokenizes anything; see :mod:`packer.curate`.
+All rules are off by default. They depend only on properties of rows and documents that a build stores, so changing a
+rule never tokenizes anything again; see :mod:`packer.curate`.
 """
 
 import datetime as dt
@@ -22,10 +22,10 @@ Scalar = str | int | float | bool
 Values = Annotated[tuple[Scalar, ...], Meta(min_length=1)]
 
 WHERE = "where"
-"""Name of the rule that the conditions of a source's `where` are."""
+"""Rule name used for the conditions in a source's `where`."""
 
 MAX_CONDITIONS = 60
-"""Rules with a condition that one source may have; each is a bit of a column."""
+"""Most rules with a condition that may apply to one source; each uses one bit of a column."""
 
 MAX_NGRAM = 64
 
@@ -33,7 +33,7 @@ _KEYS = "docs/how-to/choose-rows.md shows every rule"
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What every rule is: strict, and in a manifest only what differs from its default."""
+    """Base of all rules: unknown keys are refused, and a manifest stores only what differs from the defaults."""
 
 
 class Range(Rule, frozen=True, kw_only=True):
@@ -44,140 +44,140 @@ class Range(Rule, frozen=True, kw_only=True):
 
 
 class Condition(Rule, frozen=True, kw_only=True):
-    """What a value must be; every condition that is given must hold. A row without the value does not pass."""
+    """Conditions on a value, all of which must be met. A row without the value does not pass."""
 
     min: float | None = None
     max: float | None = None
     one_of: Values | None = msgspec.field(default=None, name="in")
     none_of: Values | None = msgspec.field(default=None, name="not_in")
     matches: str | None = None
-    """A regular expression (RE2) that is found in the text."""
+    """A regular expression (RE2) to search for in the text."""
 
     not_matches: str | None = None
 
     @property
     def asks(self) -> bool:
-        """Whether any condition is given."""
+        """Whether any condition is set."""
         given = (self.min, self.max, self.one_of, self.none_of, self.matches, self.not_matches)
         return any(value is not None for value in given)
 
 
 class Filter(Condition, frozen=True, kw_only=True):
-    """A rule that rows must pass: of a field of the row, of its texts, or of its tokens."""
+    """A rule about a field of the row, its texts, or its tokens. Rows that fail it are dropped."""
 
     name: RuleName
     field: str | None = None
-    """A field of the row as its file has it; dots lead into objects."""
+    """Name of a field of the input row; dots reach into nested objects."""
 
     of: Literal["answers", "prompts", "conversation"] | None = None
-    """Texts: of every assistant message, of every user message, or of both as one."""
+    """Which texts to check: each assistant message, each user message, or the whole conversation as one text."""
 
     chars: Range | None = None
-    """Characters of each of the texts."""
+    """Number of characters of each text."""
 
     language: Annotated[tuple[str, ...], Meta(min_length=1)] | None = None
-    """The texts together are in one of these languages (ISO 639); too few letters to tell pass."""
+    """Languages (ISO 639) that the texts, taken together, may be in. Texts with too few letters to tell pass."""
 
     messages: Range | None = None
-    """Number of the row's messages."""
+    """Number of messages in the row."""
 
     tokens: Range | None = None
-    """Tokens of the row's longest document."""
+    """Length of the row's longest document, in tokens."""
 
 
 _SUBJECTS = ("field", "of", "messages", "tokens")
-"""Keys of a filter, one of which says what it is about."""
+"""Keys that say what a filter is about; a filter has exactly one of them."""
 
 _OF_TEXTS = tuple(
     key for key in Filter.__struct_fields__ if key not in ("name", *_SUBJECTS, *Condition.__struct_fields__)
 )
-"""Keys of a filter that are conditions of texts."""
+"""Keys of a filter that apply only to texts."""
 
 
 class Take(Rule, frozen=True, kw_only=True):
-    """How many rows of a source are taken, after every other rule."""
+    """Limit on the number of rows from a source, applied after every other rule."""
 
     rows: Annotated[int, Meta(ge=1, le=2**62)]
     order: Literal["hash", "first"] = "hash"
-    """``hash``: by a hash of their content, the same rows wherever they stand, and a larger number takes the same and
-    more. ``first``: in the order of the source."""
+    """``hash``: pick rows by a hash of their content. The choice does not depend on row order, and a larger number
+    keeps the rows that a smaller one picked. ``first``: pick rows in the order of the source."""
 
 
 class BenchmarkColumns(Rule, frozen=True, kw_only=True):
-    """Fields of the rows of a benchmark."""
+    """Names of the fields in a benchmark's rows."""
 
     question: str | None = None
-    """By default the first of question, prompt, problem, … that they have."""
+    """By default the first field present of question, prompt, problem, …"""
 
 
 class Benchmark(Rule, frozen=True, kw_only=True):
-    """A file of questions."""
+    """A file of benchmark questions."""
 
     path: str
     name: RuleName | None = None
-    """By default the file's."""
+    """Defaults to the file's name without its extension."""
 
     columns: BenchmarkColumns = BenchmarkColumns()
 
     sha256: str | None = None
-    """A build writes it down; where it is given, the file must have it."""
+    """Filled in by the build. If it is set beforehand, the file must match it."""
 
     questions: Count | None = None
-    """A build writes it down: their number."""
+    """Number of questions; filled in by the build."""
 
 
 class Decontaminate(Rule, frozen=True, kw_only=True):
-    """Rows that hold questions of benchmarks."""
+    """Drop rows that contain questions of benchmarks."""
 
     against: tuple[Benchmark, ...] = ()
     ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 8
-    """Words of the n-grams that are looked for; a shorter question is compared whole, with whole messages."""
+    """Length of the n-grams to compare, in words. A shorter question is compared as a whole with whole messages."""
 
     cover: Annotated[float, Meta(gt=0, le=1)] = 0.5
-    """The share of a question's n-grams within one row from which on the row holds it."""
+    """Fraction of a question's n-grams that a row must contain to count as contaminated."""
 
     common: Annotated[int, Meta(ge=2, le=2**62)] = 5
-    """An n-gram that so many questions of a benchmark have does not count."""
+    """Ignore n-grams that occur in at least this many questions of a benchmark."""
 
 
 class Near(Rule, frozen=True, kw_only=True):
-    """Rows that say nearly what an earlier row says."""
+    """Drop rows that are nearly identical to an earlier row."""
 
     jaccard: Annotated[float, Meta(gt=0, le=1)] = 0.8
-    """The least similarity: of their shingles, how many both have."""
+    """Jaccard similarity of the two rows' shingles from which on they count as near duplicates."""
 
     ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 3
-    """Words of a shingle."""
+    """Length of a shingle, in words."""
 
     of: Literal["conversation", "prompt"] = "conversation"
 
 
 class Deduplicate(Rule, frozen=True, kw_only=True):
-    """Rows that say what an earlier row says."""
+    """Drop rows that repeat an earlier row."""
 
     exact: Literal["bytes", "normalized"] | None = None
-    """``bytes``: messages, tools, trained marks and texts are the same. ``normalized``: the same but for white space
-    and the case of ASCII letters."""
+    """``bytes``: messages, tools, training marks and texts are identical. ``normalized``: identical except for white
+    space and the case of ASCII letters."""
 
     near: Near | None = None
 
 
 class Shares(Rule, frozen=True, kw_only=True):
-    """Shares of the rows, or of the groups, that are held out."""
+    """Fractions of the rows, or of the groups, to hold out."""
 
     validation: Share = 0
     test: Share = 0
 
 
 class Cutoffs(Rule, frozen=True, kw_only=True):
-    """From when on rows are held out: ISO dates or times, train < validation ≤ … < test ≤ …."""
+    """Times from which on rows are held out, as ISO dates or times: train < validation ≤ … < test ≤ …."""
 
     validation: str | None = None
     test: str | None = None
 
 
 class Leakage(Rule, frozen=True, kw_only=True):
-    """Rows of ``train`` that are near copies of a held-out row."""
+    """Drop rows of ``train`` that are near duplicates of a held-out row."""
 
     near: Annotated[float, Meta(gt=0, le=1)] = 0.8
     ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 3
@@ -185,55 +185,55 @@ class Leakage(Rule, frozen=True, kw_only=True):
 
 
 class Split(Rule, frozen=True, kw_only=True):
-    """How the rows of the split ``train`` are divided, by hash (`shares`) or by time (`time`, `cutoffs`)."""
+    """How to divide the rows of the split ``train``: by hash (`shares`) or by time (`time`, `cutoffs`)."""
 
     group: str | None = None
-    """A field of the row: rows with one value stay together. None: rows with one first prompt do."""
+    """A field of the row; rows with the same value go to the same split. None groups rows by their first prompt."""
 
     shares: Shares = Shares()
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     time: str | None = None
-    """A field of the row that holds a time."""
+    """A field of the row that contains a time."""
 
     unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
-    """How `time` is written: as ISO text, or as a number of these units since 1970 in UTC."""
+    """Format of `time`: ISO text, or a number of these units since 1970 in UTC."""
 
     zone: str | None = None
-    """Zone of times and cutoffs that name none: ``UTC`` or an offset such as ``+02:00``."""
+    """Time zone of times and cutoffs that do not name one: ``UTC`` or an offset such as ``+02:00``."""
 
     cutoffs: Cutoffs = Cutoffs()
     leakage: Leakage | None = None
-    """What becomes of rows to train on that a held-out row is a near copy of: they are left out."""
+    """If set, training rows that are near duplicates of a held-out row are dropped."""
 
 
 class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All rules about rows of a recipe."""
+    """All rules of a recipe that choose rows."""
 
     filters: tuple[Filter, ...] = ()
     decontaminate: Decontaminate | None = None
     deduplicate: Deduplicate | None = None
     split: Split | None = None
     where: tuple[dict[str, Condition], ...] = ()
-    """For each source, field → condition, sorted by name as in a manifest."""
+    """For each source, conditions by field name, sorted by name as in a manifest."""
 
     take: tuple[Take | None, ...] = ()
     """One entry for each source."""
 
     @property
     def asks(self) -> bool:
-        """Whether anything is asked."""
+        """Whether any rule is set."""
         rules = (self.filters, self.decontaminate, self.deduplicate, self.split, any(self.where), any(self.take))
         return any(map(bool, rules))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What `SelectedRows.detail` names: the filters, then the conditions of each source."""
+        """Names that `SelectedRows.detail` refers to: the filters, then the conditions of each source."""
         where = (f"sources[{i}].{WHERE}.{field}" for i, own in enumerate(self.where) for field in own)
         return (*(each.name for each in self.filters), *where)
 
     @property
     def without_places(self) -> "RowRules":
-        """The same rules, whatever the files are called that they name."""
+        """The same rules without file paths, so that renaming a file changes nothing."""
         asked = self.decontaminate
         if asked is None:
             return self
@@ -241,7 +241,9 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, decontaminate=msgspec.structs.replace(asked, against=against))
 
     def question(self, number: int) -> str:
-        """A question of the benchmarks for people, by its number among those of all."""
+        """Describe a benchmark question for an error or a report, given its number among the questions of all
+        benchmarks.
+        """
         assert self.decontaminate is not None, "somebody looked for it"
         for each in self.decontaminate.against:
             if number < (each.questions or 0):
@@ -251,21 +253,20 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def named_rule(name: str) -> str:
-    """A rule of `RowRules.names` for people."""
+    """Describe a rule of `RowRules.names` for users."""
     return name if name.startswith("sources[") else f"filter {name}"
 
 
 def benchmark_name(benchmark: Benchmark) -> str:
-    """What a benchmark is called."""
+    """Return the name to show for a benchmark."""
     return benchmark.name or PurePosixPath(benchmark.path).stem
 
 
 def check_rules(rules: RowRules, where: str) -> None:
-    """Refuse rules that make no sense.
+    """Refuse rules that contradict each other or have no effect.
 
     Raises:
         RecipeError: names the rule.
-
     """
     names = [each.name for each in rules.filters]
     for i, each in enumerate(rules.filters):
@@ -343,11 +344,12 @@ def _check_split(split: Split, place: str) -> None:
 
 
 def zone_of(split: Split, place: str = "split") -> dt.timezone | None:
-    """The zone of times that name none. Named zones move with the tables of a machine, so offsets alone are taken.
+    """Return the default time zone of a split rule, or None if it has none.
+
+    Only UTC and offsets are accepted: what a named zone means depends on the machine's time zone database.
 
     Raises:
-        RecipeError: it is none.
-
+        RecipeError: the zone is neither UTC nor an offset.
     """
     if split.zone is None:
         return None
@@ -358,11 +360,10 @@ def zone_of(split: Split, place: str = "split") -> dt.timezone | None:
 
 
 def time_of(text: str, split: Split, place: str = "split.cutoffs") -> int:
-    """A cutoff as microseconds since 1970 in UTC.
+    """Return a cutoff as microseconds since 1970 in UTC.
 
     Raises:
-        RecipeError: it is no ISO time, or has no zone.
-
+        RecipeError: the text is not an ISO time, or has no time zone.
     """
     try:
         found = dt.datetime.fromisoformat(text)

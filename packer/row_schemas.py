@@ -1,7 +1,7 @@
-"""The row schemas, by the names that recipes and commands have for them.
+"""The row schemas, by the names used in recipes and commands.
 
-A name here is all it takes for a schema to be known: the recipe, `--schema`, detection, the columns that are read of a
-table, hints and the reference pages follow from the `SCHEMA` of its module (:class:`packer.source.row.RowSchema`).
+Adding a name here is enough to register a schema: the recipe, `--schema`, detection, the columns read from tables,
+hints and the reference pages follow from the `SCHEMA` in its module (:class:`packer.source.row.RowSchema`).
 """
 
 ROW_SCHEMAS = {
@@ -14,10 +14,10 @@ ROW_SCHEMAS = {
     "alpaca": "packer.source.alpaca",
     "text": "packer.source.text",
 }
-"""Name → module, in the order in which a row that fits several is taken."""
+"""Module of each schema. A row that fits several schemas gets the first of them."""
 
 PREFERENCE_SCHEMAS = {"preference": "pairs", "rated": "rated answers"}
-"""Schemas of preference data, and what their rows are."""
+"""Schemas of preference data, with a description of their rows."""
 
 EXAMPLES = "examples to imitate"
-"""What the rows of all other schemas are."""
+"""Description of the rows of all other schemas."""

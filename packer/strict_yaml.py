@@ -1,6 +1,6 @@
-"""YAML and JSON as people write them, read strictly: no key twice, no dates, no aliases that stand for billions.
+"""Read hand-written YAML and JSON strictly: no duplicate keys, no implicit dates, no alias bombs.
 
-And what msgspec says of them where they are no recipe, in the words of its keys.
+Also translates msgspec's validation errors into messages in terms of the recipe's keys.
 """
 
 import json
@@ -22,16 +22,15 @@ _MOST_REPEATED = 1_000_000
 
 
 def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
-    """The keys of a YAML or JSON file, as plain values; none where the file is empty.
+    """Read the mapping in a YAML or JSON file as plain values; an empty file gives an empty mapping.
 
     Args:
         path: The file.
-        what: Stands before its name in errors.
-        hint: What to do where there is no such file.
+        what: Text put before the path in errors.
+        hint: What to do if the file does not exist.
 
     Raises:
         RecipeError: unreadable file, not YAML, a duplicate key, no mapping.
-
     """
     try:
         text = path.read_text("utf-8")
@@ -43,17 +42,16 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
 
 
 def parse_mapping(text: str, path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
-    """As :func:`load_mapping`, of a file that was read.
+    """Like :func:`load_mapping`, for text that was already read.
 
     Args:
-        text: What it holds.
+        text: Content of the file.
         path: The file.
-        what: Stands before its name in errors.
-        hint: What to do where it is no mapping.
+        what: Text put before the path in errors.
+        hint: What to do if the content is not a mapping.
 
     Raises:
         RecipeError: not YAML, a duplicate key, no mapping.
-
     """
     values = _parse_json(text) if path.suffix == ".json" else None
     values = parse_yaml(text, str(path)) if values is None else values
@@ -65,17 +63,16 @@ def parse_mapping(text: str, path: Path, *, what: str = "", hint: str | None = N
 
 
 def as_yaml(values: Mapping[str, Any]) -> str:
-    """Plain values as a recipe's YAML, in their order; the innermost mappings and lists on one line each."""
+    """Format plain values as a recipe's YAML, in their order; innermost mappings and lists get one line each."""
     text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
     return text
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """A value in YAML.
+    """Parse a YAML value.
 
     Raises:
-        RecipeError: not YAML, a duplicate key, aliases that stand for too much.
-
+        RecipeError: not YAML, a duplicate key, or aliases that expand to too many values.
     """
     try:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
@@ -91,7 +88,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _num_values(node: yaml.Node, known: dict[int, int]) -> int:
-    """Values of a node, those that aliases repeat counted each time; of one that holds itself only the rest."""
+    """Count the values of a node, aliased ones each time; a node that contains itself counts once."""
     found = known.get(id(node))
     if found is None:
         known[id(node)] = found = 1
@@ -103,9 +100,9 @@ def _num_values(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML without duplicate keys and without dates: ``date: 2026-01-01`` stays the text that was typed.
+    """YAML without duplicate keys and without dates: ``date: 2026-01-01`` stays a string.
 
-    Aliases may be used, and repeat at most `_MOST_REPEATED` values: a few lines of them may stand for billions.
+    Aliases are allowed, but may expand to at most `_MOST_REPEATED` values: a few lines can expand to billions.
     """
 
     def compose_document(self) -> yaml.Node | None:
@@ -134,7 +131,7 @@ _StrictLoader.yaml_implicit_resolvers = {
 
 
 def _parse_json(text: str) -> Any:
-    """JSON, which YAML would refuse where it is indented by tabs; None for whatever is no JSON."""
+    """Parse JSON, which YAML would refuse if it is indented with tabs; None if the text is not JSON."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
@@ -149,11 +146,10 @@ def _parse_json(text: str) -> Any:
 
 
 def parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
-    """Put a number of bytes in place of a size such as 64MiB.
+    """Replace a size such as 64MiB by its number of bytes, in place.
 
     Raises:
-        RecipeError: a text that is no size.
-
+        RecipeError: the text is not a size.
     """
     *parents, last = keys
     for parent in parents:

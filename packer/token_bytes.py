@@ -1,7 +1,8 @@
-"""The bytes of each id: a vocabulary read on its own, so that ids can be checked without asking the encoder.
+"""The bytes of each id, read from the vocabulary, so that ids can be checked independently of the encoder.
 
-Two families cover the tokenizers of language models. In byte-level BPE a vocabulary entry is written in 256 characters
-that stand for bytes. In SentencePiece-like vocabularies an entry is text, a space is written ▁, and `<0x0A>` is a byte.
+Two kinds of vocabulary cover the tokenizers of language models. In byte-level BPE, entries are written in 256
+characters that represent bytes. In SentencePiece-like vocabularies, entries are text, ▁ is a space, and `<0x0A>` is a
+byte.
 """
 
 import functools
@@ -29,8 +30,7 @@ class TokenBytes:
         """Read the vocabulary.
 
         Raises:
-            InputError: a kind of vocabulary whose entries are no text (WordPiece, word level).
-
+            InputError: the vocabulary is of a kind whose entries are not plain text (WordPiece, word level).
         """
         shared = _vocabulary(model.files[TOKENIZER_FILE], model.added_tokens, model.vocab_size)
         self.byte_level, self._entries, self.is_whole = shared
@@ -38,21 +38,21 @@ class TokenBytes:
         out."""
 
         self.num_bytes: Int64 = _lengths(self._entries)
-        """How many bytes each id has; -1 where `table` has None."""
+        """Number of bytes of each id; -1 if `table` has None for it."""
 
     @functools.cached_property
     def table(self) -> list[bytes | None]:
-        """By id; None for the unknown token and for ids without an entry."""
+        """Bytes by id; None for the unknown token and for ids without an entry."""
         entries: list[bytes | None] = self._entries.to_pylist()
         return entries
 
     def decode(self, ids: Sequence[int]) -> bytes:
-        """The bytes of the ids, each as it is; unknown ids have none."""
+        """Return the bytes of some ids, concatenated; ids without bytes contribute none."""
         table = self.table
         return b"".join([table[i] or b"" for i in ids])
 
     def decode_all(self, ids: Int32) -> npt.NDArray[np.uint8]:
-        """As :meth:`decode`, for many ids.  # uint8[N]"""
+        """Like :meth:`decode`, but vectorized for many ids.  # uint8[N]"""
         taken = self._entries.take(array_of(ids))
         _, offsets, values = taken.buffers()
         if values is None:
@@ -62,7 +62,7 @@ class TokenBytes:
 
 
 def component_types(part: Mapping[str, Any] | None) -> set[str]:
-    """Types of a tokenizer component and of those it is made of."""
+    """Return the types of a tokenizer component and of its nested components."""
     if part is None:
         return set()
     members = [member for key in ("decoders", "pretokenizers", "normalizers") for member in part.get(key) or ()]
@@ -73,11 +73,10 @@ def component_types(part: Mapping[str, Any] | None) -> set[str]:
 def _vocabulary(
     tokenizer_json: bytes, added_tokens: tuple[AddedToken, ...], vocab_size: int
 ) -> tuple[bool, pa.Array, npt.NDArray[np.bool_]]:
-    """Whether it is byte-level, the bytes of each id, and `is_whole` of :class:`TokenBytes`; read once in a process.
+    """Return whether the vocabulary is byte-level, the bytes of each id, and `is_whole` of :class:`TokenBytes`. Cached.
 
     Raises:
-        InputError: a kind of vocabulary whose entries are no text.
-
+        InputError: the vocabulary is of a kind whose entries are not plain text.
     """
     definition = definition_of(tokenizer_json)
     model = definition["model"]
@@ -107,9 +106,9 @@ def _vocabulary(
 def _never_merged(
     added_tokens: Iterable[AddedToken], model: Mapping[str, Any], vocabulary: Mapping[str, int], vocab_size: int
 ) -> npt.NDArray[np.bool_]:
-    """Added tokens whose id the model below them never gives: it has no entry for it, or none that a merge makes.
+    """Return the added tokens whose ids the underlying model never produces, as no entry or no merge leads to them.
 
-    With `ignore_merges` an entry is given for a text that is spelled like it, without any merge.
+    With `ignore_merges`, the model produces an entry for a text that is spelled like it, without any merge.
     """
     whole = np.zeros(vocab_size, np.bool_)
     whole[[token.id for token in added_tokens]] = True
@@ -128,9 +127,9 @@ def _never_merged(
 
 @functools.cache
 def _bytes_of_characters() -> npt.NDArray[np.int16]:
-    """The byte that byte-level BPE writes as a character, by the character's number; -1 for other characters.
+    """Return a table from character code to the byte it represents in byte-level BPE; -1 for all other characters.
 
-    Printable ones stand for themselves, the rest from U+0100 up.
+    Printable characters represent themselves, the remaining bytes start at U+0100.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -146,7 +145,7 @@ def _binary(entries: Sequence[bytes]) -> pa.Array:
 
 
 def _byte_level(pieces: Sequence[str]) -> pa.Array:
-    """Every character of a piece is a byte; a piece with other characters has no bytes."""
+    """Decode a byte-level entry, in which every character is a byte; None if it has any other character."""
     table = _bytes_of_characters()
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     characters = np.frombuffer("".join(pieces).encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -162,7 +161,7 @@ def _byte_level(pieces: Sequence[str]) -> pa.Array:
 
 
 def _lengths(entries: pa.Array) -> Int64:
-    """Bytes of each entry; -1 for those that are none.  # int64[N]"""
+    """Return the number of bytes of each entry; -1 for None.  # int64[N]"""
     bits, offsets, _ = entries.buffers()
     bounds = np.frombuffer(offsets, np.int64, len(entries) + 1)
     lengths: Int64 = bounds[1:] - bounds[:-1]

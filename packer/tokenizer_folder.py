@@ -1,7 +1,7 @@
-"""The files of a tokenizer folder, and whether the ids of its `tokenizer.json` can be relied on.
+"""Read the files of a tokenizer folder, and check that the ids of its `tokenizer.json` are reliable.
 
-Only regular files of a plausible size are read, whatever else lies there. The same text must always get the same ids,
-each its own.
+Only regular files of a plausible size are read. The same text must always give the same ids, and each id must belong
+to one token.
 """
 
 import os
@@ -16,29 +16,28 @@ from packer.errors import InputError, PackerError
 from packer.limits import out_of
 
 MAX_TOKENIZER_BYTES = 64 * 2**20
-"""Of `tokenizer.json`. The largest of published models have some forty million bytes."""
+"""Limit for `tokenizer.json`. The largest published ones have some forty million bytes."""
 
 MAX_FILE_BYTES = 32 * 2**20
-"""Of any other file."""
+"""Limit for any other file."""
 
 MAX_TEMPLATE_BYTES = 2**20
-"""Of a chat template. The largest published ones have some forty thousand bytes."""
+"""Limit for a chat template. The largest published ones have some forty thousand bytes."""
 
 TOOL_USE_FILE = Path("additional_chat_templates") / "tool_use.jinja"
 
 
 def read_folder(tokenizer: Path, name: str, others: Sequence[str], *, tool_use: str) -> dict[str, bytes]:
-    """Name → bytes of the files of a tokenizer folder that are there.
+    """Read the files of a tokenizer folder that exist, as bytes by name.
 
     Args:
         tokenizer: folder, or the path of its main file alone.
-        name: the main file, which must be there.
-        others: names of files that may be there.
-        tool_use: name for :data:`TOOL_USE_FILE`, which is newer than a file of that name.
+        name: the main file, which must exist.
+        others: names of optional files.
+        tool_use: name under which to return :data:`TOOL_USE_FILE`, which takes precedence over a file of that name.
 
     Raises:
         InputError: there is no main file, or a file cannot be read.
-
     """
     try:
         if not tokenizer.is_dir():
@@ -74,16 +73,15 @@ def _main_file(path: Path, tokenizer: Path) -> bytes:
 
 
 def read_regular(path: Path, *, max_bytes: int, what: str) -> bytes:
-    """The bytes of a regular file; a pipe or a device is not waited for.
+    """Read a regular file, without blocking on pipes or devices.
 
     Args:
         path: the file.
-        max_bytes: a larger one is refused.
+        max_bytes: larger files are refused.
         what: what the file belongs to, for errors.
 
     Raises:
-        InputError: it cannot be read, is none, or is too large.
-
+        InputError: the file cannot be read, is not a regular file, or is too large.
     """
     try:
         # Opening a pipe would wait for somebody to write into it.
@@ -111,15 +109,14 @@ def _unreadable(what: str, path: Path, error: OSError) -> PackerError:
 
 
 MAX_IDS = 2**24
-"""Tables here have an entry an id; the largest vocabularies of language models have a fiftieth of this."""
+"""Limit for the vocabulary, as tables have one entry per id. The largest published ones have a fiftieth of this."""
 
 
 def checked_vocab_size(definition: Mapping[str, Any], backend: Tokenizer, where: Path) -> int:
-    """One more than the largest id, of a `tokenizer.json` whose ids can be relied on.
+    """Check that the ids of a `tokenizer.json` are reliable, and return one more than the largest id.
 
     Raises:
-        InputError: it gives other ids every time, loses text, moves ids or gives one id twice.
-
+        InputError: encoding is random or loses text, or the file renumbers or repeats ids.
     """
     _refuse_dropout(definition, where)
     _refuse_lost_text(definition.get("post_processor"), where)
@@ -151,7 +148,7 @@ def checked_vocab_size(definition: Mapping[str, Any], backend: Tokenizer, where:
 
 
 def _refuse_dropout(definition: Mapping[str, Any], where: Path) -> None:
-    """BPE dropout is not a setting of `encode` but part of the file, and no part of the text's ids can be relied on."""
+    """Refuse BPE dropout: it is part of the file and cannot be turned off in `encode`, so ids would be random."""
     dropout = definition["model"].get("dropout")
     if dropout:
         raise InputError(
@@ -161,7 +158,7 @@ def _refuse_dropout(definition: Mapping[str, Any], where: Path) -> None:
 
 
 def _refuse_lost_text(post_processor: Any, where: Path) -> None:
-    """A template of a post-processor decides what is left of a text, even where no special tokens are asked for."""
+    """Refuse post-processors whose template drops the text, which they do even if no special tokens are requested."""
     if not isinstance(post_processor, dict):
         return
     for member in post_processor.get("processors") or ():
@@ -176,7 +173,9 @@ def _refuse_lost_text(post_processor: Any, where: Path) -> None:
 
 
 def _refuse_moved_ids(definition: Mapping[str, Any], backend: Tokenizer, where: Path) -> None:
-    """`tokenizers` numbers added tokens on from the vocabulary, without a word where the file says otherwise."""
+    """Refuse added tokens with ids that `tokenizers` would change: it silently renumbers them from the vocabulary size
+    on.
+    """
     for token in definition.get("added_tokens") or ():
         given = backend.token_to_id(token["content"])
         if token["content"] and given != token["id"]:

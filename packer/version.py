@@ -1,4 +1,4 @@
-"""Which packer this is: its version, and its source."""
+"""Identify this packer: its version and a digest of its source."""
 
 import hashlib
 from functools import cache
@@ -9,9 +9,9 @@ __version__ = "0.1.0"
 
 @cache
 def code_digest() -> str:
-    """sha256 over the names and the bytes of packer's modules.
+    """Return the sha256 over the names and contents of packer's modules.
 
-    Its version says what was released; somebody who changed a line has the same version.
+    The version alone does not show that somebody has edited an installed copy.
     """
     root = Path(__file__).parent
     digest = hashlib.sha256()

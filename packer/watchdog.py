@@ -1,19 +1,20 @@
-"""What ends a template that does not end: a rendering may take 2 seconds of processor time and 512 MiB of memory.
+"""Limits for chat templates: one rendering may use 2 seconds of processor time and 512 MiB of memory.
 
-A row is rejected for what depends on it alone. How long a rendering takes depends on the machine, so going on for too
-long rejects nothing: it fails the command, and names template and row. The limits are constants: no recipe holds them,
-and no byte of a cache depends on them.
+Rows are only rejected for reasons that depend on the row alone. How long a rendering takes depends on the machine, so
+exceeding a limit does not reject the row: it fails the command with an error that names the template and the row. The
+limits are constants. No recipe sets them, and no byte of a cache depends on them.
 
-While templates run, one thread looks every `TICK_S` at every thread that renders: how much processor time (not time of
-day: a machine may be busy, or sleep) and memory it took since this rendering began. It ends a rendering by an
-exception raised in the thread that renders, which needs no signal handler and so does not meddle with those of the
-application, and works in any thread. Python raises it between two steps of the template.
+While templates run, one thread checks every `TICK_S` how much processor time (not wall time: a machine may be busy or
+suspended) and memory each rendering thread has used since its rendering began. To stop a rendering, it raises an
+exception in the rendering thread. This needs no signal handler, so it does not interfere with the application's
+handlers, and works in any thread. Python raises the exception between two bytecode instructions.
 
-A single step, such as comparing two lists that hold themselves sixty times over, cannot be ended so: it holds Python's
-lock, and the thread that looks does not run. In processes of packer's own the system ends the process then: see
-:func:`end_if_stuck`.
+A single long instruction, such as comparing two lists that contain themselves sixty times over, cannot be interrupted
+this way: it holds the GIL, and the watching thread does not run. In processes started by packer, the operating system
+then kills the process: see :func:`end_if_stuck`.
 
-Memory is that of the process: where other threads of an application take as much within one long rendering, it counts.
+Memory is measured for the whole process, so memory that other threads of an application allocate during a long
+rendering counts as well.
 """
 
 import ctypes
@@ -33,7 +34,7 @@ MAX_CPU_S = 2.0
 MAX_GROWTH_BYTES = 512 * 2**20
 TICK_S = 0.05
 MAX_STUCK_S = 60.0
-"""Processor time of the process within one rendering, after which the system ends it."""
+"""Processor time of the process during one rendering after which the operating system kills it."""
 
 COUNT, ROW = range(2)
 """What the numbers of a place are: beginnings and ends of renderings, so that it is odd while a template runs; the row
@@ -43,11 +44,11 @@ Result = TypeVar("Result")
 
 
 class TemplateOverrunError(UsageError):
-    """A chat template takes more time or memory than a rendering may."""
+    """A chat template used more time or memory than one rendering may."""
 
     code: ClassVar[str] = "template_overrun"
     row: int = -1
-    """Row of the partition that was rendered; -1 where it was none of the user's."""
+    """Row of the partition that was being rendered; -1 if the conversation was not a row of the user's."""
 
     @classmethod
     def of(cls, used: str, row: int) -> Self:
@@ -60,14 +61,14 @@ class TemplateOverrunError(UsageError):
         return error
 
     def at(self, place: str) -> Self:
-        """The same error, naming where it happened."""
+        """Return the same error with a location."""
         error = type(self)(f"{place}: {self.message}", hint=self.hint)
         error.row = self.row
         return error
 
 
 def _resident_bytes() -> int:
-    """Memory of this process that is its own."""
+    """Return the private memory of this process."""
     if _STATM.exists():
         _, resident, shared, *_ = _STATM.read_text().split()
         return (int(resident) - int(shared)) * resource.getpagesize()
@@ -78,19 +79,19 @@ _STATM = Path("/proc/self/statm")
 
 
 class _Struck(BaseException):
-    """Raised from outside in a thread whose rendering is to end."""
+    """Raised asynchronously in a thread whose rendering has to stop."""
 
 
 class _Thread:
-    """A thread that renders."""
+    """A thread that renders, as seen by the watching thread."""
 
     def __init__(self) -> None:
         self.place = [0, -1]
         self.struck: str | None = None
-        """Why the rendering is to end, from just before the exception is on its way until it has arrived."""
+        """Why the rendering has to stop; set just before the exception is sent and cleared once it has arrived."""
 
         self.sent = True
-        """Whether nobody is about to raise it."""
+        """False while the watching thread is sending the exception."""
 
         self._seen = 0
         self._cpu_s = 0.0
@@ -100,7 +101,7 @@ class _Thread:
         self._clock = time.pthread_getcpuclockid(self._ident) if has_clocks else time.CLOCK_PROCESS_CPUTIME_ID
 
     def look(self, resident: int) -> None:
-        """Strike a rendering that took too much since it began, as far as it was looked at."""
+        """Interrupt the current rendering if it has used too much since the check that first saw it."""
         count, before = self.place[COUNT], self._resident
         is_new, self._seen, self._resident = count != self._seen, count, resident
         if not count % 2:
@@ -114,7 +115,10 @@ class _Thread:
             self._strike(count, f"takes more than {MAX_GROWTH_BYTES // 2**20} MiB of memory")
 
     def _strike(self, count: int, used: str) -> None:
-        """In this order, a rendering that ends meanwhile sees that something may be on its way, and waits for it."""
+        """Send the exception.
+
+        The order matters: a rendering that ends meanwhile sees that an exception may be on its way, and waits for it.
+        """
         struck_before = self.struck is not None
         self.sent = False
         self.struck = used
@@ -125,7 +129,7 @@ class _Thread:
         self.sent = True
 
     def settle(self) -> None:
-        """After a rendering: wait for what is on its way, so that it does not arrive somewhere else."""
+        """Wait, after a rendering, for an exception that is on its way, so that it is not raised somewhere else."""
         while True:
             sent = self.sent
             if self.struck is None:
@@ -135,7 +139,7 @@ class _Thread:
             time.sleep(0.001)
 
     def arrived(self) -> str:
-        """What this thread was struck for; nothing more is on its way then."""
+        """Return why this thread was interrupted, once no further exception can arrive."""
         while True:
             try:
                 self.place[COUNT] += self.place[COUNT] % 2
@@ -156,7 +160,7 @@ class _Local(threading.local):
 
 
 class _Watch:
-    """The thread that looks."""
+    """The watching thread."""
 
     def __init__(self) -> None:
         self.threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
@@ -185,7 +189,7 @@ _ends_process = False
 
 
 def _forget() -> None:
-    """A process that was forked has none of the threads, and other clocks."""
+    """Reset the state in a forked process, which has none of the parent's threads and different clocks."""
     global _WATCH, _LOCAL  # noqa: PLW0603 - made anew, as importing makes them
     _WATCH = _Watch()
     _LOCAL = _Local()
@@ -196,25 +200,24 @@ if hasattr(os, "register_at_fork"):
 
 
 def end_if_stuck() -> None:
-    """Have the system end this process, by SIGPROF, where a template is stuck in a single step.
+    """Let the operating system kill this process (SIGPROF) if a template gets stuck in a single instruction.
 
-    For worker processes and the command line; in an application packer ends no process.
+    For worker processes and the command line only: packer never kills an application's process.
     """
     global _ends_process  # noqa: PLW0603 - of this process
     _ends_process = hasattr(signal, "setitimer")
 
 
 def place() -> list[int]:
-    """Where this thread is; see :data:`COUNT`."""
+    """Return the progress of the calling thread; see :data:`COUNT`."""
     return _LOCAL.thread.place
 
 
 def watched(render: Callable[[], Result]) -> Result:
-    """Run a template, or compile one.
+    """Run a function that renders or compiles a template, within the limits.
 
     Raises:
-        TemplateOverrunError: it took too much.
-
+        TemplateOverrunError: it exceeded a limit.
     """
     thread = _LOCAL.thread
     numbers = thread.place

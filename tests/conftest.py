@@ -36,7 +36,7 @@ if "XDG_CACHE_HOME" not in os.environ or "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _SEARCHING = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("test", _SEARCHING, derandomize=True, max_examples=25)
+settings.register_profile("test", _SEARCHING, derandomize=True, max_examples=15)
 settings.register_profile("deep", _SEARCHING, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 

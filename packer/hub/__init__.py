@@ -1,8 +1,8 @@
-"""Tokenizers, data sets and caches of the Hugging Face Hub.
+"""Tokenizers, datasets and caches on the Hugging Face Hub.
 
-A revision is resolved once, to a commit, and goes on under that name: a recipe with a commit in it always means the
-same bytes, and asks for no network once they are in the cache. `huggingface_hub` is imported where a name leads to
-the Hub, and nowhere else.
+A revision is resolved to a commit once, and used in that form from then on: a recipe with a commit in it always means
+the same bytes, and needs no network once they are cached. `huggingface_hub` is imported only when a name refers to the
+Hub.
 """
 
 from packer.hub.fetch import fetch_data, fetch_tokenizer, listed, pin, snapshot

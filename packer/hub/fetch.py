@@ -1,6 +1,6 @@
-"""Fetches tokenizers and data from the Hub, with the Hub's own client, into its own cache, with its own token.
+"""Fetches tokenizers and data from the Hub through the Hub's own client, with its cache and its token.
 
-The client's failures become errors of packer.
+The client's failures are raised as packer's errors.
 """
 
 import glob
@@ -18,26 +18,25 @@ from packer.names import data_ending, fits
 _SHOWN_FILES = 6
 
 _NETWORK = ("httpx", "httpcore", "requests", "urllib3")
-"""Modules whose errors the client lets through; they have no class that all its versions share."""
+"""Modules whose errors the client does not catch; they have no base class common to all its versions."""
 
 _LOG_IN = "log in with hf auth login, or set HF_TOKEN"
 
 
 class UnreachableError(InputError):
-    """Something is not in the client's cache, and the Hub cannot be asked for it or does not answer sensibly."""
+    """Something is not in the client's cache, and the Hub cannot be reached or gives no usable answer."""
 
     reason = ""
-    """Why it was not asked, or what it answered."""
+    """Why the Hub was not reached, or what it answered."""
 
 
 @contextmanager
 def asking(name: HubName) -> Iterator[None]:
-    """A question to the client about a name.
+    """Translate errors of the client, raised in a request about a name, into packer's errors.
 
     Raises:
         UnreachableError: neither the Hub nor the cache has an answer.
-        PackerError: the answer is no.
-
+        PackerError: the request is refused.
     """
     try:
         yield
@@ -49,7 +48,7 @@ def asking(name: HubName) -> Iterator[None]:
 
 
 def _translated(name: HubName, error: Exception) -> PackerError | None:
-    """The client's error as one of packer's; None where it is no error of the client."""
+    """Return packer's error for one of the client; None if it is not the client's."""
     from huggingface_hub import errors  # noqa: PLC0415 - a third of a second
 
     if isinstance(error, errors.LocalEntryNotFoundError):
@@ -63,7 +62,7 @@ def _translated(name: HubName, error: Exception) -> PackerError | None:
     if isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.startswith(_NETWORK):
         return _unreachable(name, _first_line(error))
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
-        return _translated(name, error.__cause__)  # of one file among those that are uploaded
+        return _translated(name, error.__cause__)  # the error of one of the uploaded files
     if isinstance(error, OSError):
         return StorageError(f"{name.label}: cannot be kept in {_cache()}: {_first_line(error)}")
     return None
@@ -78,7 +77,7 @@ _REFUSALS = {
     "RevisionNotFoundError": ("the repository has no such revision", "see its branches and tags at {place}"),
     "EntryNotFoundError": ("a file is gone from the repository", "see {place}"),
 }
-"""Answers other than yes, by the client's class of error, the special ones first: what they mean, and what to do."""
+"""Refusals by the client's error class, subclasses first: what each means, and what to do about it."""
 
 
 def _refusal(name: HubName, error: BaseException | None) -> PackerError:
@@ -123,37 +122,36 @@ def _cache() -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """The first words of an error; some of the client's run over many lines."""
+    """Return the start of an error's first line; some of the client's messages run over many lines."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:200]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """A name with a commit in place of its revision."""
+    """A name whose revision is a commit."""
 
     name: HubName
     by_cache: bool
-    """The Hub did not answer; the commit is the one that its cache remembers of the revision."""
+    """Whether the commit comes from the client's cache, because the Hub did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubFile:
-    """A file of a data set."""
+    """A file of a dataset."""
 
     name: HubName
     """The name of this file, with its commit."""
 
     path: Path
-    """In the client's cache."""
+    """Its path in the client's cache."""
 
 
 def pin(name: HubName) -> Pinned:
-    """Put the commit in place of a branch or a tag; the Hub is not asked about what is a commit already.
+    """Resolve a branch or a tag to its commit; a name that has a commit is returned without asking the Hub.
 
     Raises:
         InputError: no such repository or revision, no access, or neither the Hub nor its cache knows.
-
     """
     from huggingface_hub import HfApi, constants  # noqa: PLC0415 - a third of a second
 
@@ -167,23 +165,22 @@ def pin(name: HubName) -> Pinned:
     except UnreachableError as error:
         unreachable = error
     try:
-        folder = snapshot(name, [], offline=unreachable is not None)  # its name is the commit, which the client keeps
+        folder = snapshot(name, [], offline=unreachable is not None)  # named after the commit, which the client caches
     except UnreachableError as error:
         raise unreachable or error from error
     return Pinned(name=replace(name, revision=folder.name), by_cache=unreachable is not None)
 
 
 def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
-    """A folder with those of the files that the repository has; what is in the cache is not fetched again.
+    """Return a folder with those of the files that the repository has; cached files are not fetched again.
 
     Args:
-        name: of a tokenizer.
-        files: paths within the repository; the first must be there.
+        name: name of a tokenizer.
+        files: paths within the repository; the first must exist.
 
     Raises:
-        InputError: it cannot be had.
-        StorageError: the disk refuses.
-
+        InputError: the tokenizer is not available.
+        StorageError: the files cannot be written to the cache.
     """
     folder = snapshot(name, files)
     if not (folder / files[0]).is_file():
@@ -196,12 +193,11 @@ def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
 
 
 def fetch_data(name: HubName) -> list[HubFile]:
-    """The files a name stands for, sorted; what is in the cache is not fetched again.
+    """Return the files that a name refers to, sorted; cached files are not fetched again.
 
     Raises:
-        InputError: they cannot be had, or the name stands for none, or for several that it does not name.
-        StorageError: the disk refuses.
-
+        InputError: the files are not available, or the name matches none, or is ambiguous.
+        StorageError: the files cannot be written to the cache.
     """
     name = pin(name).name
     found = _cached(name)
@@ -213,13 +209,12 @@ def fetch_data(name: HubName) -> list[HubFile]:
 
 
 def listed(name: HubName) -> list[str]:
-    """All files of a commit: as the client remembers them, else as the Hub lists them.
+    """List all files of a commit, from the client's cached listing or else from the Hub.
 
-    Those in the cache of a client that does not say which there are may be a part of what a name stands for.
+    The files in the cache alone are not enough: they may be only a part of those that a name refers to.
 
     Raises:
-        InputError: neither knows.
-
+        InputError: neither the cache nor the Hub knows.
     """
     import huggingface_hub  # noqa: PLC0415 - as above
 
@@ -232,12 +227,11 @@ def listed(name: HubName) -> list[str]:
 
 
 def snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> Path:
-    """The folder of a commit with these files, as far as the repository has them; fetches those not in the cache.
+    """Return the folder of a commit with those of the files that the repository has; fetches files that are not cached.
 
     Raises:
-        InputError: they cannot be had.
-        StorageError: the disk refuses.
-
+        InputError: the files are not available.
+        StorageError: the files cannot be written to the cache.
     """
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
 
@@ -254,7 +248,7 @@ def snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> P
 
 
 def _cached(name: HubName) -> Path | None:
-    """The one file that a name with a commit stands for, where it is in the cache."""
+    """Return the one file that a name with a commit refers to, if it is in the cache."""
     if not name.path or glob.has_magic(name.path):
         return None
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - as above
@@ -265,7 +259,7 @@ def _cached(name: HubName) -> Path | None:
 
 @contextmanager
 def without_chatter() -> Iterator[None]:
-    """The client draws progress bars, for a terminal or not, and warns where no file is asked for."""
+    """Silence the client, which draws progress bars even without a terminal and warns if no file is requested."""
     from huggingface_hub.utils import logging as client_logging  # noqa: PLC0415 - as above
     from huggingface_hub.utils.tqdm import (  # noqa: PLC0415 - as above
         are_progress_bars_disabled,
@@ -286,17 +280,17 @@ def without_chatter() -> Iterator[None]:
 
 
 def choose(name: HubName, listed: Sequence[str]) -> list[str]:
-    """The files of a repository that the name stands for, sorted.
+    """Return the files of a repository that the name refers to, sorted.
 
-    A path without a wildcard that is no file stands for the one data file below it; several are not guessed among.
+    A path without a wildcard that is not a file refers to the only data file below it; if there are several, none is
+    guessed.
 
     Args:
-        name: of a data set.
+        name: name of a dataset.
         listed: paths of all its files.
 
     Raises:
-        InputError: it stands for none, or for several that it does not name.
-
+        InputError: the name matches no file, or is ambiguous.
     """
     if name.path in listed:
         return [name.path]

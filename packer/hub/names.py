@@ -3,8 +3,9 @@
     tokenizer   ORG/NAME[@REVISION]   or hf://ORG/NAME[@REVISION]
     source      hf://datasets/ORG/NAME[@REVISION][/PATH]         PATH: a file or a glob
 
-These are the names that the Hub's client and `datasets` use. A revision is a branch, a tag or a commit, by default
-`main`; in the name of a source a `/` within it is written `%2F`, but for `refs/pr/N` and `refs/convert/NAME`.
+These are the names that the Hub's client and `datasets` use. A revision is a branch, a tag or a commit; the default is
+`main`. In the name of a source, a `/` within the revision is written `%2F`, except in `refs/pr/N` and
+`refs/convert/NAME`.
 """
 
 import re
@@ -26,16 +27,16 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubName:
-    """What lies on the Hub: a tokenizer, or files of a data set."""
+    """The name of a tokenizer, or of files of a dataset, on the Hub."""
 
     kind: Literal["model", "dataset"]
     repository: str
     revision: str | None
     path: str = ""
-    """A file of a data set, or a glob; empty for the whole."""
+    """A file of a dataset, or a glob; empty for the whole dataset."""
 
     def __str__(self) -> str:
-        """The name as it is written in a recipe."""
+        """Return the name as it is written in a recipe."""
         if self.kind == "model":
             return self.repository + (f"@{self.revision}" if self.revision else "")
         revision = self.revision or ""
@@ -45,7 +46,7 @@ class HubName:
 
     @property
     def label(self) -> str:
-        """The name for an error."""
+        """The name as error messages show it."""
         return f"tokenizer {self}" if self.kind == "model" else str(self)
 
     @property
@@ -55,13 +56,12 @@ class HubName:
 
 
 def tokenizer_name(text: str) -> HubName | None:
-    """The tokenizer on the Hub that a recipe names; None where it names a place on this machine.
+    """Return the tokenizer on the Hub that a recipe names; None if it names a path on this machine.
 
-    A file or folder of that name wins; so does whatever is no `ORG/NAME`.
+    An existing file or folder takes precedence; any text that is not `ORG/NAME` is a path, too.
 
     Raises:
-        RecipeError: `hf://` with something else after it.
-
+        RecipeError: `hf://` followed by something else.
     """
     if not text.startswith(SCHEME) and Path(text).exists():
         return None
@@ -82,11 +82,10 @@ def may_be_repository(text: str) -> bool:
 
 
 def data_name(text: str) -> HubName | None:
-    """The files on the Hub that a source names; None where it names files of this machine.
+    """Return the files on the Hub that a source names; None if it names files on this machine.
 
     Raises:
-        RecipeError: `hf://` with something else after it.
-
+        RecipeError: `hf://` followed by something else.
     """
     if not text.startswith(SCHEME):
         return None

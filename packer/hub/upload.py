@@ -1,8 +1,8 @@
-"""Puts files into a data set of the Hub, in one commit.
+"""Uploads files to a dataset on the Hub in one commit.
 
-The client's `create_commit` uploads the large files first, each by its content, and then names all of them at once: a
-push that is stopped is seen by nobody, and the next one uploads what is missing. `upload_large_folder` goes on after a
-stop, too, but commits in many pieces: a reader could meet half of a cache.
+The client's `create_commit` uploads large files first, by content hash, and then commits everything at once: an
+interrupted push is invisible to readers, and the next one uploads only what is missing. `upload_large_folder` can also
+be resumed, but splits its work into many commits: a reader could see half of a cache.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,19 +17,19 @@ from packer.hub.names import HubName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
-    """A data set as it is now."""
+    """The current state of a dataset."""
 
     name: HubName
-    """With the commit in place of its branch."""
+    """The name with the branch's current commit as its revision."""
 
     is_private: bool
     address: str
-    """Of its page."""
+    """URL of its page."""
 
 
 @contextmanager
 def _sending(name: HubName) -> Iterator[None]:
-    """Questions whose answer no cache of the client has."""
+    """Handle errors as :func:`asking` does, for requests that the client's cache cannot answer."""
     try:
         with asking(name):
             yield
@@ -39,11 +39,10 @@ def _sending(name: HubName) -> Iterator[None]:
 
 
 def data_set(name: HubName, *, private: bool) -> DataSet:
-    """Look at a data set, which is made where there is none, for its owner alone or for everybody.
+    """Look up a dataset; if it does not exist, create it, private or public.
 
     Raises:
-        InputError: the Hub says no, or does not answer.
-
+        InputError: the Hub refuses, or does not answer.
     """
     from huggingface_hub import HfApi, constants, errors  # noqa: PLC0415 - a third of a second
 
@@ -64,19 +63,18 @@ def data_set(name: HubName, *, private: bool) -> DataSet:
 def upload(
     name: HubName, files: Mapping[str, Path | bytes], *, gone: Sequence[str], parent: str | None, message: str
 ) -> HubName:
-    """Commit files, and that others are gone: all of it or nothing; returns the name with the new commit.
+    """Commit added and deleted files atomically; return the name with the new commit.
 
     Args:
-        name: of the data set, with the branch.
-        files: path in the data set → the file, or its bytes.
-        gone: paths in the data set.
+        name: name of the dataset, with the branch.
+        files: file or content, by path in the dataset.
+        gone: paths to delete.
         parent: the commit that this one follows.
-        message: of the commit.
+        message: commit message.
 
     Raises:
-        BusyError: the branch has another commit by now.
-        InputError: the Hub says no, or does not answer.
-
+        BusyError: the branch has moved on to another commit.
+        InputError: the Hub refuses, or does not answer.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi  # noqa: PLC0415 - as above
 

@@ -1,4 +1,4 @@
-"""Which of several training processes this is."""
+"""Rank of this process among the training processes."""
 
 import os
 

@@ -1,7 +1,7 @@
 """Chat templates by name, for tokenizers that come without one: `--template chatml`.
 
-Each opens with the tokenizer's BOS where it names one, and ends every answer with a token at which generation can
-stop. They write messages and no tools: a model that calls tools has a template of its own.
+Each starts with the tokenizer's BOS if it has one, and ends every answer with a token at which generation can
+stop. They write messages but no tools: a model that calls tools has a template of its own.
 """
 
 from pathlib import Path
@@ -13,21 +13,22 @@ NAMED_TEMPLATES = {
     "zephyr": "`<|user|>` … EOS",
     "plain": "`### User:` in words, and the EOS after each answer: for tokenizers without tokens for roles",
 }
-"""Name → what it writes around a message."""
+"""What each template writes around a message, by name."""
 
 
 def template_path(name: str) -> Path:
-    """The file of a template of :data:`NAMED_TEMPLATES`."""
+    """Return the file of one of the :data:`NAMED_TEMPLATES`."""
     return Path(__file__).parent / f"{name}.jinja"
 
 
 def template_key(text: str) -> dict[str, str | None]:
-    """What `--template` is given, as keys of `template`: a name, or a file; a file called like a name is `./NAME`.
+    """Return the keys of `template` for a value of `--template`, which is a name or a file.
+
+    Write `./NAME` for a file that is called like a named template.
 
     Example:
         >>> template_key("chatml")
         {'name': 'chatml', 'file': None}
-
     """
     if text in NAMED_TEMPLATES:
         return {"name": text, "file": None}

@@ -1,11 +1,11 @@
-"""From a recipe to a cache: plan, partition tasks, block tasks, and the commit.
+"""Build a cache from a recipe: plan, partition tasks, block tasks, and the commit.
 
-`build` is all it takes, `build_share` where several machines take part, and `repack` where only the blocks should
-change. `from_python` makes a recipe of what it is called with, and `run` builds that: `plan` finds out what there is to
-do; `documents` has every partition made that is not there; `partition` makes the document shard of one; `packing` and
-`blocks` pack, gather and commit; `executor` runs tasks, in worker processes where that pays, `ray_workers` on a
-cluster; `identity` and `record` name what was built; `losses` says what is not in it; `suggestions` says what to do
-about a rejection.
+The entry points are `build`, `build_share` (several machines build one cache) and `repack` (rebuild only the blocks).
+`from_python` turns the arguments of `build` into a recipe, and `run` builds it: `plan` determines the work; `documents`
+reuses finished partitions and makes the missing ones; `partition` makes one partition's document shard; `packing` and
+`blocks` pack, gather and commit; `executor` runs tasks, in worker processes where that pays, and `ray_workers` on a
+cluster; `identity` and `record` identify and describe the result; `losses` reports what was left out; `suggestions`
+proposes remedies for rejections.
 """
 
 from packer.pipeline.build_result import BuildResult

@@ -1,4 +1,4 @@
-"""Benchmark files: their questions, read as packer reads rows."""
+"""Read benchmark files and the questions in them, with the readers packer uses for rows."""
 
 import difflib
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from packer.curate.contamination import Questions
 
 QUESTION_COLUMNS = ("question", "prompt", "problem", "instruction", "query", "input", "text")
-"""Where a benchmark keeps its questions; the first that its rows have."""
+"""Column names under which benchmarks keep their questions; the first one that the rows have is used."""
 
 _MAX_ROW_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """The questions of one file."""
+    """The questions of one benchmark file."""
 
     name: str
     path: str
@@ -45,11 +45,11 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
 
     Args:
         path: of the file.
-        column: the field of its rows that holds the question; by default the first of `QUESTION_COLUMNS` they have.
-        name: by default the file's.
+        column: field that contains the question; by default the first of `QUESTION_COLUMNS` that the rows have.
+        name: of the benchmark; by default the file's stem.
 
     Raises:
-        InputError: the file cannot be read, its rows have no such field, or one of them holds no text there.
+        InputError: the file cannot be read, its rows lack the field, or a row has no text in it.
 
     """
     place = input_place(path)
@@ -75,10 +75,10 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
 
 
 def pin_benchmarks(recipe: Recipe) -> Recipe:
-    """The recipe with the digest, the column and the number of questions of every benchmark it names.
+    """Return the recipe with the digest, the column and the number of questions of each of its benchmarks.
 
     Raises:
-        InputError: as :func:`read_benchmark`; or a file is not the one whose digest the recipe has.
+        InputError: as :func:`read_benchmark`; or a file's digest is not the one in the recipe.
 
     """
     asked = recipe.decontaminate
@@ -99,7 +99,7 @@ def pin_benchmarks(recipe: Recipe) -> Recipe:
 
 
 def questions_of(recipe: Recipe) -> "Questions | None":
-    """The questions of a recipe's benchmarks, to be looked for; None where it names none.
+    """Return the questions of a recipe's benchmarks, indexed for matching; None if it names none.
 
     Raises:
         InputError: as :func:`pin_benchmarks`.
@@ -108,7 +108,7 @@ def questions_of(recipe: Recipe) -> "Questions | None":
     asked = recipe.decontaminate
     if asked is None:
         return None
-    from packer.curate.contamination import Questions  # noqa: PLC0415 - builds without rules do without it
+    from packer.curate.contamination import Questions  # noqa: PLC0415 - not loaded by builds without rules
 
     benchmarks = [read_rule(rule).questions for rule in asked.against]
     return Questions(benchmarks, ngram=asked.ngram, common=asked.common, cover=asked.cover)
@@ -143,7 +143,7 @@ def _column(path: str, place: Path, column: str | None) -> str:
 
 
 def _values(place: Path, column: str) -> Iterator[object]:
-    """What each row has in a column; None where it has nothing, and why where it has no value."""
+    """Yield each row's value in a column: None if it has no such column, the error if the row cannot be decoded."""
     kind = detect_format(place)
     rows = (
         table_rows(place, kind, [column], columns={}, max_row_bytes=_MAX_ROW_BYTES)

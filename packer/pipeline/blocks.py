@@ -1,8 +1,9 @@
-"""Packing a split's documents and gathering its block shards.
+"""Pack a split's documents, and gather its block shards.
 
-Documents are packed group by group (`pack.group_documents`), from their lengths alone, and a block shard ends with its
-group at the latest. So nobody holds more of a split than a group, and a group is a task: it maps the document shards of
-its documents, and copies the pieces it needs. Where shards need not be fetched, each of its block shards is one.
+Documents are packed group by group (`pack.group_documents`), from their lengths alone, and no block shard spans two
+groups. So no process needs more of a split than one group in memory. A task maps the document shards it needs and
+copies their pieces. If document shards have to be fetched from a bucket, a whole group is one task; otherwise each
+block shard is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,27 +37,27 @@ from packer.store.manifest import Shard
 from packer.store.writing import write_blocks
 
 _BATCH_TOKENS = 2**20
-"""Tokens of one record batch of a block shard; a constant of the format, since it decides bytes."""
+"""Tokens in one record batch of a block shard. Part of the format: changing it changes the bytes of shards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockForm:
-    """How the blocks of a cache are laid out."""
+    """Layout of a cache's blocks."""
 
     block_len: int
     pad_id: int
     separator_id: int | None
-    """Id between documents, in mode ``eos``."""
+    """Id between documents in mode ``eos``, otherwise None."""
 
     one_run: bool
-    """The documents of a block see each other."""
+    """Whether the documents of a block attend to each other."""
 
     align: int
-    """A piece takes a multiple of so many slots."""
+    """Each piece is padded to a multiple of this number of slots."""
 
     @classmethod
     def of(cls, pack: Pack, *, pad_id: int, eos_id: int | None, stop_ids: Sequence[int]) -> "BlockForm":
-        """The form that rules and a tokenizer make.
+        """Return the layout for given packing rules and a tokenizer.
 
         Raises:
             RecipeError: mode ``eos`` without an EOS.
@@ -80,7 +81,7 @@ class BlockForm:
         )
 
     def gather(self, plan: PackPlan, columns: DocumentColumns) -> BlockBatch:
-        """The blocks of a plan, laid out in this form."""
+        """Gather the blocks of a plan in this layout."""
         return gather(
             plan,
             columns,
@@ -93,37 +94,37 @@ class BlockForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTask:
-    """Consecutive blocks of a group, to be gathered into shards."""
+    """Consecutive blocks of a group, to be gathered into one or more shards."""
 
     split: str
     index: int
-    """Number of the first shard in the split."""
+    """Index of the first shard within the split."""
 
     first_row: int
-    """Number of the first block in the split."""
+    """Index of the first block within the split."""
 
     blocks_per_shard: int
     """The last shard may have fewer."""
 
     documents: DocumentShards
-    """Those of the split, in the shards from that of the first to that of the last one that is in these blocks."""
+    """The split's document shards from the first to the last one that these blocks use."""
 
     first_document: int
-    """Number in the split of the first of them."""
+    """Index within the split of the first document of `documents`."""
 
     weighted: bool
     """Whether some document of the split has fractional loss weights."""
 
     num_blocks: int
     plan: "PackPlan | Group"
-    """Only these blocks; numbers of documents count from the first of `documents`. Or the group whose blocks they are,
-    to be planned again."""
+    """Plan of these blocks alone, with document indices relative to `documents`; or the group, to be planned again by
+    the worker."""
 
     def __str__(self) -> str:
         return f"block shard {self.index} of split '{self.split}'"
 
     def by_shard(self) -> "Iterator[BlockTask]":
-        """A task for each shard."""
+        """Split the task into one task per shard."""
         assert isinstance(self.plan, PackPlan), "who cuts it has planned it"
         of_shards, shard_of = cache(self.documents.of_shards), self.documents.shard_of
         for number, first in enumerate(range(0, self.num_blocks, self.blocks_per_shard)):
@@ -142,13 +143,13 @@ class BlockTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Documents that are packed by themselves."""
+    """A range of documents that are packed together, separately from all others."""
 
     number: int
-    """In the split."""
+    """Index within the split."""
 
     first: int
-    """Number of the first of them among the documents at hand."""
+    """Index of its first document in the task's `documents`."""
 
     end: int
     """One past the last."""
@@ -158,8 +159,8 @@ class Group:
 class LeftOutParts:
     """Ranges of tokens that are in no block, in the order of their documents. Q ranges."""
 
-    source: Int64  # [Q] which of the manifest's inputs the document comes from
-    row: Int64  # [Q] its row in there
+    source: Int64  # [Q] index of the manifest's input that the document comes from
+    row: Int64  # [Q] row of the document within that input
     doc_id: Int64  # [Q]
     doc_length: Int64  # [Q] tokens of the document
     start: Int64  # [Q] first token of the range within its document
@@ -169,37 +170,37 @@ class LeftOutParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedGroup:
-    """What came of packing a group."""
+    """The result of packing a group."""
 
     group: Group
-    """Among the documents of its task."""
+    """Its bounds are relative to its task's `documents`."""
 
     left_out: LeftOutParts
     losses: dict[str, DropCount]
-    """What each code costs."""
+    """What was lost for each rejection code."""
 
     num_blocks: int
     num_packed: int
-    """Documents of which something is in a block."""
+    """Documents with at least a part in a block."""
 
     num_separators: int
     num_padding: int
     """Slots that hold neither a token nor a separator."""
 
     num_piece_start: int
-    """Trained tokens that are kept but not trained, as the first of a piece."""
+    """Trained tokens that are kept in a block but not trained there because they are the first of a piece."""
 
 
 def pack_split(
     split: str, documents: DocumentShards, pack: Pack, *, stop_ids: Sequence[int], shard_bytes: int
 ) -> Iterator[tuple[PackedGroup, BlockTask]]:
-    """Plan the blocks of a split, one group after another; nothing of a group is held when the next one comes.
+    """Plan the blocks of a split group by group; nothing of a group is kept in memory once the next one is planned.
 
     Yields:
-        what came of the group, and the task that makes its blocks; it may have none
+        the result of the group, and the task that makes its blocks (which may have none)
 
     Raises:
-        CheckError: a document that something is left out of is damaged.
+        CheckError: a document that is wholly or partly left out is damaged.
 
     """
     if not len(documents):
@@ -229,7 +230,7 @@ def pack_split(
 
 
 def _group_bounds(documents: DocumentShards, pack: Pack) -> list[int]:
-    """First document of each group, and the end of the last; the two documents of a pair are in one."""
+    """Return the first document of each group, and the end of the last; the two documents of a pair share a group."""
     size = pack.group_documents
     if documents.is_paired:
         size = max(2, size - size % 2)
@@ -239,7 +240,7 @@ def _group_bounds(documents: DocumentShards, pack: Pack) -> list[int]:
 def _packed(
     documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
 ) -> tuple[PackedGroup, PackPlan]:
-    """Plan the blocks of a group; numbers of the plan count from the first of `documents`."""
+    """Plan the blocks of a group; document indices of the plan are relative to `documents`."""
     planned, left_out = _arranged(documents, group, pack, stop_ids)
     is_packed = np.zeros(len(documents), np.bool_)
     is_packed[planned.document] = True
@@ -275,7 +276,10 @@ def _arranged(
 
 
 def _parts(left_out: DroppedTokens, documents: DocumentShards) -> LeftOutParts:
-    """What is left out, with what is said of its documents; those in blocks are checked where they are gathered."""
+    """Describe the ranges left out and the documents they belong to.
+
+    Those documents are verified here; the ones in blocks are verified when they are gathered.
+    """
     number = left_out.document
     documents.verify(np.unique(number))
     source, row, doc_ids, lengths = (
@@ -293,7 +297,7 @@ def _parts(left_out: DroppedTokens, documents: DocumentShards) -> LeftOutParts:
 
 
 def _trained_in(documents: DocumentShards, first: int) -> CountTrained:
-    """Counts trained tokens of the documents from `first` on; the runs are read when something is asked."""
+    """Return a function that counts trained tokens of the documents from `first` on; runs are read on first use."""
 
     @cache
     def counter() -> CountTrained:
@@ -315,7 +319,7 @@ def _ends_open(documents: DocumentShards, first: int, stop_ids: Sequence[int]) -
 def block_worker(
     folder: Path, form: BlockForm, pack: Pack, stop_ids: Sequence[int]
 ) -> Callable[[BlockTask], tuple[Shard, ...]]:
-    """The function that makes block shards; it keeps what it has opened for a task that needs the same."""
+    """Return the function that makes block shards; it keeps documents open for tasks that need the same ones."""
     opened: dict[tuple[str, str, int], DocumentColumns] = {}
 
     def make(task: BlockTask) -> tuple[Shard, ...]:
@@ -326,7 +330,7 @@ def block_worker(
         if key not in opened:
             opened.clear()
             opened[key] = documents.columns(weighted=task.weighted)
-        # In the order they lie in the files: what is gathered in any order is in memory by then.
+        # Verify in file order, so that the pages are in memory when they are gathered in random order.
         documents.verify(np.unique(plan.document))
         shards: list[Shard] = []
         for first in range(0, plan.num_blocks, task.blocks_per_shard):
@@ -350,7 +354,7 @@ def block_worker(
 def _gathered(
     form: BlockForm, plan: PackPlan, first: int, last: int, columns: DocumentColumns, *, first_pair: int
 ) -> Iterator[BlockBatch]:
-    """Blocks of a plan, a record batch at a time; pairs are numbered from `first_pair` on."""
+    """Yield the blocks of a plan, one record batch at a time; pairs are numbered from `first_pair` on."""
     size = max(1, _BATCH_TOKENS // form.block_len)
     for start in range(first, last, size):
         batch = form.gather(plan.between(start, min(start + size, last)), columns)

@@ -1,4 +1,4 @@
-"""Inputs in a bucket: listed, and fetched whole to this machine, each under its URL and its version there."""
+"""Inputs in a bucket: list objects, and download them to local copies keyed by URL and object version."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,14 +18,14 @@ from packer.store.place import folder_of
 
 
 def fetch_inputs(source: str) -> list[tuple[str, Path]]:
-    """URL and local copy of the objects that a URL or a pattern such as ``s3://BUCKET/FOLDER/*.jsonl`` names.
+    """Return URL and local copy of each object that a URL or a pattern such as ``s3://BUCKET/FOLDER/*.jsonl`` names.
 
-    Sorted by URL. What was fetched before and is the same object still is not fetched again.
+    Sorted by URL. An object that has not changed since it was last downloaded is not downloaded again.
 
     Raises:
-        InputError: there is none, or one changed while it was fetched.
+        InputError: no object matches, or one changed while it was downloaded.
         UsageError: obstore is not installed.
-        StorageError: the store or the disk refuses.
+        StorageError: the bucket or the disk cannot be used.
 
     """
     found = sorted(_named(source))
@@ -36,10 +36,10 @@ def fetch_inputs(source: str) -> list[tuple[str, Path]]:
 
 
 def fetch_copy(name: str, copy: Path) -> None:
-    """Fetch the copy of an input that another machine has; nothing where it is here, or the input is in no bucket.
+    """Download an input whose copy is on another machine; do nothing if the copy is here or the input is in no bucket.
 
     Raises:
-        InputError: the object is another one now, or gone.
+        InputError: the object has changed or was removed.
         UsageError, StorageError: as :func:`fetch_inputs`.
 
     """
@@ -52,7 +52,10 @@ def fetch_copy(name: str, copy: Path) -> None:
 
 @contextmanager
 def local_rows(name: str, partition: Partition) -> Iterator[Partition]:
-    """A partition of an input that can be read here: of a bucket's JSON lines its own bytes, which go with the block.
+    """Yield a partition that can be read from the local disk.
+
+    For uncompressed JSON lines in a bucket that have no local copy, only the partition's bytes are downloaded, to a
+    temporary file that is removed with the context.
 
     Raises:
         InputError, UsageError, StorageError: as :func:`fetch_copy`.
@@ -65,7 +68,7 @@ def local_rows(name: str, partition: Partition) -> Iterator[Partition]:
         return
     bucket, key = _parent(name)
     etag = bucket.etag(key)
-    # The byte before them too: only a file's first bytes may be a byte order mark.
+    # Include the byte before them, as bytes at the start of a file would be checked for a byte order mark.
     first = max(0, partition.start - 1)
     with AtomicFile(copy.parent) as file:
         stands_for(file.path, name)
@@ -77,10 +80,10 @@ def local_rows(name: str, partition: Partition) -> Iterator[Partition]:
 
 
 def refuse_changed_object(url: str, copy: Path) -> None:
-    """Compare an object with the copy that was read of it.
+    """Check that an object is still the version of which the copy was made.
 
     Raises:
-        InputError: the object is another one now, or gone.
+        InputError: the object has changed or was removed.
 
     """
     bucket, name = _parent(url)
@@ -90,7 +93,7 @@ def refuse_changed_object(url: str, copy: Path) -> None:
 
 
 def _named(source: str) -> Iterator[tuple[str, str]]:
-    """URL and version of each object that a source names."""
+    """Yield the URL and version (ETag) of each object that a source matches."""
     url = bucket_url(source)
     assert url is not None, "asked for a URL"
     if not has_magic(url):
@@ -119,7 +122,7 @@ def _fetched(url: str, etag: str) -> Path:
 
 
 def _place(url: str, etag: str) -> Path:
-    """Where the copy of an object lies; its name is kept, as its ending says what it holds."""
+    """Return the path of an object's local copy; its file name is kept, as the suffix tells the format."""
     folder = folder_of(url, "inputs")
     return folder / sha256(etag.encode()).hexdigest()[:16] / folder.name
 

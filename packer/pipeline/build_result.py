@@ -1,4 +1,4 @@
-"""What a build, or packing again, did."""
+"""The result of a build or of a repacking, and its text form."""
 
 import shlex
 from collections.abc import Iterator
@@ -19,34 +19,35 @@ from packer.store.mirror import shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
-    """What a build did."""
+    """The result of a build."""
 
     folder: Path
-    """The cache; of one in a bucket, the folder that stands for it."""
+    """The cache; for a cache in a bucket, its local folder."""
 
     manifest: Manifest | None
-    """None after a dry run of a build that has something to do."""
+    """Manifest of the cache; None after a dry run that found work to do."""
 
     fingerprint: str | None
     built: bool
-    """False where the cache was up to date already, and for a dry run."""
+    """False if the cache was up to date already, and after a dry run."""
 
     num_partitions_built: int
     num_partitions_reused: int
     left_out: LeftOut | None = None
-    """Tokens in no block, where they are worth a warning; None after a dry run of a build that has something to do."""
+    """Tokens that are in no block, or None if they are not worth a warning; None after a dry run that found work to
+    do."""
 
     rejected_inputs: tuple[RejectedInput, ...] = ()
-    """Inputs of which nothing was kept, where others were; after a build alone."""
+    """Inputs of which all rows, or many, were rejected although others were kept; only after a build."""
 
     replaced: Changes | None = None
-    """After a dry run, what would change about the cache that is there."""
+    """What would change about the existing cache; only after a dry run."""
 
     rows: RowReport | None = None
-    """What the rules about rows came to, where the recipe has some."""
+    """Results of the rules about rows, or None if the recipe has none."""
 
     profile: Profile = NO_TIME
-    """Where the time of a build went."""
+    """Where the build spent its time."""
 
     @property
     def cache(self) -> Cache:
@@ -54,12 +55,12 @@ class BuildResult:
         return Cache.open(self.folder)
 
     def lines(self, seconds: float, *, done: str = "built", verbose: bool = False) -> Iterator[str]:
-        """What was done, in words.
+        """Yield the report as lines of text.
 
         Args:
-            seconds: that it took.
+            seconds: elapsed time of the build.
             done: the verb: ``built``, ``packed``.
-            verbose: with the fingerprints of content and recipe.
+            verbose: include the content and recipe fingerprints.
 
         """
         manifest, reused, name = self.manifest, self.num_partitions_reused, shown(self.folder)

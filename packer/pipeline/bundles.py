@@ -1,29 +1,29 @@
-"""The tasks of a cluster in bundles, each of which one process does from its first to its last task."""
+"""Group the tasks of a cluster into bundles; one process works through a bundle in order."""
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 MOST_DEATHS = 3
-"""Processes that a task may kill."""
+"""Number of processes that a task may kill before it is given up."""
 
 MOST_TASKS = 32
 MOST_BYTES = 64 * 2**20
-"""Of a bundle at most: rows that take a process some 15 seconds. A Ray task costs the driver 1 or 2 ms."""
+"""Limits of a bundle: 64 MiB of rows take a process some 15 seconds. A Ray task costs the driver 1 or 2 ms."""
 
 
 class Bundles:
-    """The bundles that are still to be done, as numbers of tasks, and the tasks that are given up.
+    """Hands out tasks in bundles, as lists of task numbers, and tracks the tasks that are given up.
 
     Args:
-        tasks: each with its size; taken as bundles are asked for.
-        most_bytes: of the tasks of a bundle that has several.
+        tasks: each task with its size; consumed lazily.
+        most_bytes: upper limit for the sizes of a bundle's tasks, unless it has only one.
 
     """
 
     def __init__(self, tasks: Iterator[tuple[Any, int]], most_bytes: int) -> None:
         self.tasks: dict[int, Any] = {}
-        """Those that are not done, as far as they were taken, by their numbers."""
+        """Unfinished tasks that were consumed so far, by number."""
 
         self.given_up: dict[int, Exception] = {}
         self._deaths: Counter[int] = Counter()
@@ -35,11 +35,14 @@ class Bundles:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is a next bundle."""
+        """Whether another bundle is available."""
         return bool(self._again or self._head or self._last)
 
     def next(self) -> list[int]:
-        """The next bundle: of what is left of lost ones, then of new tasks; last, the tasks that lost ones ended in."""
+        """Return the next bundle: the rest of a lost bundle, else new tasks, else a single suspect.
+
+        A suspect is the task that was running when its bundle was lost.
+        """
         if self._again or not self._head:
             return (self._again or self._last).popleft()
         numbers, num_bytes = list[int](), 0
@@ -54,13 +57,13 @@ class Bundles:
         return numbers
 
     def done(self, results: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
-        """Numbers and results of tasks, which nobody needs to know any more."""
+        """Forget finished tasks, and iterate over their numbers and results."""
         for number in results:
             del self.tasks[number]
         return iter(results.items())
 
     def lost(self, left: list[int], error: Exception) -> None:
-        """Put back what is left of a bundle whose process or node died: tasks are done in order, the first was it."""
+        """Return the unfinished tasks of a bundle whose process or node died; the first one was running."""
         if not left:
             return
         first, *others = left

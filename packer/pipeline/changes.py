@@ -1,11 +1,11 @@
-"""What a build changes about the cache that is there, and whether it may without `--force`.
+"""What a build would change about an existing cache, and whether that needs `--force`.
 
-Building again is for inputs that are added or changed, so these are free. Other rules are not; nor is a build that
-keeps nothing of what the cache was built from, which would put one cache in the place of another.
+Adding or changing inputs is what building again is for, and needs no force. Changing the rules does, and so does a
+build that keeps none of the cache's inputs, since it would replace the cache by an unrelated one.
 
-An input is kept where one of the new inputs has its name or its bytes; a source (a pattern, a folder), where the new
-recipe names it too, whatever its files are now. Names are as the recipe and the manifest have them, without the commit
-for files of the Hub. What is piped in has no name, and is known by its bytes alone.
+An input is kept if one of the new inputs has its name or its bytes. A source (a pattern, a folder) is kept if the new
+recipe names it too, whatever files it matches now. Names are compared as the recipe and the manifest spell them, but
+without the commit for files of the Hub. Standard input has no name, and is identified by its bytes alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,31 +25,31 @@ from packer.store.manifest import Input, Manifest
 _MOST_NAMED = 8
 
 PLACES = ("sources", "tokenizer", "template.file", "template.name")
-"""Keys that name places; what lies there is compared by its digests."""
+"""Keys that name places; their contents are compared by digest instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What a build changes about a cache."""
+    """What a build would change about a cache."""
 
     num_inputs: int
-    """Files the cache was built from."""
+    """Number of files the cache was built from."""
 
     leaving: tuple[str, ...]
-    """Those that are no input of the build, by name."""
+    """Names of the cache's inputs that the build does not have."""
 
     keeps_none: bool
-    """All of them leave, and no source is named again."""
+    """Whether no input and no source of the cache is kept."""
 
     rules: tuple[str, ...]
-    """Keys of the recipe, keys of a source that is kept, and files of the tokenizer that change, each in a sentence."""
+    """Changed keys of the recipe, changed keys of kept sources, and changed files of the tokenizer, as phrases."""
 
     @property
     def need_force(self) -> bool:
         return self.keeps_none or bool(self.rules)
 
     def sentences(self) -> list[str]:
-        """The changes as sentences."""
+        """Describe the changes, one sentence per kind."""
         sentences = []
         if self.leaving:
             sentences.append(f"inputs that leave it ({len(self.leaving)} of {self.num_inputs}): {named(self.leaving)}")
@@ -58,10 +58,10 @@ class Changes:
         return sentences
 
     def refuse(self, folder: Path) -> None:
-        """Stop where they need `--force`.
+        """Refuse changes that need `--force`.
 
         Raises:
-            UsageError: other rules, or none of the inputs is kept.
+            UsageError: rules change, or none of the inputs is kept.
 
         """
         if not self.need_force:
@@ -77,7 +77,7 @@ class Changes:
 
 
 def changes(manifest: Manifest, wanted: Provenance) -> Changes:
-    """What building `wanted` changes about the cache of a manifest."""
+    """Compare the cache of a manifest with what building `wanted` would make."""
     by_name, by_bytes = _grouped(wanted.inputs)
     kept: list[tuple[list[Input], list[Input]]] = []
     leaving: list[str] = []
@@ -102,13 +102,13 @@ def changes(manifest: Manifest, wanted: Provenance) -> Changes:
 
 
 def named(names: Sequence[str]) -> str:
-    """Names for a message, the first few of them."""
+    """Join names for a message, at most the first eight."""
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def flat_keys(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys as dotted ones: `{"pack": {"seed": 1}}` gives `{"pack.seed": 1}`; an empty mapping is a value."""
+    """Flatten nested keys: `{"pack": {"seed": 1}}` becomes `{"pack.seed": 1}`; an empty mapping is a value."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         nested = isinstance(value, Mapping) and value
@@ -117,17 +117,17 @@ def flat_keys(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def short_json(value: object) -> str:
-    """A value as JSON of at most 60 characters."""
+    """Format a value as JSON of at most 60 characters."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _grouped(inputs: Iterable[Input]) -> tuple[dict[str, list[Input]], dict[str, list[Input]]]:
-    """Inputs by name and by digest; a file may be there once for each split."""
+    """Group inputs by name and by digest; a file may be listed once per split."""
     by_name: dict[str, list[Input]] = {}
     by_bytes: dict[str, list[Input]] = {}
     for entry in inputs:
-        # A digest is no path: what is piped in has the name of nothing else.
+        # Key standard input by its digest, which cannot collide with a path.
         by_name.setdefault(entry.sha256 if entry.path == STANDARD_INPUT else _name(entry.path), []).append(entry)
         by_bytes.setdefault(entry.sha256, []).append(entry)
     return by_name, by_bytes
@@ -145,12 +145,12 @@ def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
         for key in sorted(old.keys() | new.keys())
         if not _same(old.get(key), new.get(key))
         and key not in (*PLACES, "engine")  # every engine makes the same documents
-        and not key.startswith("read.")  # decides no document and no block
+        and not key.startswith("read.")  # affects neither documents nor blocks
     ]
 
 
 def _taken(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Name → what is taken of the sources of a recipe that have a name; none where a manifest holds no recipe."""
+    """Return which rows a recipe takes from each named source; empty if the manifest contains no valid sources."""
     try:
         sources = msgspec.convert(recipe.get("sources"), tuple[Source, ...])
     except msgspec.ValidationError:
@@ -163,7 +163,7 @@ def _taken(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _differences(read: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
-    """A sentence for each change of a key, with the names of what was read before and is now; each change once."""
+    """Describe each changed key in a phrase that names all inputs or sources with the same change."""
     names: dict[tuple[str, str, str], list[str]] = {}
     for name, before, after in read:
         for key, was in before.items():
@@ -173,7 +173,7 @@ def _differences(read: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any]]
 
 
 def _readings(kept: Iterable[tuple[list[Input], list[Input]]]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """How inputs were read and are now, where none of the ways an input was read in is still one."""
+    """Yield how an input was read and is read now, if none of the old ways of reading it is among the new ones."""
     for old, new in kept:
         before, after = ([_reading(entry) for entry in entries] for entries in (old, new))
         if not any(reading in after for reading in before):
@@ -190,5 +190,5 @@ def _model(manifest: Manifest, wanted: Provenance) -> list[str]:
 
 
 def _same(old: object, new: object) -> bool:
-    """As JSON: for Python, true and 1 and 1.0 are equal, and a template may write them."""
+    """Compare as JSON: in Python true, 1 and 1.0 are equal, but a template may print them."""
     return msgspec.json.encode(old, order="sorted") == msgspec.json.encode(new, order="sorted")

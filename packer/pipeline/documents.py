@@ -1,4 +1,4 @@
-"""The documents of a build: partitions are taken from what was finished before, or made, here or in processes."""
+"""Provide the documents of a build: reuse finished partitions, and make the others here or in worker processes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from packer.store.manifest import Manifest, StoredTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
-    """How a cache is made, whatever is in it; each is explained in :func:`packer.build`."""
+    """How a cache is built, independent of its content; :func:`packer.build` explains each option."""
 
     workers: Workers = HERE
     on_error: str = "reject"
@@ -42,7 +42,7 @@ class BuildOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """One of several equal shares of the partitions: those whose number leaves `index` when divided by `count`."""
+    """One of `count` equal shares of the partitions: those with number % count == index."""
 
     index: int
     """From 0."""
@@ -51,12 +51,12 @@ class Share:
 
 
 def by_reference(recipe: Recipe) -> Recipe:
-    """The recipe with the reference engine."""
+    """Return the recipe with the reference engine."""
     return msgspec.structs.replace(recipe, engine="reference")
 
 
 class RowDocuments:
-    """The documents of a build: made of rows, or taken from what was finished before."""
+    """The documents of a build: made from rows, or reused from earlier builds."""
 
     def __init__(self, plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress) -> None:
         self.wanted = plan.provenance
@@ -73,7 +73,7 @@ class RowDocuments:
         refuse_changed(self._plan.files, self._plan.inputs)
 
     def documents(self, found: Manifest | None) -> Documents:
-        """The result of every partition, in order: reused where it is there, made where it is not."""
+        """Return the result of every partition, in order, reusing finished ones and making the rest."""
         plan = self._plan
         there, tables = reusable(self._folder, found, plan.tasks, repair=self._options.repair)
         results: dict[int, PartitionResult] = {}
@@ -102,7 +102,7 @@ class RowDocuments:
         return Documents(results=ordered, traits=[traits[number] for number in sorted(traits)], num_built=num_built)
 
     def make_share(self, found: Manifest | None, share: Share) -> tuple[int, int]:
-        """Make the partitions of a share that are not there; return how many were made, and how many were there."""
+        """Make the missing partitions of a share; return how many were made, and how many existed already."""
         own = range(share.index, len(self._plan.tasks), share.count)
         tasks = [self._plan.tasks[number] for number in own]
         missing = self._missing(own, *reusable(self._folder, found, tasks, repair=False))
@@ -115,7 +115,7 @@ class RowDocuments:
     def _missing(
         self, numbers: Iterable[int], there: Mapping[str, PartitionResult], tables: Mapping[str, StoredTable]
     ) -> dict[int, PartitionTask]:
-        """Of some partitions what is to be made of them, where anything is."""
+        """Return tasks for the given partitions that lack something, each reduced to what is missing."""
         tasks = {}
         for number in numbers:
             task = self._plan.tasks[number]
@@ -125,7 +125,7 @@ class RowDocuments:
         return tasks
 
     def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, Made]]:
-        """Number of each task, and what it made, as they come."""
+        """Run the tasks; yield the number of each and what it made, in order of completion."""
         plan, missing, workers = self._plan, list(wanted), self._options.workers
         self._progress.stage("documents", sum(task.partition.num_rows for task in wanted.values()), "rows")
         if not missing:
@@ -133,12 +133,12 @@ class RowDocuments:
         sizes = {number: task.partition.num_bytes for number, task in wanted.items()}
         jobs = workers.number(list(sizes.values()))
         if self._options.on_error != "fail":
-            # First those that show the cost of rewritten history, and then the largest, so that no process is left
-            # alone with one at the end.
+            # First the tasks that show the cost of rewritten history, then the largest ones, so that no long task
+            # runs alone at the end.
             soon = sampled_tasks(plan)
             missing = sorted(missing, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
         self.processes = jobs
-        # Both engines give the same ids. For few rows, the reference is done before the fast encoder is there.
+        # Both engines produce the same ids. For few rows the reference finishes before the fast encoder is loaded.
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         recipe = by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
         for i, made in workers.run(

@@ -1,12 +1,12 @@
-"""Which engine encodes: resolved before a build begins, and recorded by its name and version.
+"""The engine that encodes: resolved before a build begins, and recorded by name and version.
 
-``auto`` takes the fast engine where it is installed and agrees with the reference on everything it is tried on. A trial
-of a large tokenizer takes seconds, so its outcome is remembered in the user's cache folder, under the digest of the
-tokenizer and the versions of both encoders. A tokenizer that was found to differ in a build is remembered too.
+``auto`` uses the fast engine if it is installed and agrees with the reference on every trial text. The trial of a large
+tokenizer takes seconds, so its outcome is cached in the user's cache folder, keyed by the digest of the tokenizer and
+the versions of both encoders. If the engines are found to differ during a build, that is cached as well.
 
-What is remembered is a small file that holds one of two texts, which name that digest; anything else in its place is as
-good as nothing. It is the user's own file: whoever can write it can make a build use the fast engine untried, and then
-each partition is still proved.
+The cached outcome is a small file with one of two possible contents, both derived from that key; any other content
+counts as a cache miss. The file belongs to the user: whoever can write it can make a build skip the trial, but each
+partition is still checked against the reference.
 """
 
 import hashlib
@@ -25,10 +25,11 @@ from packer.tokenizer_folder import read_regular
 EngineName: TypeAlias = Literal["reference", "fast"]
 
 WORTH_LOADING_BYTES = 2 * 2**20
-"""Rows that the reference encodes in about the time that a fast encoder takes to be loaded; fewer are left to it."""
+"""Bytes of rows that the reference encodes in about the time it takes to load the fast encoder; the reference encodes
+smaller inputs."""
 
 _TRIALS_VERSION = 1
-"""Raised when the trials of a tokenizer change."""
+"""Raised when the trial texts change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,23 +38,23 @@ class Engine:
 
     name: EngineName
     version: str
-    """Versions of everything that decides its ids and texts."""
+    """Versions of everything that determines its ids and texts."""
 
     refused: str | None = None
-    """Why the fast engine is not used, where it is installed."""
+    """Why the fast engine is not used although it is installed; None if it is used or not installed."""
 
 
 def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = None) -> Engine:
-    """The engine for a tokenizer.
+    """Choose the engine for a tokenizer.
 
     Args:
         asked: ``auto``, ``reference`` or ``fast``.
-        tokenizer_json: the tokenizer.
-        before: engine of the cache that is there. ``auto`` stays with it, so that installing the other one does not
-            tokenize everything again.
+        tokenizer_json: content of the tokenizer's file.
+        before: engine of the existing cache. ``auto`` keeps it, so that installing the other engine does not cause
+            everything to be tokenized again.
 
     Raises:
-        RecipeError: ``fast`` was asked for and cannot be used.
+        RecipeError: ``fast`` is required but cannot be used.
 
     """
     if asked == "reference" or (asked == "auto" and (fast_version() is None or before == "reference")):
@@ -71,18 +72,18 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
 
 
 def encoder_of(engine: str, tokenizer_json: bytes) -> Encoder:
-    """The encoder of a recipe's engine; that of ``auto`` before it is resolved is the reference."""
+    """Return the encoder for a recipe's engine; an ``auto`` that is not resolved yet gets the reference."""
     return FastEncoder(tokenizer_json) if engine == "fast" else ReferenceEncoder(tokenizer_json)
 
 
 def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
-    """Whether the fast engine will be taken, as far as is known before a build is planned; nothing is tried."""
+    """Whether the fast engine will be chosen, judging by cached outcomes alone; runs no trial."""
     return asked != "reference" and fast_version() is not None and _remembered(tokenizer_json) is True
 
 
 def remember(tokenizer_json: bytes, *, agrees: bool) -> None:
-    """Keep whether the fast engine encodes as the reference does with a tokenizer."""
-    # A home that cannot be written to costs a trial at every build, nothing else.
+    """Cache whether the fast engine agrees with the reference for a tokenizer."""
+    # If the home directory is not writable, every build repeats the trial; nothing else breaks.
     with suppress(StorageError, RuntimeError):
         write_atomically(_place(tokenizer_json), _outcome(tokenizer_json, agrees=agrees))
 
@@ -92,7 +93,7 @@ def _reference() -> Engine:
 
 
 def _tried(tokenizer_json: bytes) -> str | None:
-    """What the fast engine gets wrong; tried once for each tokenizer and pair of versions."""
+    """Return how the fast engine differs, or None if it agrees; run the trial unless its outcome is cached."""
     agrees = _remembered(tokenizer_json)
     if agrees is None:
         difference = differences(tokenizer_json)
@@ -102,7 +103,7 @@ def _tried(tokenizer_json: bytes) -> str | None:
 
 
 def _remembered(tokenizer_json: bytes) -> bool | None:
-    """Whether the fast engine agreed; None where it was not tried, or what lies there is not what a trial writes."""
+    """Return the cached outcome: whether the fast engine agreed; None without one, or if the file is not a trial's."""
     with suppress(InputError, RuntimeError):
         found = read_regular(_place(tokenizer_json), max_bytes=80, what="the outcome of a trial")
         return {_outcome(tokenizer_json, agrees=agrees): agrees for agrees in (True, False)}.get(found)
@@ -110,16 +111,16 @@ def _remembered(tokenizer_json: bytes) -> bool | None:
 
 
 def _outcome(tokenizer_json: bytes, *, agrees: bool) -> bytes:
-    """All that the file of a trial holds."""
+    """Return the exact content of the file that records an outcome."""
     return f"{_trial(tokenizer_json)} {'agrees' if agrees else 'differs'}\n".encode()
 
 
 def _trial(tokenizer_json: bytes) -> str:
-    """What a trial depends on: the tokenizer, both encoders, and what is tried."""
+    """Return the key of a trial: a digest of the tokenizer, both encoders' versions and that of the trial texts."""
     key = f"{hashlib.sha256(tokenizer_json).hexdigest()} {fast_version()} {ReferenceEncoder.version} {_TRIALS_VERSION}"
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _place(tokenizer_json: bytes) -> Path:
-    """Where the outcome for a tokenizer is kept; RuntimeError where there is no home."""
+    """Return the path of a tokenizer's cached outcome; raise RuntimeError without a home directory."""
     return cache_dir() / "engines" / f"{_trial(tokenizer_json)[:24]}.txt"

@@ -1,8 +1,8 @@
-"""Where the tasks of a build or of an audit run: here, in threads, in processes, or on a cluster. What they make does
-not depend on it.
+"""Executors for the tasks of a build or an audit: inline, threads, worker processes, or a cluster.
 
-On Linux workers are forked from a server that has imported packer and loaded the tokenizer (`packer/preload.py`):
-that takes seconds and hundreds of MiB, once. Elsewhere each is spawned and loads by itself.
+Results do not depend on the executor. On Linux, workers are forked from a server process that has imported packer and
+loaded the tokenizer (`packer/preload.py`), so that these seconds and hundreds of MiB are spent once. Elsewhere each
+worker is spawned and loads everything itself.
 """
 
 import multiprocessing
@@ -34,23 +34,23 @@ FORKS = sys.platform == "linux"
 """Whether workers are forked from a server process."""
 
 _WORTH_A_PROCESS = 16 * 2**20
-"""Bytes of rows that take a process a few seconds, which is what it takes to import packer and load a tokenizer."""
+"""Bytes of rows worth a few seconds of work: about as long as a process needs to import packer and load a tokenizer."""
 
 _WORTH_A_COPY = 4 * 2**20
-"""Bytes of rows that take longer than to fork."""
+"""Bytes of rows that take longer to process than a fork."""
 
 
 class WorkerDiedError(ResourceError):
-    """A worker process was killed, most often for want of memory."""
+    """A worker process was killed, most often because memory ran out."""
 
     code = "worker_died"
 
 
 class Workers(Protocol):
-    """What runs tasks. Of each task a size is known: the bytes of its rows, or as many as take as long."""
+    """Runs tasks. The size of a task is the bytes of its rows, or the bytes of rows that would take as long."""
 
     def number(self, sizes: Sequence[int]) -> int:
-        """How many tasks run at a time."""
+        """Return how many tasks run at a time."""
         ...
 
     def run(
@@ -67,13 +67,14 @@ class Workers(Protocol):
         """Run one function over tasks; see :func:`run_tasks`.
 
         Args:
-            make: `make(*arguments)` gives the function; it is called once in every process that needs it.
+            make: `make(*arguments)` returns the function; it is called once in every process that needs it.
             arguments: of `make`.
-            tasks: what to do. They and their results are small: paths and counts, never data.
+            tasks: inputs of the function. They and their results are small: paths and counts, never data.
             sizes: of the tasks.
-            jobs: what :meth:`number` said, in place of sizes, where tasks are made as they are asked for.
-            folder: which the tasks write to, where they do.
-            finished: finds the result of a task whose process died after it; without it, such a task is done again.
+            jobs: the result of :meth:`number`, instead of `sizes` if tasks are generated lazily.
+            folder: the folder that tasks write to, if they write.
+            finished: looks up the result of a task whose process died after finishing it; without it, the task is
+                repeated.
 
         """
         ...
@@ -81,10 +82,10 @@ class Workers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Tasks run in this process, or in worker processes of this machine where there is work for several."""
+    """Runs tasks in this process, or in worker processes of this machine if there is enough work."""
 
     jobs: int | None = None
-    """Most processes; None decides by the processors and the amount of work."""
+    """Upper limit of processes; None chooses by the number of processors and the amount of work."""
 
     def number(self, sizes: Sequence[int]) -> int:
         return min(self.jobs or jobs_for(sum(sizes)), len(sizes))
@@ -105,7 +106,7 @@ class Processes:
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """Tasks run in threads of this process: those that hash or wait leave Python to each other."""
+    """Runs tasks in threads of this process, for tasks that release the GIL: hashing, or waiting for I/O."""
 
     jobs: int
 
@@ -118,7 +119,7 @@ class Threads:
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Sequence[int] | None = None,  # noqa: ARG002 - of threads there are as many as were asked for
+        sizes: Sequence[int] | None = None,  # noqa: ARG002 - the number of threads is fixed
         jobs: int | None = None,  # noqa: ARG002 - as above
         folder: Path | None = None,  # noqa: ARG002 - as for processes
         finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - as for processes
@@ -134,34 +135,34 @@ class Threads:
 
 HERE = Processes()
 ALONE = Processes(1)
-"""This process alone."""
+"""This process only."""
 
 
 def run_tasks(
     make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Iterable[Task], *, jobs: int
 ) -> Iterator[tuple[int, Result]]:
-    """Run one function over tasks: here, or in worker processes where there is work for several.
+    """Run one function over tasks: in this process, or in worker processes if `jobs` and the tasks are several.
 
-    Workers leave Ctrl-C to this process, and end when it is gone, however it went.
+    Workers ignore Ctrl-C, which this process handles, and exit when this process is gone for whatever reason.
 
     Args:
-        make: `make(*arguments)` gives the function; it is called once in every process that needs it.
+        make: `make(*arguments)` returns the function; it is called once in every process that needs it.
         arguments: of `make`.
-        tasks: what to do. They and their results are small: paths and counts, never data.
-        jobs: most processes.
+        tasks: inputs of the function. They and their results are small: paths and counts, never data.
+        jobs: upper limit of processes.
 
     Yields:
-        Number of each task and its result, as they come.
+        Number of each task and its result, in order of completion.
 
     Raises:
-        WorkerDiedError: a worker was killed, or ended by itself.
-        Exception: what a task raised; those that run are ended then.
+        WorkerDiedError: a worker was killed, or exited.
+        Exception: whatever a task raised; running tasks are killed then.
 
     """
     waiting = iter(tasks)
     first = [*islice(waiting, max(1, jobs))]
     num_workers, numbered = len(first), enumerate(chain(first, waiting))
-    del first  # tasks that are done are held by nobody
+    del first  # keep no references to finished tasks
     if num_workers > 1:
         yield from _in_processes(make, arguments, numbered, num_workers)
     elif num_workers:
@@ -170,15 +171,15 @@ def run_tasks(
 
 
 def default_jobs() -> int:
-    """Processors this process may run on."""
+    """Return the number of processors this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def jobs_for(num_bytes: int) -> int:
-    """Processes worth starting for so much input.
+    """Return the number of processes worth starting for that many bytes of rows.
 
-    The first of them loads for as long as it would take this process to do its share; those that are forked load
-    nothing.
+    A spawned process, and the fork server, need as long to load as this process would need for their share of the work;
+    forked workers load nothing.
     """
     if num_bytes < _WORTH_A_PROCESS:
         return 1
@@ -192,7 +193,7 @@ def _in_processes(
     num_workers: int,
 ) -> Iterator[tuple[int, Result]]:
     context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
-    # Each worker has a pipe of its own, which breaks when it ends, even in the middle of an answer.
+    # Each worker has its own pipe, which breaks when the worker ends, even halfway through an answer.
     workers: dict[Connection, BaseProcess] = {}
     with fork_server():
         try:
@@ -204,7 +205,7 @@ def _in_processes(
                 workers[here] = process
             yield from _answers(workers, tasks)
         finally:
-            # Whatever they do: a task that is cut off leaves a temporary file, which the next build removes.
+            # Killing them is safe: an interrupted task leaves a temporary file, which the next build removes.
             for worker in workers.values():
                 worker.kill()
             for pipe, worker in workers.items():
@@ -214,10 +215,11 @@ def _in_processes(
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Start processes that do not import the program's main module: they run functions of packer.
+    """Start processes that do not import the program's main module, since workers only run functions of packer.
 
-    `multiprocessing` has them import it, so that a script that builds outside of ``if __name__ == "__main__":`` would
-    build again in each of them. It has no switch for that; what it hands to a process is this.
+    `multiprocessing` would import it, so that a script that builds outside of ``if __name__ == "__main__":`` would
+    build again in each worker. There is no option to turn that off, hence this patch of what `multiprocessing` sends to
+    a new process.
     """
     everything = spawn.get_preparation_data
 
@@ -232,7 +234,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _answers(workers: Mapping[Connection, BaseProcess], tasks: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """Give every worker one numbered task at a time; the number and the result of each as they come."""
+    """Give every idle worker one task at a time; yield the number and the result of each in order of completion."""
     at_work: dict[Connection, int] = {}
     idle, answers = list(workers), list[tuple[int, Any]]()
     while idle:
@@ -254,10 +256,10 @@ def _received(pipe: Connection, process: BaseProcess) -> Any:
 
 
 def _serve(pipe: Connection, make: Callable[..., Callable[[Any], Any]], arguments: Sequence[Any]) -> None:
-    """Work as a worker; what `make` raises is raised by every task, where the parent can see it."""
+    """Run the loop of a worker; an error raised by `make` is raised for every task, so that the parent sees it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_if_stuck()
-    # One process a core: threads inside the encoder would only be in each other's way.
+    # With one process per core, threads inside the encoder would only compete with each other.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
     work = cache(lambda: make(*arguments))
@@ -285,12 +287,12 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _death_named(process: BaseProcess) -> Iterator[None]:
-    """Say how a worker ended whose pipe broke, or the server that should have started it."""
+    """Convert a broken pipe of a worker (or of the fork server) into an error that says how the process ended."""
     try:
         yield
     except (EOFError, OSError) as error:
         if getattr(error, "errno", None) is not None and not isinstance(error, ConnectionError):
-            raise  # a limit that was reached when it was started
+            raise  # a system limit was reached when starting the process
         if process.pid is not None:
             process.join()
         raise WorkerDiedError(
@@ -314,22 +316,22 @@ def _ended(exit_code: int | None) -> str:
 
 @contextmanager
 def fork_server(tokenizer: Path | None = None, *, fast: bool = False) -> Iterator[None]:
-    """The process that workers are forked from; it is there at once and loads meanwhile, and ends with the block.
+    """Run the fork server inside the context. It loads in the background and is killed at the end.
 
-    Where one is running already, of an outer block or of the application, nothing is done.
+    A no-op if one is running already, started by an enclosing context or by the application, or without fork.
 
     Args:
-        tokenizer: `tokenizer.json`, or the folder it lies in, to be loaded.
-        fast: whether the fast engine is to be loaded too.
+        tokenizer: `tokenizer.json` or its folder, to be preloaded.
+        fast: whether to preload the fast engine too.
 
     """
-    server: Any = forkserver._forkserver  # noqa: SLF001 - there is no other way to end it
+    server: Any = forkserver._forkserver  # noqa: SLF001 - there is no public way to stop it
     is_running = server._forkserver_pid is not None  # noqa: SLF001
     if is_running or not FORKS:
         yield
         return
     resource_tracker.ensure_running()
-    # Until it has said that Ctrl-C is nothing to it; one that is cut off half-started prints a traceback.
+    # Block Ctrl-C until the server ignores it; if interrupted while starting it would print a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     server.set_forkserver_preload(["packer.preload"])
     os.environ[TOKENIZER] = asked(tokenizer, fast=fast)
@@ -337,7 +339,7 @@ def fork_server(tokenizer: Path | None = None, *, fast: bool = False) -> Iterato
         server.ensure_running()
     finally:
         del os.environ[TOKENIZER]
-        server.set_forkserver_preload(["__main__"])  # as it was
+        server.set_forkserver_preload(["__main__"])  # the default
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     try:
         yield

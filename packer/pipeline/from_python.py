@@ -1,7 +1,7 @@
-"""Building from Python: rows, files or a recipe in; a cache and a result that prints out.
+"""Build from Python: rows, files or a recipe in; a cache and a printable result out.
 
-A call comes down to a recipe: rows are put into files (:mod:`packer.pipeline.kept_rows`) and become its sources, and
-keyword options are its keys.
+A call is translated to a recipe: rows are written to files (:mod:`packer.pipeline.kept_rows`) that become its sources,
+and keyword options become its keys.
 """
 
 import os
@@ -30,13 +30,13 @@ from packer.store.place import build_place
 PathName: TypeAlias = str | os.PathLike[str]
 
 Rows: TypeAlias = Iterable[Mapping[str, Any]] | ArrowData
-"""Rows of one split. A `datasets.Dataset` is one of the first kind for type checkers, and read as Arrow data."""
+"""Rows of one split. For type checkers a `datasets.Dataset` is an iterable of mappings; it is read as Arrow data."""
 
 Data: TypeAlias = PathName | Iterable[PathName] | Rows | Mapping[str, Rows] | Recipe | Mapping[str, Any]
 
 
 class Options(TypedDict, total=False):
-    """Keys of a recipe, and of all its sources, by the recipe's own names; nested ones are dicts."""
+    """Keys of a recipe and of all its sources, under the recipe's own names; nested ones are dicts."""
 
     tokenizer: PathName
     template: Mapping[str, Any] | PathName
@@ -57,14 +57,14 @@ class Options(TypedDict, total=False):
     where: Mapping[str, Any]
     take: Mapping[str, Any]
     split: str | Mapping[str, Any]
-    """The name of the sources' split, or the recipe's rule that holds rows out."""
+    """The split that the sources belong to, or the recipe's rule that assigns rows to splits."""
 
     format: str
     limit: int
 
 
 SOURCE_KEYS = ("schema", "columns", "roles", "where", "take", "split", "format", "limit")
-"""Options that belong to sources."""
+"""Options that are keys of sources."""
 
 
 def build(
@@ -83,8 +83,8 @@ def build(
 ) -> BuildResult:
     """Build a cache, or bring it up to date, from rows, files or a recipe.
 
-    Rows in memory are written to ``OUT.rows/`` first, read once and never held whole, so that the cache names inputs
-    which can be read again; building the same rows again finds nothing to do.
+    Rows in memory are first written to ``OUT.rows/``, so that the cache names inputs that can be read again. They are
+    iterated once and never held in memory as a whole. Building the same rows again finds the cache up to date.
 
     Example:
         >>> rows = [{"messages": [...]}, ...]  # doctest: +SKIP
@@ -93,39 +93,42 @@ def build(
         >>> packer.build("recipe.yaml", "cache", pack={"block_len": 8192})  # doctest: +SKIP
 
     Args:
-        data: rows: an iterable of dicts, a `datasets.Dataset`, or what exports Arrow data, such as a pyarrow table or a
-            data frame of pandas or polars; or a dict of these by split, such as a `DatasetDict`. Or files: a path or
-            pattern, or several. Or a recipe: a :class:`packer.Recipe`, a dict of its keys, or the path of a ``.yaml``.
-        out: folder of the cache; made if it is not there.
-        jobs: processes; by default one for each processor, or fewer where the input is small. They do not import the
-            script that builds, so that it needs no ``if __name__ == "__main__":``. The bytes do not depend on it.
-        on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``, ``ray://HOST:PORT`` on another;
-            `jobs` are tasks at a time then. All nodes see the inputs and the cache under the same paths, or both are in
-            buckets.
+        data: rows: an iterable of dicts, a `datasets.Dataset`, or an object that exports Arrow data, such as a pyarrow
+            table or a pandas or polars data frame; or a dict of these by split, such as a `DatasetDict`. Or files: a
+            path or pattern, or a list of them. Or a recipe: a :class:`packer.Recipe`, a dict of its keys, or the path
+            of a ``.yaml``.
+        out: folder of the cache; created if it does not exist.
+        jobs: number of processes; by default one for each processor, or fewer if the input is small. They do not import
+            the calling script, so it needs no ``if __name__ == "__main__":``. The bytes do not depend on it.
+        on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``, ``ray://HOST:PORT`` on another one;
+            `jobs` is then the number of concurrent tasks. All nodes must see the inputs and the cache under the same
+            paths, or both must be in buckets.
         on_error: ``fail`` stops at the first rejected row.
-        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. Where more is
-            left out, nothing is committed; what was made is kept for a build that allows it.
+        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. If more is
+            left out, nothing is committed; finished work is kept for a build that allows it.
         force: replace a cache that was built by another recipe or from other inputs.
-        repair: check every byte of what is there, and make again what is damaged.
-        dry_run: only say what would be done.
-        progress: True reports on stderr, in notebooks too; False or None says nothing; or what listens.
+        repair: verify every byte of the existing cache, and rebuild what is damaged.
+        dry_run: only report what would be done.
+        progress: True reports on stderr, in notebooks too; False or None is silent; or an object that receives
+            progress.
         options: keys of the recipe, which take precedence over `data`'s own: ``tokenizer``, ``template``,
             ``pack={"block_len": 2048}``, ``supervision={…}``; and, unless `data` is a recipe, of its sources:
             ``schema``, ``columns``, ``roles``, ``where``, ``take``, ``split``, ``format``, ``limit``.
 
     Returns:
-        What was done; it prints as ``packer build`` does, and has ``fingerprint``, ``manifest`` and ``cache``.
+        The result of the build; it prints as ``packer build`` does, and has ``fingerprint``, ``manifest`` and
+        ``cache``.
 
     Raises:
         PackerError: see :mod:`packer.errors`; nothing of an existing cache is lost.
-        TypeError: `data` or one of its rows is something else.
+        TypeError: `data` or one of its rows has an unsupported type.
 
     """
     folder = Path(_path("out", out, "the folder of a cache"))
     listener = Lines() if progress is True else progress or Silent()
     with _hints_for_python():
         recipe, rows = _asked(data, dict(options))
-        # Rows are kept on this machine, also for a cache in a bucket.
+        # Rows are kept on this machine even for a cache in a bucket.
         beside = build_place(folder, is_dry=True) if rows else folder
         if rows:
             if recipe.tokenizer is None:
@@ -149,7 +152,7 @@ def build(
 
 @contextmanager
 def _hints_for_python() -> Iterator[None]:
-    """Hints name options of the command line, where most are read: say how a call has them."""
+    """Add a note to errors whose hint names command-line options, saying how to spell them in Python."""
     try:
         yield
     except PackerError as error:
@@ -165,11 +168,11 @@ _OPTIONS_IN_PYTHON = (
 
 
 def _asked(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:
-    """Tell rows, files and recipes apart: the recipe, and the rows that its sources stand for, if they do.
+    """Translate `data` and the options to a recipe; if `data` is rows, also return them, one entry for each source.
 
     Raises:
-        TypeError: `data` is none of them, or an option is of another type than its key.
-        RecipeError: the recipe cannot be read, or options of sources stand beside it.
+        TypeError: `data` is neither rows, files nor a recipe, or an option is of another type than its key.
+        RecipeError: the recipe cannot be read, or options of sources are given together with a recipe.
 
     """
     if isinstance(data, Recipe) and not options:
@@ -202,7 +205,7 @@ def _asked(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:
 
 
 def _recipe_values(data: Any) -> dict[str, Any] | None:
-    """The values of a recipe; None where `data` is none."""
+    """Return the values of a recipe; None if `data` is no recipe."""
     if isinstance(data, Recipe):
         return to_json(data)
     if isinstance(data, str | os.PathLike) and Path(data).suffix in (".yaml", ".yml"):
@@ -213,16 +216,16 @@ def _recipe_values(data: Any) -> dict[str, Any] | None:
 
 
 def _paths(data: Any) -> list[Any] | None:
-    """Several paths; None where `data` is something else."""
+    """Return a list of paths; None if `data` is something else."""
     is_list = isinstance(data, Sequence) and not brings_arrow(data)
     return list(data) if is_list and data and isinstance(data[0], str | os.PathLike) else None
 
 
 def _rows(data: Any) -> Any:
-    """Rows of one split.
+    """Check that the rows of a split can be iterated, and return them.
 
     Raises:
-        TypeError: it cannot be read row by row.
+        TypeError: they cannot.
 
     """
     if brings_arrow(data) or (isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping)):
@@ -236,10 +239,10 @@ def _rows(data: Any) -> Any:
 
 @contextmanager
 def _kept(recipe: Recipe, rows: Sequence[Any], folder: Path, progress: Progress, *, dry_run: bool) -> Iterator[Recipe]:
-    """The recipe with the files that rows were put into in place of the sources that stand for them.
+    """Write rows to files; yield the recipe with these files in place of its placeholder sources.
 
-    They go again where nothing is built of them: after a dry run, and where a call turns out not to be one that can be
-    done. What an error about the rows themselves names stays to be looked at.
+    The new files are removed after a dry run, and if the build fails before it depends on them. They are kept for an
+    error about the rows themselves, so that the user can look at the file that the message names.
     """
     if not rows:
         yield recipe
@@ -262,7 +265,7 @@ def _kept(recipe: Recipe, rows: Sequence[Any], folder: Path, progress: Progress,
 
 
 def _option(key: str, value: Any) -> Any:
-    """The value of a key as a recipe has it: paths as text; for a template its name or its file."""
+    """Convert a key's value to its form in a recipe: paths to strings; a template to its name or file."""
     if key == "tokenizer" and value is not None:
         return _path(key, value, "the name of the model's tokenizer, or its folder")
     if key == "template" and isinstance(value, str | os.PathLike):
@@ -279,10 +282,10 @@ def _written(value: Any) -> Any:
 
 
 def _path(name: str, value: Any, expected: str) -> str:
-    """A path as text.
+    """Return a path as a string.
 
     Raises:
-        TypeError: it is something else, such as the object of a tokenizer.
+        TypeError: it is something else, such as a tokenizer object.
 
     """
     if isinstance(value, str | os.PathLike):

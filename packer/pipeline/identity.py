@@ -1,8 +1,7 @@
-"""What a cache is made from, and the names of what is made: keys of partitions, the fingerprint of the recipe.
+"""Identities of what a build makes: keys of partitions, and the fingerprint of the recipe.
 
-Both are sha256 of canonical JSON. Places (paths, folders), times and numbers of workers never enter. Of a
-recipe only the keys that differ from their default enter, so that a later version of packer can add a key without
-making every cache look stale.
+Both are the sha256 of canonical JSON. Paths, times and numbers of workers are excluded. Only recipe keys that differ
+from their defaults are included, so that a later version of packer can add a key without making every cache stale.
 """
 
 import hashlib
@@ -20,18 +19,18 @@ from packer.source import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
 
 RULES_VERSION = 5
-"""Raised when the same rows, recipe and engine give other documents."""
+"""Raised when the same rows, recipe and engine would produce different documents."""
 
 CODE_VERSION = "packer_code"
-"""Under which a manifest's `versions` have :func:`packer.version.code_digest`."""
+"""Key of :func:`packer.version.code_digest` in a manifest's `versions`."""
 
 
 def documents_identity(
     recipe: Recipe, model_digests: Mapping[str, str], engine_version: str, *, rules_version: int = RULES_VERSION
 ) -> dict[str, Any]:
-    """What decides the documents of a row, besides the row.
+    """Return everything besides the row itself that determines a row's documents.
 
-    `model_digests`: sha256 of each file of the tokenizer, the template among them.
+    `model_digests`: sha256 of each file of the tokenizer, including the template.
     """
     return {
         "format_version": FORMAT_VERSION,
@@ -43,12 +42,12 @@ def documents_identity(
 
 
 def partition_key(partition: Partition, entry: Input, documents: Mapping[str, Any]) -> str:
-    """Identity of a partition's result: its bytes, how its input's rows are read, and the documents half."""
+    """Return the key of a partition's result: its bytes, how its input's rows are read, and the documents half."""
     return _digest({**_rows_identity(partition, entry), "documents": documents})
 
 
 def traits_key(partition: Partition, entry: Input, max_row_bytes: int, rules: TraitRules) -> str:
-    """Identity of the traits of a partition: its bytes, how its input's rows are read, and what is asked of them."""
+    """Return the key of a partition's traits: its bytes, how its rows are read, and the rules that need traits."""
     asked = {"max_row_bytes": max_row_bytes, "rules": msgspec.to_builtins(rules)}
     return _digest({**_rows_identity(partition, entry), "traits": asked})
 
@@ -66,7 +65,7 @@ def _rows_identity(partition: Partition, entry: Input) -> dict[str, Any]:
 
 
 def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Sequence[Input]) -> str:
-    """Identity of what a build would make: equal fingerprints make the same cache."""
+    """Return the identity of a build's result: equal fingerprints produce the same cache."""
     read = [
         {
             "split": entry.split,
@@ -89,7 +88,7 @@ def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Seq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Everything a manifest says of a cache's origin."""
+    """Everything a manifest records about a cache's origin."""
 
     recipe: Recipe
     engine: str
@@ -106,7 +105,7 @@ class Provenance:
 
     @classmethod
     def of(cls, manifest: Manifest, recipe: Recipe) -> "Provenance":
-        """That of a cache, with a recipe whose documents half is the cache's own."""
+        """Return the provenance of a cache, with a recipe whose documents half is the cache's own."""
         return cls(
             recipe=recipe,
             engine=manifest.engine,
@@ -118,17 +117,17 @@ class Provenance:
 
 
 def model_digests(model: ModelRecord) -> dict[str, str]:
-    """File of a tokenizer → its sha256."""
+    """Return the sha256 of each of a tokenizer's files, by file name."""
     return {PurePosixPath(file.path).name: file.sha256 for file in model.files}
 
 
 def _roles(roles: Mapping[str, str]) -> dict[str, Any]:
-    """Roles of a source enter an identity where there are some: the key came later than the first caches."""
+    """Return the entry for a source's roles, if it has any: the key was added after the first caches."""
     return {"roles": dict(roles)} if roles else {}
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that differ from their default, level by level."""
+    """Return the entries that differ from their defaults, compared recursively."""
     changed: dict[str, Any] = {}
     for key, value in values.items():
         default = defaults.get(key)

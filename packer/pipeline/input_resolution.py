@@ -1,8 +1,8 @@
-"""Where the places lie that a recipe names: on this machine, or in a bucket or on the Hub and then in a copy.
+"""Resolve the paths and names in a recipe to local files, downloading copies from a bucket or the Hub.
 
-A build begins by putting commits in place of the Hub's branches and tags (:func:`pin_recipe`). What goes into a
-manifest are names with commits; only these lead to the Hub afterwards, so that a relative path of two parts that is
-not there is never looked for elsewhere.
+A build first pins branches and tags of the Hub to commits (:func:`pin_recipe`), and the manifest records names with
+commits. From then on only pinned names refer to the Hub, so that a missing relative path of two parts (`a/b`) is never
+looked up there.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,15 +21,15 @@ from packer.store.bucket import bucket_url
 
 
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
-    """The recipe with a commit in every name on the Hub; the same recipe where it has none.
+    """Return the recipe with a commit in every name of the Hub; the same object if it has no such names.
 
     Args:
-        recipe: as it was written.
-        note: takes what was found, where a person may want to know.
+        recipe: as written by the user.
+        note: receives messages for the user.
 
     Raises:
-        RecipeError: a name that begins as one of the Hub and is none.
-        InputError: the Hub says no, or neither it nor its cache knows.
+        RecipeError: a name that begins like one of the Hub but is not valid.
+        InputError: the Hub denies it, or neither the Hub nor its cache knows it.
 
     """
     pins: dict[HubName, str] = {}
@@ -62,10 +62,10 @@ def _note(name: HubName, commit: str, *, by_cache: bool) -> str:
 
 
 def tokenizer_place(tokenizer: str) -> Path:
-    """The folder or file of a tokenizer as a pinned recipe names it, fetched where it is on the Hub.
+    """Return the folder or file of a pinned recipe's tokenizer, downloading it if it is on the Hub.
 
     Raises:
-        InputError: it cannot be had from the Hub.
+        InputError: it cannot be downloaded from the Hub.
 
     """
     name = tokenizer_name(tokenizer)
@@ -74,21 +74,21 @@ def tokenizer_place(tokenizer: str) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """A file that a source of the recipe names."""
+    """A file that belongs to a source of the recipe."""
 
     source: Source
     name: str
-    """As a recipe would name this file alone, POSIX; what the manifest calls it."""
+    """Name by which a recipe would refer to this file alone, POSIX; recorded in the manifest."""
 
     path: Path
     split: str
 
 
 def source_files(source: Source) -> list[SourceFile]:
-    """The files of a source, in their order.
+    """Return the files of a source, in order.
 
     Raises:
-        InputError: a file is missing; a glob matches none; a folder is no data set; the Hub says no.
+        InputError: a file is missing; a glob matches none; a folder is no data set; the Hub denies access.
         UsageError: it is standard input, and nothing is piped in.
 
     """
@@ -112,7 +112,7 @@ def source_files(source: Source) -> list[SourceFile]:
 
 
 def input_place(path: str) -> Path:
-    """Where an input lies that a manifest names; one on the Hub or in a bucket is fetched, if it was not."""
+    """Return the local path of an input that a manifest names, downloading it from the Hub or a bucket if necessary."""
     name = data_name(path)
     if bucket_url(path) is not None:
         return fetch_inputs(path)[0][1]

@@ -1,4 +1,4 @@
-"""The inputs of a recipe, opened: what each file is and how its rows are read."""
+"""Open a recipe's inputs: determine each file's format, schema and columns."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,35 +33,35 @@ from packer.store.manifest import Input
 
 _MOST_NAMED = 3
 _FEW_ROWS = 64
-"""Looked at for fields that are not read."""
+"""Rows that are searched for fields that are not read."""
 
 _NEVER_EMPTY = {".parquet": "a Parquet file", ".arrow": "an Arrow file"}
-"""Files of these names hold an outline where they hold no rows."""
+"""Formats whose files are never 0 bytes: even without rows they contain metadata."""
 
 
 _MOST_KEYS = 8
-"""Unused keys that are named."""
+"""Number of unused keys to name."""
 
 _ATTRIBUTE = re.compile(r"""\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\"""")
-"""What a template reads of a value by its name: `message.name`, `message['name']`, `message.get('name')`."""
+"""Accesses to named fields in a template: `message.name`, `message['name']`, `message.get('name')`."""
 
 
 def open_inputs(
     files: Sequence[SourceFile], recipe: Recipe, note: Callable[[str], None]
 ) -> Iterator[tuple[SourceFile, InputFile]]:
-    """Every file that holds rows, and how it is read.
+    """Yield every file that contains rows, with how it is read.
 
-    Writers in parallel leave shards without rows, and data sets have splits without: a source of many files is those
-    that hold some. A source that names a file without rows and no other is an error.
+    Parallel writers leave shards without rows, and data sets have splits without rows. So empty files of a source with
+    several files are skipped; if all its files are empty, that is an error.
 
     Args:
         files: Of the recipe's sources, in their order.
-        recipe: Names the sources.
-        note: Takes what was passed over.
+        recipe: The recipe.
+        note: Receives messages about skipped files.
 
     Raises:
-        InputError: one cannot be read, or is nothing packer knows; or all files of a source hold no rows; or `columns`
-            names a field that no row looked at has.
+        InputError: a file cannot be read, or is of no kind that packer knows; or all files of a source are empty; or
+            `columns` names a field that none of the sampled rows has.
 
     """
     for _, group in groupby(files, key=lambda file: id(file.source)):
@@ -85,16 +85,16 @@ def open_inputs(
 
 
 def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
-    """Find out how a file of a source is read.
+    """Determine how a file of a source is read.
 
     Args:
         file: The file.
-        recipe: Names its source.
-        is_alone: Whether the source names no other; where it does, rows are looked for before anything else.
+        recipe: The recipe.
+        is_alone: Whether it is the only file of its source; otherwise the file is first checked for having any rows.
 
     Raises:
-        InputError: it cannot be read, or is nothing packer knows.
-        NoRowsError: it is not alone, and holds no rows.
+        InputError: it cannot be read, or is of no kind that packer knows.
+        NoRowsError: it is empty, and not alone.
 
     """
     source, path = file.source, file.path
@@ -130,27 +130,27 @@ def _refuse_hollow(path: Path) -> None:
 
 
 def note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: frozenset[str]) -> None:
-    """Say which fields the first rows of a file have that neither its schema reads nor a rule about rows asks about."""
+    """Report fields in a file's first rows that neither its schema nor any rule about rows reads."""
     taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
     try:
         names = field_names(entry.path, format=entry.format, most=_FEW_ROWS)
     except InputError:
-        return  # whoever reads all of it says what is wrong
+        return  # reading the whole file will report the error
     read = fields_read(entry.schema)
     if entry.schema != "rated":
-        read -= {"label"}  # looked at, but only a boolean one says anything
+        read -= {"label"}  # checked, but used only if boolean
     unread = sorted(names - taken - read - asked_about)
     if unread:
         note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
 
 
 def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:
-    """Say which keys of messages neither packer nor the template reads.
+    """Report keys of messages that neither packer nor the template reads.
 
     Args:
-        counts: How many messages have each key that packer does not read.
+        counts: Number of messages with each key that packer does not read.
         model: Its templates may read some of them.
-        note: Takes a line for people.
+        note: Receives the message.
 
     """
     template = f"{model.template} {model.tool_template}"
@@ -180,17 +180,17 @@ def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Ca
 
 
 def refuse_changed(files: Sequence[tuple[Path, FileStatus]], inputs: Sequence[Input]) -> None:
-    """Compare inputs at the commit with what was read of them.
+    """Check at the commit that the inputs are still what was read.
 
-    A partition is compared with its digest when it is read again; a file may still change after the partition that was
-    read last. Where size, time or number of a file differ, its bytes decide: a file that was only touched is the same.
+    A partition's digest is checked whenever it is read again, but a file may change after the last read of its last
+    partition. If a file's size, time or inode differs, its digest decides: a file that was merely touched is unchanged.
 
     Args:
-        files: The input files, as they were before they were read.
-        inputs: What was read of each.
+        files: The input files, with their status before they were read.
+        inputs: The manifest's entry of each.
 
     Raises:
-        InputError: one of them is not what it was.
+        InputError: one of them has changed.
 
     """
     for (path, status), entry in zip(files, inputs, strict=True):

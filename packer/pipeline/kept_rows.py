@@ -1,17 +1,17 @@
-"""Rows in memory, written beside the cache: the files a build reads, and its cache names as inputs.
+"""Write rows from memory to files beside the cache, which the build reads and the cache names as its inputs.
 
 A build reads its inputs more than once, a cache names them, and `verify --reencode` reads them again. Rows in memory
-have no name and end with the process. So they are written first, to `CACHE.rows/SPLIT-DIGEST.jsonl` or `.arrow`, and
-built as any file is. The name holds the first half of the sha256 of the bytes:
+have no name and disappear with the process. So they are first written to `CACHE.rows/SPLIT-DIGEST.jsonl` or `.arrow`
+and then built like any file. DIGEST is the first half of the sha256 of the bytes:
 
-- The same rows get the same name, so that building them again finds nothing to do.
-- Other rows get another name, so that what a cache names stays until another cache has taken its place.
+- The same rows get the same name, so that building them again finds the cache up to date.
+- Different rows get a different name, so that the inputs of the old cache stay until the new cache has replaced it.
 
-They lie beside the cache and not in it, because a cache is what training needs: it can be copied without its inputs,
-and everything in it is covered by its fingerprint.
+They are stored beside the cache and not in it, because a cache is what training needs: it can be copied without its
+inputs, and everything in it is covered by its fingerprint.
 
-Mappings are written as JSON lines, what brings Arrow data as an Arrow stream: there a null in a struct is a key that is
-missing, which JSON could not say.
+Mappings are written as JSON lines, Arrow data as an Arrow stream. Arrow data is not written as JSON because a null in
+an Arrow struct means a missing key, while a null in JSON is a value.
 """
 
 import json
@@ -37,31 +37,31 @@ _KEPT = re.compile(r"[^/]+-[0-9a-f]{32}\.(?:jsonl|arrow)")
 
 @runtime_checkable
 class ArrowData(Protocol):
-    """What exports Arrow data, whatever library it is of: tables and readers of pyarrow, data frames."""
+    """An object of any library that exports Arrow data: pyarrow tables and readers, data frames."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 def rows_folder(cache: Path) -> Path:
-    """Where the rows of a cache are kept that had no file: beside it, under its name."""
+    """Return the folder for rows that were passed in memory: beside the cache, named after it."""
     cache = cache if cache.name not in ("", "..") else cache.resolve()
     return cache.with_name(f"{cache.name}.rows")
 
 
 def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, progress: Progress) -> Path:
-    """Write rows to a file whose name is their digest; read once, and held in memory a thousand at a time.
+    """Write rows to a file named after their digest; they are iterated once, a thousand at a time in memory.
 
     Args:
-        rows: mappings, or what brings Arrow data: :class:`ArrowData`, or a `datasets.Dataset`.
-        folder: where the file is put.
-        split: begins its name.
-        limit: rows to take; None takes all.
-        progress: listens.
+        rows: mappings, or Arrow data: :class:`ArrowData` or a `datasets.Dataset`.
+        folder: where to write the file.
+        split: prefix of its name.
+        limit: number of rows to take; None takes all.
+        progress: receives progress and notes.
 
     Raises:
-        TypeError: a row is no mapping, or holds what JSON cannot.
+        TypeError: a row is no mapping, or contains a value that JSON cannot represent.
         InputError: there are no rows.
-        StorageError: the disk refuses.
+        StorageError: the disk cannot be written.
 
     """
     progress.stage("rows", _length(rows, limit), "rows")
@@ -83,10 +83,10 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, progres
 
 
 def remove_rows(folder: Path, *, but: Iterable[str] = ()) -> None:
-    """Remove the files that :func:`keep_rows` wrote into a folder, and the folder where nothing is left in it.
+    """Remove the files that :func:`keep_rows` wrote into a folder, and the folder if it is empty then.
 
     Raises:
-        StorageError: the disk refuses.
+        StorageError: the disk cannot be written.
 
     """
     kept = {Path(path).name for path in but}
@@ -102,7 +102,7 @@ def remove_rows(folder: Path, *, but: Iterable[str] = ()) -> None:
 
 
 def brings_arrow(rows: Any) -> bool:
-    """Whether rows come as Arrow data: by the Arrow stream interface, or as a `datasets.Dataset` that is no stream."""
+    """Whether rows are Arrow data: by the Arrow stream interface, or as a `datasets.Dataset` that is not streamed."""
     return isinstance(rows, ArrowData) or _is_dataset(rows)
 
 
@@ -111,7 +111,7 @@ def _is_dataset(rows: Any) -> bool:
 
 
 def _length(rows: Any, limit: int | None) -> int:
-    """Number of rows, 0 where it is not known before they are read."""
+    """Return the number of rows, or 0 if it is unknown before they are read."""
     try:
         number = len(rows)
     except TypeError:
@@ -123,12 +123,12 @@ def _length(rows: Any, limit: int | None) -> int:
 
 
 def _arrow_batches(rows: Any) -> pa.RecordBatchReader | None:
-    """The rows as Arrow data in batches; None where they are no tables."""
+    """Return the rows as Arrow record batches; None if they are not tabular."""
     if isinstance(rows, ArrowData):
         return pa.RecordBatchReader.from_stream(rows)
     if not _is_dataset(rows):
         return None
-    # Its files may hold other columns and more rows than it has; what it gives is what it is.
+    # Iterate, as the files behind the data set may have other columns and more rows than the data set itself.
     tables = rows.with_format("arrow").iter(batch_size=_ROWS_OF_A_BATCH)
     schema = rows.features.arrow_schema
     return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table.to_batches()))
@@ -167,10 +167,10 @@ def _write_lines(rows: Iterable[Any], file: AtomicFile, limit: int | None, advan
 
 
 def _line(row: Any, number: int) -> bytes:
-    """One row as a line of JSON, a NaN as null, as in tables.
+    """Encode a row as a line of JSON; NaN becomes null, as in tables.
 
     Raises:
-        TypeError: it is no mapping, or holds what JSON cannot.
+        TypeError: it is no mapping, or contains a value that JSON cannot represent.
 
     """
     if not isinstance(row, Mapping):
@@ -186,7 +186,7 @@ def _line(row: Any, number: int) -> bytes:
     try:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
-        return json.dumps(row).encode() + b"\n"  # half a surrogate pair: the build rejects the row
+        return json.dumps(row).encode() + b"\n"  # a lone surrogate: the build rejects the row
 
 
 _EXAMPLE = '{"messages": [{"role": "user", "content": "…"}, …]}'
@@ -202,7 +202,7 @@ def _no_row(message: str) -> TypeError:
 
 
 def _own(value: Any) -> Any:
-    """What Python has in place of a mapping of another kind, or of a number or an array of a library."""
+    """Convert mappings of other types, and numbers and arrays of libraries, to built-in types."""
     if isinstance(value, Mapping):
         return dict(value)
     if callable(tolist := getattr(value, "tolist", None)):
@@ -211,10 +211,10 @@ def _own(value: Any) -> Any:
 
 
 def _plain(value: Any, number: int, place: str = "") -> Any:
-    """A value of a row as JSON has it, with a NaN as None.
+    """Convert a value to built-in types that JSON can represent, with None for NaN.
 
     Raises:
-        TypeError: JSON cannot hold it; names its place.
+        TypeError: JSON cannot represent it; names its place.
 
     """
     if isinstance(value, Mapping):

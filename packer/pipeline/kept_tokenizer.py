@@ -1,4 +1,4 @@
-"""The tokenizer that a cache was built with, kept in the cache in case its folder changes or goes away."""
+"""The copy of the tokenizer inside the cache, in case the original folder changes or disappears."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from packer.store.mapping import repair_hint
 
 
 def model_record(model: Model) -> ModelRecord:
-    """What a manifest says of a tokenizer; its files lie under a name that is theirs alone."""
+    """Return a tokenizer's record for the manifest; its files are stored under a name derived from their contents."""
     digests = model.digests
     listed = "".join(f"{file} {digest}\n" for file, digest in sorted(digests.items()))
     name = hashlib.sha256(listed.encode()).hexdigest()[:12]
@@ -31,10 +31,10 @@ def model_record(model: Model) -> ModelRecord:
 
 
 def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -> None:
-    """Keep a tokenizer's files in the cache; those that are there and whole stay as they are.
+    """Copy a tokenizer's files into the cache; files that are already stored and intact are left alone.
 
     Raises:
-        StorageError: the disk refuses.
+        StorageError: the disk cannot be written.
 
     """
     cache = CacheFiles(folder)
@@ -48,10 +48,10 @@ def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -
 
 
 def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
-    """The files under `model/` that the manifest names, by file name.
+    """Return the files under `model/` that the manifest names, by file name.
 
     Raises:
-        CheckError: one is missing, or not what was written.
+        CheckError: one is missing, or its digest differs.
         StorageError: one cannot be read.
 
     """
@@ -68,11 +68,11 @@ def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
 
 
 def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
-    """The model of the kept files: exactly those, whatever else lies there. Role markers are not looked for.
+    """Return the model made of exactly the files that the manifest names; role markers are not looked for.
 
     Raises:
         CheckError, StorageError: as :func:`kept_files`.
-        InputError: they make no model.
+        InputError: the files are not a valid model.
 
     """
     files = kept_files(folder, manifest)

@@ -1,7 +1,7 @@
-"""What a cache leaves out: rows that were rejected, and tokens that are in no block.
+"""What a cache leaves out: rejected rows, and tokens that are in no block.
 
-Both are counted in the manifest and listed in `rejected.jsonl`. More than a hundredth of the tokens is worth a warning,
-with the block lengths that would keep them; and a script may say how much is too much.
+Both are counted in the manifest and listed in `rejected.jsonl`. If more than one percent of the tokens is left out, the
+build warns and suggests block lengths that would keep them. Scripts can set a limit with `--fail-above`.
 """
 
 import math
@@ -21,39 +21,39 @@ from packer.store.manifest import Manifest
 from packer.store.totals import Cut
 
 WORTH_A_WARNING = 0.01
-"""Share of the tokens."""
+"""Share of tokens in no block above which a build warns."""
 
 _MOST = 0.99
 _STEP = 64
-"""Block lengths that are proposed are multiples of it."""
+"""Suggested block lengths are multiples of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Tokens that are in no block, where they are more than :data:`WORTH_A_WARNING` of all."""
+    """Tokens that are in no block, if they are more than :data:`WORTH_A_WARNING` of all."""
 
     tokens: int
     share: float
-    """Share of all tokens of the documents."""
+    """Fraction of all document tokens."""
 
     fits_all: int | None
-    """The block length that fits the longest document, or pair: a multiple of 64, and of `pack.align`. None where no
-    block length helps: documents are too short, or it would be longer than a block may be."""
+    """Block length that fits the longest document or pair: a multiple of 64 and of `pack.align`. None if a longer block
+    does not help, because the documents are too short or the block would exceed the limit."""
 
     fits_most: int | None
-    """The smallest such length that fits documents with 99 % of the tokens; None where that is `fits_all`, or no longer
-    than blocks are."""
+    """Smallest such length that fits documents with 99 % of the tokens; None if it equals `fits_all`, or is not longer
+    than the current blocks."""
 
     ways_out: tuple[str, ...]
-    """Options of a build, or of packing again, that keep more, each with what it does."""
+    """Options of a build or a repacking that keep more, each with its effect."""
 
 
 def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
-    """What of a cache is in no block, with the ways to keep it; None where it is not worth a warning.
+    """Return what a cache leaves out of its blocks, with ways to keep it; None if it is not worth a warning.
 
     Raises:
         CheckError: a document shard is damaged.
-        StorageError: one cannot be read.
+        StorageError: a shard cannot be read.
 
     """
     totals, pack = manifest.totals, manifest.recipe["pack"]
@@ -63,7 +63,7 @@ def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
         return None
     fits_all = fits_most = None
     what, whole = "document", False
-    shards = [shard for shard in manifest.shards if shard.kind == "documents"]  # a manifest made by hand may have none
+    shards = [shard for shard in manifest.shards if shard.kind == "documents"]  # a handmade manifest may have none
     if shards and pack["mode"] != "stream" and cut.keys() - {"too_short"}:
         step = math.lcm(_STEP, pack.get("align", 1))
         documents = DocumentShards(folder, shards)
@@ -83,13 +83,13 @@ def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
 
 
 def fitting(lengths: npt.NDArray[np.integer], *, step: int) -> tuple[int | None, int | None]:
-    """The smallest multiples of `step` that fit all documents, and documents with 99 % of the tokens.
+    """Return the smallest multiples of `step` that fit all documents, and documents with 99 % of the tokens.
 
-    Worked example: lengths 10, 80 and 9000 with a step of 64 are 9,090 tokens. Documents of at most 80 tokens hold 90,
-    which is less than 99 % of them: both lengths are 9,024.
+    Worked example: lengths 10, 80 and 9000 are 9,090 tokens. Documents of at most 80 tokens contain 90 of them, less
+    than 99 %, so with a step of 64 both block lengths are 9,024.
 
     Returns:
-        None in place of one that is longer than a block may be.
+        both lengths; None for one that exceeds the longest possible block
 
     """
     ordered = np.sort(lengths.astype(np.int64))
@@ -103,7 +103,7 @@ def fitting(lengths: npt.NDArray[np.integer], *, step: int) -> tuple[int | None,
 def _ways_out(
     cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None, *, what: str, whole: bool
 ) -> list[str]:
-    """Options that keep more; `what` is packed as one, and `whole` where none may be cut."""
+    """List options that keep more; `what` is packed as a unit, and if `whole`, units must not be cut."""
     sentences = []
     if fits_all is not None:
         sentences.append(f"--block-len {fits_all} fits every {what}")
@@ -119,13 +119,13 @@ def _ways_out(
 
 
 def row_share(manifest: Manifest) -> float:
-    """Rejected rows over all rows."""
+    """Return the fraction of rows that are rejected."""
     totals = manifest.totals
     return (totals.rows - totals.kept) / totals.rows if totals.rows else 0.0
 
 
 def token_share(manifest: Manifest) -> float:
-    """Tokens in no block over all tokens of the documents; what rules about rows leave out was asked for."""
+    """Return the fraction of document tokens in no block, not counting those that rules about rows leave out."""
     totals = manifest.totals
     return _tokens(_unasked(totals.cut)) / totals.tokens if totals.tokens else 0.0
 
@@ -142,9 +142,9 @@ def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
     """Refuse a cache that leaves out too much.
 
     Args:
-        manifest: its totals.
-        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block; None takes
-            any.
+        manifest: of the cache.
+        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block; None for no
+            limit.
 
     Raises:
         CheckError: a share is larger.

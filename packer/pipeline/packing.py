@@ -1,4 +1,4 @@
-"""From document shards to a finished cache: blocks are packed and gathered, then everything is committed at once."""
+"""From document shards to a finished cache: pack and gather the blocks, then commit everything atomically."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -50,20 +50,20 @@ def pack_documents(
     workers: Workers,
     progress: Progress,
 ) -> Packed:
-    """Pack the documents of a cache, every split by itself, and write its block shards.
+    """Pack the documents of a cache, each split separately, and write its block shards.
 
     Args:
         folder: the cache.
         documents: of each split.
-        provenance: the rules, and the ids they need.
-        workers: what runs the tasks.
-        progress: listens.
+        provenance: supplies the packing rules and the special ids.
+        workers: runs the tasks.
+        progress: receives progress and notes.
 
     Raises:
         NothingKeptError: no document is in a block.
         RecipeError: mode ``eos`` without an EOS.
         CheckError: a document is damaged.
-        StorageError: the disk refuses.
+        StorageError: the disk cannot be read or written.
 
     """
     recipe, model = provenance.recipe, provenance.model
@@ -75,7 +75,7 @@ def pack_documents(
         split: pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
         for split, own in documents.items()
     }
-    # The first group of each split is planned at once, as most splits have no other.
+    # Plan the first group of each split now; most splits have only one.
     begun = {split: next(groups, None) for split, groups in planned.items()}
     num_blocks, num_tasks = _expected([each for each in begun.values() if each is not None], documents)
     fetches = mirror_of(folder) is not None
@@ -86,7 +86,8 @@ def pack_documents(
                 packed[split].append(group)
                 of_group = group.group
                 if fetches and of_group.end - of_group.first < len(documents[split]):
-                    # Who fetches the documents plans again: its plan would be as large as ten million documents' are.
+                    # The worker plans the group again after fetching the documents, as plans of groups of millions of
+                    # documents are too large to send.
                     yield from [replace(task, plan=of_group)] if group.num_blocks else []
                 else:
                     yield from task.by_shard()
@@ -101,7 +102,7 @@ def pack_documents(
         block_worker,
         (folder, form, recipe.pack, model.stop_ids),
         tasks(),
-        # A token, some 8 bytes, is copied in about the time that a byte of rows takes to become tokens.
+        # Copying one token, some 8 bytes, takes about as long as tokenizing one byte of rows.
         jobs=workers.number([num_blocks * form.block_len // max(1, num_tasks)] * max(1, num_tasks)),
         folder=folder,
     ):
@@ -116,7 +117,7 @@ def pack_documents(
 def _expected(
     begun: Sequence[tuple[PackedGroup, BlockTask]], documents: Mapping[str, DocumentShards]
 ) -> tuple[int, int]:
-    """Blocks and block shards of all splits, if all groups of a split are as its first one."""
+    """Estimate the blocks and block shards of all splits from the first group of each."""
     num_blocks = num_shards = 0
     for group, task in begun:
         of_split = group.num_blocks * len(documents[task.split]) // (group.group.end - group.group.first)
@@ -134,16 +135,15 @@ def commit(
     *,
     fail_above: float | None = None,
 ) -> Manifest:
-    """Write rejected.jsonl and the manifest, whose appearance is the commit, and remove what it does not name.
+    """Write rejected.jsonl and the manifest, whose appearance is the commit, and remove files that it does not name.
 
-    What readers would refuse is not committed; what was committed is opened as they open it.
+    A manifest that readers would refuse is not committed. After the commit, the cache is opened as readers open it.
 
     Raises:
         CheckError: a conservation law is broken, or more is left out than `fail_above`.
-        UsageError: the manifest would be larger than readers take.
-        StorageError: the disk refuses. Before the manifest is replaced, the cache that was there is as it was; from
-            then on the new one is whole, and the next build ends what was begun. Or the disk did not keep what was
-            written.
+        UsageError: the manifest would be larger than readers accept.
+        StorageError: the disk cannot be written, or did not retain what was written. Until the manifest is replaced,
+            the old cache is intact; from then on the new one is complete, and the next build finishes the clean-up.
 
     """
     rejected = partial(rejected_lines, provenance.inputs, results, packed.splits, selected)
@@ -165,7 +165,7 @@ def commit(
         Cache.open(folder).close()
     except PackerError as error:
         if isinstance(error, StorageError) and mirror_of(folder) is not None:
-            raise  # the network: what was written was not read
+            raise  # a network error says nothing about the bytes written
         raise StorageError(
             f"{shown(folder)} was built, and does not open: {error.message}",
             hint="the disk does not hold what was written; the same command with --repair, on a disk that does",
@@ -185,12 +185,12 @@ def _refuse_unreadable(folder: Path, manifest: Manifest) -> None:
 
 
 def finish(folder: Path, manifest: Manifest) -> None:
-    """Do what is left once the manifest is there, if anything is. Call it under the lock.
+    """Finish a commit after the manifest is written; a no-op if that has been done. Call it with the lock held.
 
-    rejected.jsonl is published last, so that it shows whether the build before came to its end.
+    rejected.jsonl is published last, so that it shows whether the previous build finished.
 
     Raises:
-        StorageError: the disk refuses; the cache is whole.
+        StorageError: the disk cannot be written; the cache is complete nevertheless.
 
     """
     if is_pending(folder, manifest):
@@ -199,7 +199,7 @@ def finish(folder: Path, manifest: Manifest) -> None:
 
 
 def finish_if_free(folder: Path, manifest: Manifest) -> None:
-    """Finish the commit if the lock is free. A folder that is busy or read-only holds a whole cache all the same."""
+    """Finish the commit if the lock is free. If the folder is busy or read-only, the cache is complete nevertheless."""
     if not is_pending(folder, manifest):
         return
     with suppress(BusyError, StorageError, CheckError, InputError), lock(folder):

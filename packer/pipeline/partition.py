@@ -1,8 +1,8 @@
-"""The task of one partition: its bytes become a document shard, the traits of its rows, or both, and a journal entry.
+"""The task of one partition: make the document shard of its rows, their traits, or both, and write journal entries.
 
-The shard is a pure function of the partition's bytes, how its rows are read, and the documents half of the recipe; the
-traits, of the first two and what is asked of rows. A journal entry (:data:`JOURNALS`) is written after each file, so a
-build that is killed finds what it finished.
+The shard is a pure function of the partition's bytes, how its rows are read, and the documents half of the recipe. The
+traits are a function of the partition's bytes, how its rows are read, and the rules that need traits. A journal entry
+(:data:`JOURNALS`) is written after each file, so that after a crash the next build can reuse what was finished.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraitsTask:
-    """What is asked of a partition's rows."""
+    """Which traits of a partition's rows to record."""
 
     rules: TraitRules
     key: str
@@ -47,24 +47,24 @@ class TraitsTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTask:
-    """One partition to be made into a shard."""
+    """A partition whose shard, traits or both are to be made."""
 
     partition: Partition
     file: InputFile
-    """How its rows are read, and the split they are in."""
+    """How its rows are read, and the split they belong to."""
 
     source: int
-    """Number of the file among the inputs."""
+    """Index of the file among the inputs."""
 
     index: int
-    """Number of the shard in its split."""
+    """Index of the shard within its split."""
 
     key: str
     traits: TraitsTask | None = None
-    """None where the recipe has no rules about rows, or the traits are there."""
+    """None if the recipe has no rules about rows, or the traits exist already."""
 
     has_documents: bool = False
-    """Whether the shard is there, and the traits alone are to be made."""
+    """Whether the shard exists already, so that only the traits have to be made."""
 
     def __str__(self) -> str:
         first, number = self.partition.first_row, self.partition.num_rows
@@ -72,13 +72,13 @@ class PartitionTask:
 
 
 class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
-    """A rejection as the journal keeps it."""
+    """A rejection as stored in the journal."""
 
     row: int
     code: str
     reason: str
     line: int | None = None
-    """The line in the file, from 1, if its rows are lines."""
+    """Line number in the file, from 1, if its rows are lines."""
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,19 +91,19 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 Finished = TypeVar("Finished", PartitionResult, StoredTable)
 
 JOURNALS: Mapping[type, str] = {PartitionResult: f"{PRIVATE}/partitions", StoredTable: f"{PRIVATE}/traits"}
-"""Where it is noted that a shard is finished, or the traits of a partition: a file for each key."""
+"""Folders with the journal entries of finished shards and finished traits: one file for each key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """What a task made."""
+    """The result of a task."""
 
     result: PartitionResult | None
-    """None where the shard was there."""
+    """None if the shard existed already."""
 
     traits: StoredTable | None
     seconds: dict[str, float]
-    """Seconds that each stage took."""
+    """Seconds spent in each stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,17 +117,17 @@ class Documents:
     """One for every partition if there are rules about rows; else empty."""
 
     num_built: int
-    """Document shards that are new."""
+    """Number of document shards that were newly made."""
 
 
 _MOST_KEYS = 32
-"""Unused keys of a partition that are counted: rows may have names or dates for keys."""
+"""Number of unused keys recorded per partition; the limit is for rows that use names or dates as keys."""
 
 _SHOWN_KEY = 40
 
 
 class PartitionWork:
-    """Partitions become shards, in one process. Where no task needs it, no tokenizer is loaded."""
+    """Makes the shards of partitions, in one process. The tokenizer is loaded on first use."""
 
     def __init__(self, folder: Path, recipe: Recipe, model: Model) -> None:
         self._folder = folder
@@ -147,10 +147,10 @@ class PartitionWork:
         """Make the shard of one partition, and the traits of its rows.
 
         Raises:
-            InputError: the file changed since it was planned.
-            StorageError: the disk refuses.
-            TemplateOverrunError: the template goes on for too long with a row.
-            EngineDiffersError: the fast encoder does not take this tokenizer.
+            InputError: the file has changed since the build was planned.
+            StorageError: the disk cannot be written.
+            TemplateOverrunError: the template takes too long to render a row.
+            EngineDiffersError: the fast encoder cannot be used for this tokenizer, or differs from the reference.
 
         """
         result: PartitionResult | None = None
@@ -169,7 +169,7 @@ class PartitionWork:
             )
             batches = self._clock.each("read", batches)
             if task.traits is not None:
-                from packer.curate.traits import TraitMaker  # noqa: PLC0415 - builds without rules do without it
+                from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
                 batches = self._with_traits(batches, TraitMaker(task.traits.rules, self._questions), traits)
             if task.has_documents:
@@ -187,7 +187,7 @@ class PartitionWork:
     def _with_traits(
         self, batches: Iterable[RowBatch], maker: "TraitMaker", into: list[pa.RecordBatch]
     ) -> Iterator[RowBatch]:
-        """Pass the batches on, and collect their traits in a list."""
+        """Yield the batches unchanged, appending their traits to a list."""
         first = 0
         for rows in batches:
             with self._clock.of("traits"):
@@ -204,7 +204,7 @@ def run_partition(
     model: Model,
     stages: Stages,
 ) -> PartitionResult:
-    """Make the shard of one partition from its rows."""
+    """Make the shard of one partition from its rows, and journal it."""
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
     unused: Counter[str] = Counter()
@@ -243,24 +243,24 @@ def run_partition(
 
 
 def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
-    """Note that a shard or a table of traits is finished; its file is there already."""
+    """Record that a shard or a table of traits is finished; its file has been written before."""
     CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished))
 
 
 def publish_finished(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
-    """As :func:`write_journal`; of a cache in a bucket, the file and then the note are put there for other machines."""
+    """Write the journal entry; for a cache in a bucket, upload the file and then the entry for other machines."""
     write_journal(folder, key, finished)
     path = finished.shard.path if isinstance(finished, PartitionResult) else finished.path
     CacheFiles(folder).publish(path, f"{JOURNALS[type(finished)]}/{key}.json")
 
 
 def read_journal(folder: Path, kind: type[Finished], keys: Collection[str]) -> dict[str, Finished]:
-    """What builds that did not end had finished, by key; entries that cannot be read are as good as missing.
+    """Return what unfinished builds have finished, by key; unreadable entries count as missing.
 
     Args:
         folder: the cache.
         kind: shards of partitions, or traits.
-        keys: of what is looked for.
+        keys: keys to look up.
 
     """
     entries: dict[str, Finished] = {}

@@ -1,4 +1,4 @@
-"""What there is to do: inputs read once for their digests and partitions, the model, the keys of every partition."""
+"""Plan a build: read the inputs once for their digests and partitions, load the model, key every partition."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,30 +36,31 @@ from packer.source.partition import FilePartitions, FileStatus
 from packer.store.manifest import MAX_MANIFEST_BYTES, Input
 
 CHEAPER = 128
-"""Bytes that are hashed and cut in the time in which one is tokenized."""
+"""How many times faster a byte is hashed and cut than tokenized."""
 
 WORTH_SHARING = 2**30
-"""Bytes that one process hashes and cuts in two seconds."""
+"""Bytes that one process hashes and cuts in two seconds; smaller inputs are cut by this process alone."""
 
 _ENTRY_BYTES = 620
-"""Of the manifest for a partition, but for its record batches."""
+"""Manifest bytes per partition, not counting its record batches."""
 
 _BYTES_AN_ENTRY_BYTE = 12_000
-"""Bytes of rows for one of the manifest: 2**20 tokens, some 3.7 MB, take 130 in a document and 170 in a block shard."""
+"""Bytes of rows per manifest byte spent on record batches: 2**20 tokens, some 3.7 MB of rows, take 130 bytes for a
+document shard and 170 for a block shard."""
 
 _LARGER = tuple(size * 2**20 for size in (16, 32, 64, 128, 256))
-"""What is proposed for `partition_bytes`. A process holds the documents of a whole partition."""
+"""Values of `partition_bytes` to suggest. A process keeps the documents of a whole partition in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPlan:
-    """Everything a build does, before it does any of it."""
+    """All the work of a build, planned before any of it begins."""
 
     recipe: Recipe
     model: Model
     provenance: Provenance
     files: tuple[tuple[Path, FileStatus], ...]
-    """Each input as it was before it was read."""
+    """Status of each input before it was read."""
 
     tasks: tuple[PartitionTask, ...]
 
@@ -69,16 +70,16 @@ class BuildPlan:
 
 
 def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None, workers: Workers = ALONE) -> BuildPlan:
-    """Read the inputs once and name all work.
+    """Read the inputs once and determine all work.
 
     Args:
         recipe: what to build, with commits in names of the Hub and digests of benchmarks.
-        progress: listens.
-        before: engine of the cache that is there.
-        workers: what reads the files, where they are many bytes.
+        progress: receives progress and notes.
+        before: engine of the existing cache, if there is one.
+        workers: used to read the files if they are large.
 
     Raises:
-        UsageError: the manifest would be larger than readers take.
+        UsageError: the manifest would be larger than readers accept.
         RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
         InputError: a source or the tokenizer cannot be read.
         TemplateError: the template cannot be used.
@@ -151,9 +152,9 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None,
 
 
 def resolve_sources(recipe: Recipe) -> list[SourceFile]:
-    """The files of a recipe's sources, globs and folders expanded, in their order.
+    """Return the files of a recipe's sources in recipe order, with globs and folders expanded.
 
-    None is opened; those of the Hub are fetched.
+    Files of the Hub or of a bucket are fetched; none is opened.
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
@@ -173,14 +174,14 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
 
 
 def refuse_too_many(sizes: Sequence[int], partition_bytes: int) -> None:
-    """Refuse inputs whose manifest would be larger than readers take, before a byte of them is read.
+    """Refuse inputs whose manifest would be larger than readers accept, before reading any of them.
 
     Args:
         sizes: bytes of each input.
         partition_bytes: of the recipe.
 
     Raises:
-        UsageError: names a `partition_bytes` that makes a smaller manifest, where there is one.
+        UsageError: the manifest would be too large; suggests a `partition_bytes` that is large enough, if one exists.
 
     """
     room = MAX_MANIFEST_BYTES - sum(sizes) // _BYTES_AN_ENTRY_BYTE
@@ -202,10 +203,10 @@ def refuse_too_many(sizes: Sequence[int], partition_bytes: int) -> None:
 
 
 def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
-    """Refuse an input whose rows need a template where there is none.
+    """Refuse an input whose rows need a chat template if the model has none.
 
     Raises:
-        InputError: its rows go through a template, and the model has no template.
+        InputError: rows of its schema need a template, and the model has none.
 
     """
     if SCHEMAS[file.schema].is_templated and model.template is None:
@@ -216,7 +217,7 @@ def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
 
 
 def refuse_mixed(inputs: Sequence[Input], recipe: Recipe) -> None:
-    """Refuse preference data beside other rows, or packed by rules that would part what is compared.
+    """Refuse preference data beside other rows, or with packing rules that would separate the answers of a pair.
 
     Raises:
         RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents.
@@ -241,15 +242,15 @@ def refuse_mixed(inputs: Sequence[Input], recipe: Recipe) -> None:
 
 
 def load_recipe_model(recipe: Recipe) -> Model:
-    """The model a recipe names, with its role markers."""
+    """Load the model that a recipe names, with its role markers."""
     return with_role_markers(load_bare_model(recipe), recipe)
 
 
 def load_bare_model(recipe: Recipe) -> Model:
-    """The model a recipe names, before its template was looked at.
+    """Load the model that a recipe names, without analyzing its template.
 
     Raises:
-        RecipeError: it names none.
+        RecipeError: it names no tokenizer.
         InputError: the tokenizer cannot be read.
 
     """
@@ -275,7 +276,7 @@ def _no_tokenizer() -> RecipeError:
 
 
 def _refuse_unnameable(path: Path) -> None:
-    """The manifest names its inputs, in UTF-8."""
+    """Refuse names that are not UTF-8, since the manifest lists its inputs in UTF-8."""
     try:
         path.as_posix().encode()
     except UnicodeEncodeError:
@@ -285,7 +286,7 @@ def _refuse_unnameable(path: Path) -> None:
 def _cut(
     files: Sequence[InputFile], num_bytes: Sequence[int], partition_bytes: int, workers: Workers, progress: Progress
 ) -> list[FilePartitions]:
-    """Every file cut into partitions: one after another, or several at a time where they are large."""
+    """Cut every file into partitions: here one after another, or several in parallel if the input is large."""
     if len(files) == 1 or sum(num_bytes) < WORTH_SHARING:
         workers = ALONE
     cuts: dict[int, FilePartitions] = {}
@@ -312,7 +313,10 @@ def cut_input(file: InputFile, partition_bytes: int) -> FilePartitions:
 
 
 def input_of(file: InputFile, cut: FilePartitions, *, part: int | None = None) -> Input:
-    """What a manifest says of a file; `part` is the recipe's source that names it, where rules about rows need it."""
+    """Return a file's entry in the manifest.
+
+    `part` is the index of the recipe's source that names the file; it is recorded if the recipe has rules about rows.
+    """
     return Input(
         path=file.name,
         split=file.split,

@@ -1,13 +1,13 @@
-"""Tasks on a Ray cluster whose nodes see the inputs and the cache under the same paths, or both in a bucket.
+"""Run tasks on a Ray cluster whose nodes see the inputs and the cache under the same paths, or both in a bucket.
 
-A Ray task is a bundle of tasks: names go in, one small result a task comes out, and what is made lies in the cache by
-then. Each worker process makes its function once and keeps it. There are no actors: a task that is lost with its
-process or its node is simply done again. Where inputs and cache are in a bucket, each node has copies of its own
-(:func:`packer.store.place.cache_dir`): paths of copies are sent as what they are within that folder.
+A Ray task is a bundle of tasks: it receives names and returns one small result per task, and has written its output to
+the cache by then. Each worker process makes its function once and caches it. There are no actors, so a task that is
+lost with its process or its node can simply be repeated. If inputs and cache are in a bucket, each node has its own
+copies (:func:`packer.store.place.cache_dir`), and paths of copies are sent relative to that folder.
 
-Ray would repeat a lost bundle whole, and a row that kills its process would kill one after the other. So bundles are
-repeated here: without what is finished, and with the task that was under way alone. One that killed
-:data:`MOST_DEATHS` processes is named once all others are done.
+Ray's own retries would repeat a lost bundle as a whole, so that a row that kills its process would kill one process
+after another. So bundles are retried here, without the tasks that were finished and with the task that was running in a
+bundle by itself. A task that has killed :data:`MOST_DEATHS` processes is reported once all others are done.
 """
 
 import logging
@@ -42,35 +42,35 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _BUNDLES_A_WORKER = 4
-"""At least, where there is less to do: so that workers come to their end together."""
+"""Least number of bundles per worker; with little work, bundles are smaller, so that workers finish together."""
 
 _SHAPING = ("fastokens", "jinja2", "numpy", "pyarrow", "tokenizers")
-"""Libraries that shape the bytes."""
+"""Libraries whose versions can influence the bytes of a cache."""
 
 _LOOK_S = 1.0
-"""How often finished tasks are taken note of."""
+"""Timeout of each poll for finished tasks."""
 
 _COUNT_S = 10.0
-"""How often processors are counted: nodes come and go."""
+"""How often processors are counted, since nodes come and go."""
 
 
 def workers_on(on: str | None, jobs: int | None, note: Callable[[str], None]) -> AbstractContextManager[Workers]:
-    """What runs tasks: a cluster, as :func:`ray_workers`, or where none is named, processes of this machine."""
+    """Return the executor: a cluster as in :func:`ray_workers`, or processes of this machine if `on` is None."""
     return nullcontext(Processes(jobs)) if on is None else ray_workers(on, jobs, note)
 
 
 @contextmanager
 def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> Iterator["RayWorkers"]:
-    """Tasks on a cluster, which is connected to when there is a task for it.
+    """Provide an executor on a cluster; the connection is made when there is a task for it.
 
     Args:
-        address: ``ray`` for the cluster of this machine or of ``RAY_ADDRESS``, or a new one on this machine where there
-            is none; ``ray://HOST:PORT`` for one elsewhere.
-        jobs: most tasks at a time; None takes all processors.
-        note: takes what a person may want to know.
+        address: ``ray`` for the cluster of this machine or of ``RAY_ADDRESS``, or a new one on this machine if there is
+            none; ``ray://HOST:PORT`` for one elsewhere.
+        jobs: upper limit of concurrent tasks; None uses all processors.
+        note: receives messages for the user.
 
     Raises:
-        UsageError: Ray is not installed, or the address is none.
+        UsageError: Ray is not installed, or the address is invalid.
 
     """
     if address != "ray" and not address.startswith("ray://"):
@@ -83,8 +83,8 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
             hint='pip install "token-packer[ray]", or ray in the version of the cluster',
         ) from error
     if address != "ray":
-        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # or the client's library tells of every fork, on stderr
-        logging.getLogger("ray.util.client").setLevel(logging.CRITICAL)  # of a lost connection packer tells itself
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else gRPC reports every fork on stderr
+        logging.getLogger("ray.util.client").setLevel(logging.CRITICAL)  # packer reports a lost connection itself
         _refuse_without_client(address)
     ours = not ray.is_initialized()
     _send_paths(ray)
@@ -108,7 +108,7 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
 
 
 class RayWorkers:
-    """Tasks run wherever the cluster has a processor for them."""
+    """Runs tasks wherever the cluster has a free processor."""
 
     def __init__(self, ray: Any, address: str | None, jobs: int | None, note: Callable[[str], None]) -> None:
         self._ray = ray
@@ -120,11 +120,11 @@ class RayWorkers:
 
     @property
     def is_lost(self) -> bool:
-        """Whether there was a connection, and it is none any more."""
+        """Whether a connection was made and has been lost."""
         return self._num_processors > 0 and not self._ray.is_initialized()
 
     def number(self, sizes: Sequence[int]) -> int:
-        """How many tasks run at a time.
+        """Return how many tasks run at a time.
 
         Raises:
             ResourceError: no cluster can be reached.
@@ -147,12 +147,12 @@ class RayWorkers:
         """Run one function over tasks; see :class:`~packer.pipeline.executor.Workers`.
 
         Raises:
-            UsageError: a node has other software than this machine, or does not see the cache.
+            UsageError: a node has different software, or does not see the cache.
             WorkerDiedError: tasks killed their processes; all others are done.
-            Exception: what a task raised; those that run are ended then.
+            Exception: whatever a task raised; running tasks are cancelled then.
 
         """
-        most = 0  # bytes of a bundle: tasks that are made as they are asked for go one by one
+        most = 0  # most bytes of a bundle; lazily generated tasks are sent one by one
         if jobs is None and sizes:
             most = sum(sizes) // (_BUNDLES_A_WORKER * self.number(sizes))
         bundles = Bundles(zip(tasks, repeat(1) if sizes is None else sizes, strict=False), most)
@@ -179,11 +179,11 @@ class RayWorkers:
             errors.ObjectLostError,
         )
         remote = ray.remote(num_cpus=1, max_retries=0)(_do)
-        kept = [ray.put(job)]  # in a list: Ray would unpack it for every bundle
+        kept = [ray.put(job)]  # in a list, or Ray would unpickle it for every bundle
         running: dict[Any, list[int]] = {}
         try:
             while bundles.waiting or running:
-                # A second bundle for each processor waits, so that none is idle and a cluster that grows sees why.
+                # Queue a second bundle per processor, to keep processors busy and make an autoscaler add nodes.
                 most = self._jobs or 2 * self._processors()
                 while bundles.waiting and len(running) < most:
                     numbers = bundles.next()
@@ -204,7 +204,9 @@ class RayWorkers:
                         raise error
         finally:
             for reference in running:
-                with suppress(errors.RayError, ConnectionError, AssertionError):  # the latter two where it is lost
+                with suppress(
+                    errors.RayError, ConnectionError, AssertionError
+                ):  # the latter two if the connection is lost
                     ray.cancel(reference, force=True)
 
     def _connect(self) -> None:
@@ -237,10 +239,10 @@ class RayWorkers:
         return self._num_processors
 
     def _refuse_other_nodes(self, here: "_Expected") -> None:
-        """Compare every node with this machine, before the first task; those that come later do so themselves.
+        """Compare every node with this machine before the first task; nodes that join later check themselves.
 
         Raises:
-            UsageError: names the node, and what is different.
+            UsageError: a node cannot take part; names the node and the difference.
 
         """
         ray = self._ray
@@ -266,10 +268,10 @@ class RayWorkers:
 
 
 def _refuse_without_client(address: str) -> None:
-    """Say that Ray's client is not whole, which Ray itself says only of its own extra.
+    """Refuse to go on without the library that Ray's client needs.
 
     Raises:
-        UsageError: its library is not installed.
+        UsageError: it is not installed.
 
     """
     try:
@@ -292,7 +294,7 @@ def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
 
 @contextmanager
 def _probe(folder: Path) -> Iterator[Path]:
-    """A file in the cache that nodes must see, or it is not the cache that they would write to."""
+    """Create a file in the cache that nodes must see, as proof that they would write to the same cache."""
     path = folder / PRIVATE / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
     with storage_errors("write", path):
         path.touch()
@@ -303,7 +305,7 @@ def _probe(folder: Path) -> Iterator[Path]:
 
 
 def _versions() -> dict[str, str]:
-    """What decides the bytes, by name."""
+    """Return the versions of everything that determines the bytes, by name."""
     found = {"packer": f"{__version__} ({code_digest()[:12]})", "Python": platform.python_version()}
     for name in _SHAPING:
         with suppress(PackageNotFoundError):
@@ -312,19 +314,19 @@ def _versions() -> dict[str, str]:
 
 
 def _send_paths(ray: Any) -> None:
-    """From here on, send a path in packer's folder for copies so that it leads to the receiver's own."""
+    """Make Ray send paths in packer's folder for copies so that they point to the receiver's own folder."""
     ray.util.register_serializer(type(Path()), serializer=_sent, deserializer=_received)
 
 
 def _sent(path: Path) -> tuple[bool, str]:
-    """Whether a path is in the folder for copies, and which it is, there or anywhere."""
+    """Return whether a path is in the folder for copies, and the path, relative to that folder if it is."""
     try:
         return True, str(path.relative_to(cache_dir()))
     except (RuntimeError, ValueError):  # a machine without a home has no such folder
         return False, str(path)
 
 
-# From here on, what runs on the nodes.
+# Code that runs on the nodes.
 
 
 def _received(sent: tuple[bool, str]) -> Path:
@@ -334,20 +336,20 @@ def _received(sent: tuple[bool, str]) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Expected:
-    """What a node must have."""
+    """The software, folder and files that a node must have."""
 
     versions: Mapping[str, str]
     folder: Path
-    """To which relative paths belong; where a node has none, absolute ones must do."""
+    """Base of relative paths; on a node that lacks it, all paths must be absolute."""
 
     probe: Path | None
-    """A file that it must see."""
+    """A file that the node must see."""
 
     cache: tuple[Path, str] | None = None
-    """Of a cache in a bucket, the folder that stands for it on every node, and its URL."""
+    """For a cache in a bucket, its local folder on every node, and its URL."""
 
     def refusal(self) -> UsageError | None:
-        """Why this node cannot take part, if so; otherwise its process is in the folder then."""
+        """Return why this node cannot take part; or None, after changing the process to the working folder."""
         found, node = _versions(), socket.gethostname()
         differ = [
             f"{name} {found.get(name, 'is missing')}, here {self.versions.get(name, 'there is none')}"
@@ -382,7 +384,7 @@ class _Job:
 
 
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {}
-"""The function of the job that this process works for."""
+"""The function of the job that this process is working on, by the job's name."""
 
 
 def _look(here: _Expected) -> UsageError | None:
@@ -390,7 +392,7 @@ def _look(here: _Expected) -> UsageError | None:
 
 
 def _do(name: str, job: list[Any], tasks: Sequence[Any]) -> tuple[list[Any], Exception | None]:
-    """Do a bundle; returns the results of its first tasks, and what the next one raised."""
+    """Run a bundle; return the results of its tasks up to the first error, and that error if there was one."""
     results: list[Any] = []
     try:
         if name not in _FUNCTIONS:
@@ -410,13 +412,13 @@ def _function(job: _Job) -> Callable[[Any], Any]:
         raise refusal
     _send_paths(import_module("ray"))
     end_if_stuck()
-    # One process a processor: threads inside the encoder would only be in each other's way.
+    # With one process per processor, threads inside the encoder would only compete with each other.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return job.make(*job.arguments)
 
 
 def _at_node(error: PackerError) -> PackerError:
-    """The error; where the disk or an input is to blame, with the node that met it."""
+    """Return the error, naming this node if the disk, an input or the system's resources caused it."""
     if error.code in {"input", "storage", "resource"}:
         error.message += f" (on node {socket.gethostname()})"
         error.args = (error.message,)

@@ -1,4 +1,4 @@
-"""The record of a build: what was left out, the totals, the manifest."""
+"""Records of a build: its manifest, its totals, and the lines of rejected.jsonl."""
 
 import heapq
 from collections import Counter
@@ -23,7 +23,7 @@ from packer.store.totals import Cut, Totals
 from packer.version import __version__, code_digest
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
-"""Software that shaped the bytes."""
+"""Packages whose versions can influence the bytes of a cache."""
 
 
 def make_manifest(
@@ -36,7 +36,7 @@ def make_manifest(
     selected: Selected,
     rejected_sha256: str,
 ) -> Manifest:
-    """The manifest of these shards; writes nothing."""
+    """Return the manifest of these shards; write nothing."""
     shards = (*(result.shard for result in results), *blocks)
     return Manifest(
         format="packer-cache",
@@ -59,12 +59,15 @@ def make_manifest(
 
 
 def _versions(*, is_selected: bool) -> dict[str, str]:
-    """What writes the bytes; with a selection also packer's own source, which caches without one never named."""
+    """Return the versions of what writes the bytes; with a selection, also the digest of packer's own source.
+
+    Caches without a selection never recorded that digest.
+    """
     versions = {name: _version(name) for name in _VERSIONED} | {"packer": __version__}
     return versions | {CODE_VERSION: code_digest()} if is_selected else versions
 
 
-_version = cache(version)  # which reads files for each answer
+_version = cache(version)  # reads files on every call
 
 
 def rejected_lines(
@@ -73,9 +76,9 @@ def rejected_lines(
     packed: Mapping[str, Sequence[PackedGroup]],
     selected: Selected,
 ) -> Iterator[Rejected]:
-    """Rows that are not in the cache, documents that are in no split, and parts of documents that are in no block.
+    """Yield rejected rows, documents that are in no split, and parts of documents that are in no block.
 
-    In the order of inputs and rows. Documents in no split may be nearly all there are: their lines are made one by one.
+    They come in the order of inputs and rows. Most documents may be in no split, so their lines are generated lazily.
     """
     lines: list[tuple[int, int, Rejected]] = []
     for result in results:
@@ -117,7 +120,7 @@ def _place(entry: tuple[int, int, Rejected]) -> tuple[int, int]:
 def _left_out_lines(
     inputs: Sequence[Input], shards: Sequence[Shard], selected: Selected
 ) -> Iterator[tuple[int, int, Rejected]]:
-    """Input, row and line of every document that is in no split."""
+    """Yield the input, row and line of every document that is in no split."""
     left_out = selected.left_out
     if left_out is None:
         return
@@ -134,7 +137,7 @@ def _left_out_lines(
 
 
 def reason_of_part(code: str, *, start: int, tokens: int, length: int) -> str:
-    """Why a part of a document of `length` tokens is in no block, in a sentence."""
+    """Describe in a sentence why a part of a document of `length` tokens is in no block."""
     if tokens == length:
         return f"{CODES[code]} ({length} tokens)"
     return f"{CODES[code]} (tokens {start} to {start + tokens - 1} of {length})"
@@ -178,7 +181,7 @@ def _totals(
 
 
 def _cut(groups: Sequence[PackedGroup]) -> dict[str, Cut]:
-    """What each code costs over all groups, where it costs something."""
+    """Sum the losses of all groups by code; codes that lost nothing are omitted."""
     cuts = {}
     for code in sorted(REASONS):
         losses = [group.losses[code] for group in groups]

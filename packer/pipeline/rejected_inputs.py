@@ -1,4 +1,4 @@
-"""Inputs of which no row is kept, and codes that reject many rows of the others: the reason, and what to do."""
+"""Find inputs of which no row is kept, and codes that reject many rows of the others; give the reason and a remedy."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,30 +11,30 @@ from packer.pipeline.plan import BuildPlan
 from packer.pipeline.suggestions import way_out
 
 _MANY = 0.1
-"""Share of the rows that one code rejects from which on a build says what to do."""
+"""Share of rows rejected by one code from which on a build reports it with a remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedInput:
-    """An input all of whose rows are rejected, or the others, of whose rows one code rejects many."""
+    """An input whose rows are all rejected; or all remaining inputs, if one code rejects many of their rows."""
 
     name: str
     num_rejected: int
-    """All rows of an input, or those with the code."""
+    """All rows of the input, or the rows rejected with the code."""
 
     num_rows: int
     code: str
-    """The code of most rejected rows."""
+    """The most frequent code."""
 
     reason: str
     """The reason of the first row with that code."""
 
     way_out: str
-    """What to do about them."""
+    """The suggested remedy."""
 
 
 def rejected_inputs(plan: BuildPlan, results: Sequence[PartitionResult]) -> tuple[RejectedInput, ...]:
-    """What a build has to say of its rejected rows, by the result of each task of its plan.
+    """Return what a build reports about rejected rows, from the results of its plan's tasks.
 
     Raises:
         NothingKeptError: no row of any input is kept.
@@ -75,7 +75,7 @@ def _most(
     num_rows: int,
     all_rows: bool = False,
 ) -> RejectedInput:
-    """The code of most rejected rows, the reason of the first of these, and what to do about them."""
+    """Describe the most frequent code among rejected rows: the reason of its first row, and the remedy."""
     codes = Counter(row.code for _, row in rows)
     code, count = codes.most_common(1)[0]
     task, first = next((task, row) for task, row in rows if row.code == code)

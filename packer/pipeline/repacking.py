@@ -1,7 +1,7 @@
-"""Packing a finished cache again: other blocks from the same documents, nothing read, rendered or tokenized.
+"""Repack a finished cache: make new blocks from the same documents without reading, rendering or tokenizing.
 
-What comes out is, byte for byte, what a build with the new rules would make of the same inputs. Document shards are
-taken over by hard link, or copied where the other folder is on another disk.
+The result is byte-identical to a build of the same inputs with the new rules. Document shards are hard-linked, or
+copied if the other folder is on another disk.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,29 +50,29 @@ def repack(
     force: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
-    """Make another cache from the documents of one that is there.
+    """Make another cache from the documents of an existing one.
 
     Args:
         cache: a finished cache; it is only read.
-        folder: the new cache; made if it is not there.
+        folder: the new cache; created if it does not exist.
         pack: keys of the recipe's `pack` that change.
-        overrides: ``pack.key=value``, ``shard_bytes=value``, or rules about rows that ask nothing else of single rows,
-            such as ``split.seed=1``.
-        jobs: processes; by default one for each processor, or fewer where there is little to pack.
+        overrides: ``pack.key=value``, ``shard_bytes=value``, or rules about rows that need no traits besides the
+            recorded ones, such as ``split.seed=1``.
+        jobs: number of processes; by default one for each processor, or fewer if there is little to pack.
         on: a Ray cluster, as for :func:`packer.build`.
         fail_above: as for a build.
         force: replace a cache that was made by other rules.
-        progress: listens.
+        progress: receives progress and notes.
 
     Raises:
-        UsageError: `folder` is, holds or lies in the cache itself; or holds something else, or a cache of other rules
-            or documents.
+        UsageError: `folder` is, contains or is inside the cache itself; or contains other files, or a cache of other
+            rules or documents.
         InputError: `cache` is not a cache, or its build did not finish.
-        RecipeError: a key that is not of packing, or a value that makes no sense.
-        CheckError: the cache is damaged, or was built again meanwhile.
+        RecipeError: a key that does not belong to packing, or an invalid value.
+        CheckError: the cache is damaged, or was rebuilt meanwhile.
         NothingKeptError: no document would be in a block.
-        BusyError: another process writes the new cache.
-        StorageError: the disk refuses; a cache that was there is as it was.
+        BusyError: another process is writing the new cache.
+        StorageError: the disk cannot be written; an existing cache stays as it was.
 
     """
     cache, folder, progress = cache_place(cache), build_place(folder), progress or Silent()
@@ -89,7 +89,7 @@ def repack(
 
 
 class _CacheDocuments:
-    """The documents of a cache that is packed again."""
+    """The documents of a cache that is repacked."""
 
     def __init__(self, cache: Path, folder: Path, opened: Cache, wanted: Provenance, workers: Workers) -> None:
         self.wanted = wanted
@@ -104,8 +104,8 @@ class _CacheDocuments:
         if manifest_fingerprint(self._cache) != self._fingerprint:
             raise CheckError(f"{self._cache} was built again while it was read", hint="run packer pack again")
 
-    def documents(self, found: Manifest | None) -> Documents:  # noqa: ARG002 - of the protocol
-        """Link the document shards, and the traits where there are rules about rows.
+    def documents(self, found: Manifest | None) -> Documents:  # noqa: ARG002 - required by the protocol
+        """Link the document shards, and the traits if there are rules about rows.
 
         Raises:
             CheckError: a file of the cache is missing or damaged.
@@ -114,7 +114,7 @@ class _CacheDocuments:
         try:
             return Documents(results=self._linked(), traits=self._traits(), num_built=0)
         except (CheckError, StorageError):
-            self.refuse_changed()  # then that is why
+            self.refuse_changed()  # raises if the cache was rebuilt, which explains the error
             raise
 
     def _linked(self) -> list[PartitionResult]:
@@ -147,12 +147,12 @@ class _CacheDocuments:
 
 
 def _linker(cache: Path | str, folder: Path) -> Callable[[tuple[Shard, int]], None]:
-    """The function that gives document shards of a cache, by its folder or URL, their names in another."""
+    """Return the function that links document shards of a cache, given by its folder or URL, into another one."""
 
     def link(task: tuple[Shard, int]) -> None:
         shard, index = task
         with fresh_place(cache) as place:
-            # A link would put damaged bytes in place of a whole file that is there.
+            # Verify first, as a link would replace an intact file with damaged bytes.
             if CacheFiles(place).xxh3(shard.path) != shard.xxh3:
                 raise CheckError(
                     f"{place / shard.path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(place)
@@ -163,7 +163,7 @@ def _linker(cache: Path | str, folder: Path) -> Callable[[tuple[Shard, int]], No
 
 
 def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overrides: Sequence[str]) -> Provenance:
-    """What the new cache is made from: all as before but the rules of packing."""
+    """Return the provenance of the new cache: that of the old one with the new packing rules and rules about rows."""
     old = make_recipe(manifest.recipe, where=f"the recipe of {cache}")
     if Provenance.of(manifest, old).recipe_fingerprint != manifest.recipe_fingerprint:
         raise CheckError(
@@ -212,7 +212,7 @@ def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Reci
     """Refuse rules about rows that need traits which were not recorded when the rows were read.
 
     Raises:
-        RecipeError: names what is missing.
+        RecipeError: traits are missing; names them.
 
     """
     rules, hint = new.row_rules, f"packer build -o {cache} with these rules reads the rows again, and tokenizes nothing"

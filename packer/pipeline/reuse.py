@@ -1,4 +1,4 @@
-"""What is there already: whether a cache is up to date, and which partitions need no work."""
+"""Find out what exists already: whether a cache is up to date, and which partitions need no work."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ from packer.version import __version__
 
 
 def refuse_foreign(folder: Path) -> None:
-    """A folder with other things in it is not taken for a cache, nor is an address for a folder."""
+    """Refuse a folder that contains something other than a cache, and an address in place of a folder."""
     refuse_address(folder.as_posix(), is_input=False)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", hint="-o takes a folder")
@@ -53,25 +53,25 @@ def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
         return False
     read = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
     if read != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
-        return False  # the same bytes under other names: nothing to tokenize, but the manifest would tell wrong names
+        return False  # same bytes, other names: nothing to tokenize, but the manifest has to change
     return is_as_committed(folder, manifest)
 
 
 def is_as_committed(folder: Path, manifest: Manifest) -> bool:
-    """Whether every file of a cache is there, in its length."""
+    """Whether every file of a cache exists and has its recorded length."""
     sizes = [(file.path, file.num_bytes) for file in manifest.stored]
     sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
     files, rejected = CacheFiles(folder), rejected_path(folder, manifest)
     there = files.sizes(path for path, _ in sizes)
     if files.size(rejected) is None or files.sha256(rejected) != manifest.rejected_sha256:
-        return False  # it has one name in every build, so that another one's may be there
+        return False  # every build uses the same name, so the file may be another build's
     return all(there[path] == size for path, size in sizes)
 
 
 def reusable(
     folder: Path, manifest: Manifest | None, tasks: Iterable[PartitionTask], *, repair: bool
 ) -> tuple[dict[str, PartitionResult], dict[str, StoredTable]]:
-    """Results and traits of some tasks that are there, by key: of builds that did not end, and of a finished cache."""
+    """Return existing results and traits for tasks, by key: from unfinished builds, and from a finished cache."""
     tasks = list(tasks)
     results = read_journal(folder, PartitionResult, [task.key for task in tasks])
     traits = read_journal(folder, StoredTable, [task.traits.key for task in tasks if task.traits is not None])
@@ -87,17 +87,17 @@ def reusable(
 
 
 def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
-    """The result of every partition of a finished cache, in order.
+    """Return the result of every partition of a finished cache, in order.
 
-    Where rejected.jsonl is not as written, of partitions that rejected nothing alone: nobody else knows the reasons.
+    If rejected.jsonl is damaged, only partitions without rejected rows: the reasons are recorded nowhere else.
     """
     documents = [shard for shard in manifest.shards if shard.kind == "documents"]
     try:
         rows = [line for line in read_rejected(folder, manifest) if line.document is None]
     except CheckError:
         return [PartitionResult(shard=shard, rejected=()) for shard in documents if not shard.num_rejected]
-    # Lines and shards are both in the order of inputs and rows, so each shard has the next ones. Their paths would not
-    # tell: a file may be there once for each split.
+    # Lines and shards are both in the order of inputs and rows, so each shard takes the next lines. Paths cannot be
+    # matched instead, as a file may be listed once per split.
     lines = iter(rows)
     results = []
     for shard in documents:
@@ -112,7 +112,7 @@ def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
 
 
 def _whole(folder: Path, stored: Sequence[Shard | StoredTable], *, every_byte: bool) -> set[str]:
-    """Paths of those files that are there, in their length, or with their bytes."""
+    """Return the paths of files that exist with their recorded length or, with `every_byte`, their digest."""
     files = CacheFiles(folder)
     sizes = files.sizes(each.path for each in stored)
     there = [each for each in stored if sizes[each.path] == each.num_bytes]
@@ -120,7 +120,7 @@ def _whole(folder: Path, stored: Sequence[Shard | StoredTable], *, every_byte: b
 
 
 def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:
-    """The shard of an earlier build under its number and place in this one; its rejected rows move with it."""
+    """Move the shard of an earlier build to its index and place in this one, with the line numbers of rejected rows."""
     partition, moved = task.partition, task.partition.first_line - result.shard.first_line
     shard = msgspec.structs.replace(result.shard, split=task.file.split)
     shard = msgspec.structs.replace(
@@ -137,7 +137,7 @@ def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> Partiti
 
 
 def finished(folder: Path, task: PartitionTask, *, repair: bool) -> Made | None:
-    """What a task made whose process died before it could say so; None where something of it is missing."""
+    """Return what a task made whose process died before it could answer; None if any of it is missing."""
     results = read_journal(folder, PartitionResult, [] if task.has_documents else [task.key])
     traits = read_journal(folder, StoredTable, [] if task.traits is None else [task.traits.key])
     if len(results) < (not task.has_documents) or len(traits) < (task.traits is not None):
@@ -153,17 +153,17 @@ def finished(folder: Path, task: PartitionTask, *, repair: bool) -> Made | None:
 
 
 def is_unchanged(folder: Path, manifest: Manifest, recipe: Recipe, progress: Progress) -> bool:
-    """Whether a build would find nothing to do; False where only a plan shows it.
+    """Whether a build would find nothing to do; False if only a plan can tell.
 
-    Only digests are compared: no tokenizer is loaded, no input cut into rows. A plan depends on the recipe, the bytes
-    of the tokenizer's files and of the inputs, the engine, and the version of packer, so that none is made where all
-    of them are as the manifest says.
+    Only digests are compared: no tokenizer is loaded and no input is cut into partitions. A plan depends on the recipe,
+    the bytes of the tokenizer's files and of the inputs, the engine, and the version of packer. If all of them are as
+    in the manifest, no plan is needed.
 
     Args:
         folder: the cache.
         manifest: of the cache.
-        recipe: pinned; what is to be built.
-        progress: listens.
+        recipe: pinned; the recipe to build.
+        progress: receives progress and notes.
 
     Raises:
         RecipeError, InputError, StorageError: as for a plan.
@@ -182,14 +182,14 @@ def is_unchanged(folder: Path, manifest: Manifest, recipe: Recipe, progress: Pro
 
 def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
     """Whether recipe, tokenizer and engine are those of a manifest."""
-    assert recipe.tokenizer is not None  # resolve_sources asks for one
+    assert recipe.tokenizer is not None  # resolve_sources requires one
     template = recipe.template.path
     files = read_model_files(tokenizer_place(recipe.tokenizer), template=template)
     if digests_of(files) != model_digests(manifest.model):
         return False
     engine = resolve_engine(recipe.engine, files[TOKENIZER_FILE], before=manifest.engine)
     wanted = to_json(msgspec.structs.replace(recipe, engine=engine.name))
-    # As JSON: for Python, true and 1 and 1.0 are the same, and a template may write them.
+    # Compared as JSON: in Python true, 1 and 1.0 are equal, but a template may print them.
     return _written(wanted) == _written(manifest.recipe) and engine.version == manifest.engine_version
 
 
@@ -198,7 +198,7 @@ def _written(recipe: Mapping[str, Any]) -> str:
 
 
 def _same_bytes(files: list[SourceFile], inputs: tuple[Input, ...], progress: Progress) -> bool:
-    """Whether every input holds the bytes it held; the sizes are looked at first."""
+    """Whether every input's bytes are unchanged; all sizes are compared before any digest."""
     for file, entry in zip(files, inputs, strict=True):
         try:
             if file.path.stat().st_size != entry.num_bytes:

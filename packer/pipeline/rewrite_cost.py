@@ -1,8 +1,8 @@
-"""What rewritten history costs, before and after it is paid, and what to do about it.
+"""The cost of rewritten history: estimate it early, check it at the end, and recommend an alternative.
 
-A template that rewrites earlier turns makes several documents of a conversation. Their tokens, over those of
-each conversation's last document, are the price of training every turn in its true context. Above `LIMIT` the
-choice is the user's; each is tried on the first rows, and one of them recommended.
+A template that rewrites earlier turns makes several documents of a conversation. The cost is the ratio of their tokens
+to those of each conversation's last document: the price of training every turn in its true context. If it exceeds
+`LIMIT`, the user has to choose a remedy. Each one is tried on the first rows, and one of them is recommended.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,18 +27,19 @@ from packer.render.reasoning import reasoning_of
 from packer.store.manifest import Shard
 
 LIMIT = 2.0
-"""Times the tokens of last documents, above which a build asks."""
+"""Ratio of all tokens to those of last documents above which a build asks the user to choose."""
 
 CLEARLY = 2.5
-"""The same for first partitions of the first `_INPUTS` inputs."""
+"""The ratio at which a build stops early, estimated from the first partitions of the first `_INPUTS` inputs."""
 
 _INPUTS = 16
 
 CHEAPER = 0.9
-"""Of the tokens of `exact`: below, `as_rendered`, which trains the same answers, is recommended."""
+"""`as_rendered`, which trains the same answers, is recommended if its tokens are below this fraction of those of
+`exact`."""
 
 _ROWS, _MOST_ROWS = 64, 256
-"""Examined: so many rows of an input, and of all together. Rows with tools take some milliseconds a choice."""
+"""Number of rows to try the choices on: per input, and in total. Rows with tools take some milliseconds per choice."""
 
 
 class RewrittenError(UsageError):
@@ -48,7 +49,7 @@ class RewrittenError(UsageError):
 
 
 def sampled_tasks(plan: BuildPlan) -> tuple[int, ...]:
-    """Tasks that show early what rewritten history will cost: the first of each of the first inputs; they are small."""
+    """Return tasks that show early what rewritten history costs: the first partition of each of the first inputs."""
     if plan.recipe.supervision.history_rewrite is not None:
         return ()
     first = {task.source: number for number, task in reversed(list(enumerate(plan.tasks)))}
@@ -56,9 +57,10 @@ def sampled_tasks(plan: BuildPlan) -> tuple[int, ...]:
 
 
 def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> None:
-    """Stop a long build before it ends in a question: where the first partitions are well above the limit.
+    """Stop a long build early if its first partitions are well above the limit.
 
-    Each counts for all rows of its input. They are always the same, so the answer depends on nothing but the plan.
+    Each of them is weighted by the rows of its input. The same partitions are used every time, so the decision depends
+    on the plan alone.
 
     Raises:
         RewrittenError: they take more than `CLEARLY` times the tokens.
@@ -78,7 +80,7 @@ def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> Non
 
 
 def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
-    """Compare tokens of all documents with those of each row's last.
+    """Compare the tokens of all documents with those of each row's last document.
 
     Raises:
         RewrittenError: more than `LIMIT` times as many, and the recipe does not say what to do.
@@ -98,12 +100,12 @@ def _error(plan: BuildPlan, times: str) -> RewrittenError:
 
 
 def last_tokens(documents: DocumentBatch) -> int:
-    """Tokens of the last document of each sample, of a pair those of the last of each side."""
+    """Count the tokens of each sample's last document (for pairs: of the last one of each side)."""
     return int(np.diff(documents.offsets)[last_of_rows(documents.sample, documents.side)].sum())
 
 
 def choices_hint(model: Model, recipe: Recipe) -> str:
-    """What the first rows hold, which choice suits them, and what each of the others would train.
+    """Describe the first rows, recommend the choice that suits them, and say what each of the others would train.
 
     Args:
         model: with the role markers of its template.
@@ -131,13 +133,13 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
         choice = "as_rendered" if len(rendered.text) < CHEAPER * len(exact.text) else "exact"
         best = f"--set supervision.history_rewrite={choice}"
         why = f"it {told.pop(choice)}"
-        told.pop("as_rendered", None)  # nothing is gained by it
+        told.pop("as_rendered", None)  # saves no tokens over exact
     others = "; ".join(f"={choice} {what}" for choice, what in told.items())
     return f"{_held(samples)}; {best} suits them: {why}. Else history_rewrite{others}"
 
 
 def _held(samples: list[Sample]) -> str:
-    """How many answers the rows have, and how many of these have reasoning."""
+    """Describe how many answers the rows have, and what share of them contains reasoning."""
     answers = [message for sample in samples for message in sample.messages if message.role == "assistant"]
     reasoned = sum(bool(reasoning_of(message.fields)) for message in answers)
     thought = "none with reasoning" if not reasoned else f"{reasoned / len(answers):.0%} of them with reasoning"
@@ -152,7 +154,7 @@ def _first_samples(recipe: Recipe) -> Iterator[Sample]:
 
 
 def _turns(samples: list[Sample], model: Model, recipe: Recipe, choice: str) -> TurnBatch:
-    """The answers that a choice trains, and the texts they are trained in."""
+    """Return the answers that a choice trains, and the texts they are trained in."""
     supervision = msgspec.structs.replace(recipe.supervision, history_rewrite=choice)
     renderer = Renderer(model, RenderRules.of(msgspec.structs.replace(recipe, supervision=supervision)))
     return renderer.render(RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples)))

@@ -1,4 +1,4 @@
-"""What a build asks of single rows: which traits each partition needs, and whether there can be an answer at all."""
+"""Determine which traits of rows each partition has to record, and refuse rules that no row could satisfy."""
 
 from itertools import islice
 
@@ -13,7 +13,7 @@ from packer.store.manifest import Input
 
 
 class RowQuestions:
-    """The rules of a recipe about rows, source by source.
+    """The rules of a recipe about rows, by source.
 
     Raises:
         RecipeError: a regular expression or a language that cannot be used.
@@ -23,7 +23,7 @@ class RowQuestions:
     def __init__(self, recipe: Recipe) -> None:
         rules = recipe.row_rules
         self.any = rules.asks
-        """Whether anything is asked of rows."""
+        """Whether the recipe has any rules about rows."""
 
         self._rules = rules
         self._of_source = [TraitRules.of(rules, i) for i in range(len(recipe.sources))] if rules.asks else []
@@ -31,19 +31,19 @@ class RowQuestions:
         self._not_times: list[str] = []
         self._has_time = False
         if self.any:
-            from packer.curate.traits import TraitMaker  # noqa: PLC0415 - builds without rules do without it
+            from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
             self._makers = [TraitMaker(each) for each in self._of_source]
 
     def task(self, partition: Partition, entry: Input, recipe: Recipe) -> TraitsTask | None:
-        """What is asked of a partition of an input; None where nothing is."""
+        """Return which traits to record for a partition of an input; None if none."""
         if entry.part is None:
             return None
         rules = self._of_source[entry.part]
         return TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
 
     def look(self, file: InputFile, partition: Partition, part: int | None) -> None:
-        """Take note of the fields that the first rows of a file have, and of what is in that of the time."""
+        """Record which fields a file's first rows have, and whether the time field contains valid times."""
         if part is None or not self._of_source[part].fields:
             return
         rules = self._of_source[part]
@@ -64,7 +64,7 @@ class RowQuestions:
             self._not_times += map(repr, values[:1])
 
     def refuse_absent(self) -> None:
-        """Refuse a rule about a field that no row looked at has, or about times that are none, before anything is made.
+        """Refuse a rule about a field that no sampled row has, or about invalid times, before any partition is built.
 
         Raises:
             InputError: names the field and the rule.
@@ -92,7 +92,7 @@ class RowQuestions:
             )
 
     def _named(self, source: int, field: str) -> str:
-        """The rule that asks about a field."""
+        """Name the rule that uses a field."""
         rules = self._of_source[source]
         if field in rules.where:
             return f"sources[{source}].{WHERE}"

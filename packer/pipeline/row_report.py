@@ -1,4 +1,4 @@
-"""What a selection comes to: rows of each split, what each rule leaves out, and which rules look wrong."""
+"""Report on a selection: rows of each split, rows that each rule leaves out, and rules that look wrong."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,54 +14,54 @@ from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
 
 GREEDY = 0.3
-"""A filter that leaves out more of a source than this is worth a warning."""
+"""Share of a source's rows; a filter that leaves out more is worth a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRows:
-    """A split."""
+    """Number of rows in a split."""
 
     split: str
     rows: int
     share: float
-    """Share of the rows of all splits."""
+    """Fraction of the rows of all splits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRows:
-    """What one rule leaves out."""
+    """Number of rows that one rule leaves out."""
 
     code: str
     rule: str | None
-    """The filter, or the condition of a source; None where the code has one rule."""
+    """The filter, or the condition of a source; None for codes with a single rule."""
 
     rows: int
     share: float
-    """Share of the rows that have documents."""
+    """Fraction of the rows that have documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowReport:
-    """Which rows a cache has."""
+    """Number of rows in each split, rows that rules leave out, and warnings about the rules."""
 
     splits: tuple[SplitRows, ...]
     left_out: tuple[RuleRows, ...]
-    """In the order in which rules are asked; filters that leave out none too."""
+    """In the order in which rules are applied, including filters that leave out no row."""
 
     warnings: tuple[str, ...]
 
     @property
     def num_left_out(self) -> int:
-        """Rows that rules leave out."""
+        """Number of rows that rules leave out."""
         return sum(each.rows for each in self.left_out)
 
 
 def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
-    """Count the rows of a cache by split and by rule; None where its recipe has no rules about rows.
+    """Count the rows of a cache by split and by rule; None if its recipe has no rules about rows.
 
     Raises:
         CheckError: the selection is damaged.
-        RecipeError: the manifest's recipe is none.
+        RecipeError: the manifest's recipe is invalid.
 
     """
     if manifest.selection is None:
@@ -83,7 +83,7 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
 
 
 def sources_of_rows(manifest: Manifest) -> Int32:
-    """The recipe's source of each row, numbered as in a selection; 0 where there is none.  # int32[N]"""
+    """Return the index of each row's source in the recipe, in selection order; 0 if it has none.  # int32[N]"""
     shards = [shard for shard in manifest.shards if shard.kind == "documents"]
     parts = [0 if shard.source is None else manifest.inputs[shard.source].part or 0 for shard in shards]
     return np.repeat(np.array(parts, np.int32), [shard.num_input_rows for shard in shards])
@@ -103,7 +103,7 @@ def _left_out(rows: SelectedRows, names: Sequence[str]) -> list[RuleRows]:
 
 
 def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]:
-    """Rules that leave out nothing, or much of a source: a wrong field or pattern looks like this."""
+    """Warn about rules that leave out no row, or much of a source, which suggests a wrong field or pattern."""
     names, known = rules.names, (rows.split >= 0) | (rows.reason > 0)
     of_source = np.bincount(source[known], minlength=len(rules.where))
     warnings = []
@@ -120,7 +120,7 @@ def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]
 
 
 def _of_splits(rows: SelectedRows, rules: RowRules) -> Iterator[str]:
-    """Splits that were asked for and have no row, and fields in which many rows have nothing."""
+    """Warn about requested splits without rows, and about a group or time field that many rows lack."""
     split = rules.split
     if split is None:
         return
@@ -138,7 +138,7 @@ def _of_splits(rows: SelectedRows, rules: RowRules) -> Iterator[str]:
 
 
 def _of_near_copies(rows: SelectedRows) -> Iterator[str]:
-    """Rows of one template, of which each is compared with the first ones alone."""
+    """Warn about rows that share a template with so many others that they were compared with the first ones only."""
     if rows.num_capped:
         yield (
             "near copies: rows that share a template with more than 64 others were compared with the first 64 of them "

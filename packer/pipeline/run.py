@@ -1,9 +1,10 @@
 """One build, from the recipe to the commit.
 
-Order of work: plan; document shards of the partitions that are not there yet; blocks; the tokenizer's files; then
-rejected.jsonl under a temporary name and the manifest, whose appearance is the commit; then files that the manifest
-does not name are removed, and rejected.jsonl is renamed into place.
-Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
+Order of work: plan; document shards of the missing partitions; blocks; the tokenizer's files; then rejected.jsonl under
+a temporary name, and the manifest, whose appearance is the commit; finally, files that the manifest does not name are
+removed, and rejected.jsonl is renamed into place.
+Until the commit the existing cache stays as it was. Finished partitions are reused by the next build, however this one
+ends.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,7 +54,7 @@ Result = TypeVar("Result")
 
 
 def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: Progress) -> BuildResult:
-    """Build the cache of a recipe, or bring it up to date; the public way to it is :func:`packer.build`.
+    """Build the cache of a recipe, or bring it up to date; its public entry point is :func:`packer.build`.
 
     Raises:
         PackerError: see :mod:`packer.errors`; nothing of an existing cache is lost.
@@ -88,23 +89,23 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
 def build_share(
     recipe: Recipe, folder: Path | str, share: Share, *, jobs: int | None = None, progress: Progress | None = None
 ) -> tuple[int, int]:
-    """Make a share of the documents of a cache, so that several machines with one disk build it together.
+    """Make a share of a cache's documents, so that several machines with a shared disk can build it together.
 
-    Shares are made at the same time, in any order, and again after an interruption. :func:`packer.build` then finds
-    them, makes what is missing, and commits: the bytes are those of a build alone.
+    Shares may be made concurrently, in any order, and again after an interruption. :func:`packer.build` then reuses
+    them, makes what is missing, and commits; the result is byte-identical to a build on one machine.
 
     Args:
         recipe: what to build, the same for all shares.
         folder: the cache, on a file system that all machines see.
-        share: which partitions.
+        share: which partitions to make.
         jobs: processes; as for :func:`packer.build`.
-        progress: listens.
+        progress: receives progress and notes.
 
     Returns:
-        how many partitions were made, and how many were there
+        number of partitions made, and number of partitions that existed already
 
     Raises:
-        PackerError: as for a build; BusyError while a build has the cache.
+        PackerError: as for a build; BusyError while a build is writing the cache.
 
     """
     folder, progress = build_place(folder), progress or Silent()
@@ -130,7 +131,7 @@ def _with_plan(
     *,
     clock: Clock,
 ) -> Result:
-    """Plan, and do what is planned; again with the reference engine where the fast one turns out to differ."""
+    """Plan the build and do `work` on the plan; start over with the reference engine if the fast one differs."""
     before = None if found is None else found.engine
 
     def planned(recipe: Recipe) -> BuildPlan:
@@ -147,22 +148,22 @@ def _with_plan(
 
 
 class Source(Protocol):
-    """Where the documents of a cache come from: the rows of a recipe, or a cache that is packed again."""
+    """Where a cache's documents come from: the rows of a recipe, or an existing cache that is packed again."""
 
     wanted: Provenance
     model_files: Mapping[str, bytes]
 
     def documents(self, found: Manifest | None) -> Documents:
-        """Put the document shards, and the traits where there are rules about rows, into the cache.
+        """Put the document shards into the cache, and the trait tables if the recipe has rules about rows.
 
         Args:
-            found: of the cache that is replaced.
+            found: manifest of the cache that is replaced, if there is one.
 
         """
         ...
 
     def refuse_changed(self) -> None:
-        """Refuse to commit where what was read has changed meanwhile."""
+        """Refuse to commit if the inputs have changed since they were read."""
         ...
 
 
@@ -212,10 +213,10 @@ def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progr
 
 
 def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildOptions) -> Changes:
-    """What is replaced of the cache that is there.
+    """Return what would be replaced in the existing cache.
 
     Raises:
-        UsageError: it takes `--force`.
+        UsageError: the changes need `--force`.
 
     """
     replaced = changes(found, wanted)
@@ -255,7 +256,7 @@ def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: Bui
 
 
 def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
-    """Begin to load what encodes, while the build is planned: in the server that workers are forked from, or here.
+    """Begin to load the encoder while the build is planned: in the fork server if workers will be used, otherwise here.
 
     Raises:
         RecipeError, InputError: as for a plan.
@@ -264,7 +265,7 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
     if not isinstance(workers, Processes):
         return nullcontext()
     size = sum(file.path.stat().st_size for file in resolve_sources(recipe) if file.path.is_file())
-    assert recipe.tokenizer is not None  # resolve_sources asks for one
+    assert recipe.tokenizer is not None  # resolve_sources requires one
     tokenizer = tokenizer_place(recipe.tokenizer)
     content = read_model_files(tokenizer)[TOKENIZER_FILE]
     fast = engine.is_known_fast(recipe.engine, content)
@@ -276,5 +277,5 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
 
 
 def _pinned(recipe: Recipe, progress: Progress) -> Recipe:
-    """The recipe with the commits of its names on the Hub, and the digests of its benchmarks."""
+    """Return the recipe with its Hub names pinned to commits and its benchmarks to digests."""
     return pin_benchmarks(pin_recipe(recipe, progress.note))

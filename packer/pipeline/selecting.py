@@ -1,4 +1,4 @@
-"""The selection of a cache: made from the traits of all its rows, or made again to be compared."""
+"""Compute a cache's selection from the traits of all its rows, for a build or to verify an existing cache."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ _ROWS_HELD = 2**14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """Which documents of a cache are in which split, and which in none."""
+    """Which documents of a cache are in which split, and which are in none."""
 
     documents: Mapping[str, DocumentShards]
     """The documents of each split."""
 
     record: RowSelection | None
-    """What the manifest says of it; None where the recipe has no rules about rows."""
+    """The manifest's record of the selection; None if the recipe has no rules about rows."""
 
     left_out: "LeftOutRows | None"
 
@@ -41,12 +41,12 @@ class LeftOutRows:
     """Documents of rows that the rules leave out. D documents."""
 
     documents: DocumentShards
-    row: Int64  # [D] of each document, numbered through as a selection numbers rows
+    row: Int64  # [D] row of each document, in the selection's numbering
     rows: SelectedRows
     rules: RowRules
 
     def cuts(self) -> dict[str, Cut]:
-        """What each code costs, where it costs something."""
+        """Sum what is left out for each code; codes without losses are omitted."""
         code, lengths = self.rows.reason[self.row], self.documents.stored("length", np.int32)
         trained = self.documents.num_trained()
         return {
@@ -60,7 +60,7 @@ class LeftOutRows:
         }
 
     def reasons(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> Iterator[tuple[str, str]]:
-        """The code of each document, and a sentence: by which rule, for the sake of which row."""
+        """Yield each document's code, and a sentence that names the rule, or the row it duplicates."""
         places, names, rows = RowPlaces(inputs, shards), self.rules.names, self.rows
         columns = (rows.reason, rows.detail, rows.kept, rows.similarity)
         for number, rule, kept, similarity in values_of(*(column[self.row] for column in columns)):
@@ -77,13 +77,13 @@ class LeftOutRows:
 
 
 def values_of(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
-    """The rows of columns as values of Python, of which only some are held at a time."""
+    """Yield the rows of columns as tuples of Python values, converting some thousand rows at a time."""
     for first in range(0, len(columns[0]), _ROWS_HELD):
         yield from zip(*(column[first : first + _ROWS_HELD].tolist() for column in columns), strict=True)
 
 
 class RowPlaces:
-    """Where rows stand, by their numbers in a selection."""
+    """Converts between row numbers of a selection and rows of inputs."""
 
     def __init__(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> None:
         self._inputs = inputs
@@ -91,37 +91,37 @@ class RowPlaces:
         self._first = np.cumsum([0, *(shard.num_input_rows for shard in shards)])
 
     def of(self, row: int) -> tuple[int, int]:
-        """The input of a row, and its number there."""
+        """Return the index of a row's input, and the row's number within it."""
         number = int(np.searchsorted(self._first, row, side="right")) - 1
         shard = self._shards[number]
         assert shard.source is not None
         return shard.source, shard.first_row + row - int(self._first[number])
 
     def number(self, source: int, row: int) -> int:
-        """The number of a row of an input."""
+        """Return the selection's number for a row of an input."""
         for first, shard in zip(self._first.tolist(), self._shards, strict=False):
             if shard.source == source and shard.first_row <= row < shard.first_row + shard.num_input_rows:
                 return int(first) + row - shard.first_row
         raise IndexError(row)
 
     def named(self, row: int) -> str:
-        """A row for people."""
+        """Format a row as its input's path and row number."""
         source, number = self.of(row)
         return f"{self._inputs[source].path} row {number}"
 
 
 def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Sequence[StoredTable]) -> Selected:
-    """Decide which documents are in which split, and write it down where the recipe has rules about it.
+    """Decide which documents are in which split; store the selection if the recipe has rules about rows.
 
     Args:
         folder: the cache.
-        wanted: what is built.
+        wanted: what is being built.
         shards: its document shards.
-        traits: of the rows of each shard; none where nothing is asked.
+        traits: tables for the rows of each shard; empty without rules.
 
     Raises:
         NothingKeptError: no row is left.
-        StorageError: the disk refuses.
+        StorageError: the disk cannot be written.
 
     """
     rules = wanted.recipe.row_rules
@@ -156,7 +156,7 @@ def _nothing_left(rows: SelectedRows, rules: RowRules) -> NothingKeptError:
 
 
 def read_traits(folder: Path, traits: Sequence[StoredTable]) -> pa.Table:
-    """The traits of all rows, in the order of the partitions.
+    """Return the traits of all rows, in the order of the partitions.
 
     Raises:
         CheckError: a file is damaged.
@@ -168,19 +168,19 @@ def read_traits(folder: Path, traits: Sequence[StoredTable]) -> pa.Table:
 def decide(
     folder: Path, rules: RowRules, inputs: Sequence[Input], shards: Sequence[Shard], traits: pa.Table
 ) -> SelectedRows:
-    """Make the selection of a cache from its traits and documents.
+    """Compute the selection of a cache from its traits and documents.
 
     Raises:
         CheckError: a file is damaged.
 
     """
-    from packer.curate.select import select_rows  # noqa: PLC0415 - builds without rules do without it
+    from packer.curate.select import select_rows  # noqa: PLC0415 - not loaded by builds without rules
 
     return select_rows(_input_rows(folder, inputs, shards), traits, rules)
 
 
 def _input_rows(folder: Path, inputs: Sequence[Input], shards: Sequence[Shard]) -> InputRows:
-    """Every row of the inputs: its source, the split of that, and its tokens."""
+    """Return the source, the source's split and the token count of every row of the inputs."""
     splits = tuple(dict.fromkeys(shard.split for shard in shards))
     numbers = [shard.num_input_rows for shard in shards]
     tokens = np.zeros(sum(numbers), np.int64)

@@ -1,4 +1,4 @@
-"""The stages of one model and recipe, joined: rows in, proved documents out."""
+"""Run all stages for one model and recipe: from rows to verified documents."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,11 +24,11 @@ from packer.watchdog import TemplateOverrunError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisedRows:
-    """The result of a batch of rows: every row has documents or a rejection."""
+    """The result for a batch of rows: every row has documents or a rejection."""
 
     documents: DocumentBatch
     rejections: tuple[Rejection, ...]
-    """In the order of rows."""
+    """In row order."""
 
     num_merged: int
     num_skipped: int
@@ -37,15 +37,16 @@ class SupervisedRows:
 class Stages:
     """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch.
 
-    The encoder loads in a thread meanwhile, so that rows can be rendered; it is waited for where it is needed.
+    The encoder loads in a background thread, so that rows can be rendered meanwhile; its first use waits for it.
     """
 
     def __init__(self, recipe: Recipe, model: Model, clock: Clock | None = None) -> None:
         self.clock = Clock() if clock is None else clock
         self.by_marks = recipe.supervision.source == "generation_tags"
-        """Whether prompts end where the template's marks say, and not where one of its prompts does."""
+        """Whether the template's generation marks decide where prompts end, instead of the template's generation
+        prompts."""
         self._model = model
-        # A thread: the fast encoder takes a second, and lets others run.
+        # In a thread, as loading the fast encoder takes a second and releases the GIL.
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="packer-loading")
         self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE])
         with self.clock.of("load"):
@@ -56,10 +57,10 @@ class Stages:
 
     @cached_property
     def tokenizing(self) -> Tokenizing:
-        """What encodes.
+        """The tokenization stage, loaded on first use.
 
         Raises:
-            EngineDiffersError: the fast encoder does not take this tokenizer.
+            EngineDiffersError: the fast encoder cannot be used for this tokenizer, or differs from the reference.
 
         """
         with self.clock.of("load"):
@@ -72,9 +73,9 @@ class Stages:
         return encoder
 
     def render(self, rows: RowBatch) -> TurnBatch:
-        """The first stage alone, of preference data :func:`~packer.supervise.by_side`.
+        """Run the first stage alone; preference data is first split with :func:`~packer.supervise.by_side`.
 
-        Rows that bring their tokens have no texts.
+        Pretokenized rows have no texts, so nothing is rendered for them.
         """
         if _is_preference(rows):
             try:
@@ -88,14 +89,14 @@ class Stages:
             return self.renderer.render(rows)
 
     def run(self, rows: RowBatch, turns: TurnBatch | None = None) -> SupervisedRows:
-        """Take rows to documents; `turns`: what :meth:`render` made of them, where it was asked before."""
+        """Run all stages on a batch; `turns` is the result of :meth:`render`, if the caller has it already."""
         turns = self.render(rows) if turns is None else turns
         pretokenized = tuple(sample for sample in rows.samples if sample.kind == "tokens")
         if pretokenized:  # a partition has one schema, so there are no others
             with self.clock.of("supervise"):
                 documents, rejections = self._pretokenized.supervise(pretokenized)
             return _supervised(documents, (*rows.rejections, *rejections))
-        tokenizing = self.tokenizing  # what is waited for here is loading
+        tokenizing = self.tokenizing  # waiting here counts as loading
         with self.clock.of("tokenize"):
             tokens = tokenizing.tokenize(turns)
         with self.clock.of("supervise"):
@@ -112,10 +113,10 @@ class Stages:
         return _supervised(documents, (*rows.rejections, *rejections), merged=merged, skipped=skipped)
 
     def _confirm(self, turns: TurnBatch, rejections: Sequence[Rejection]) -> None:
-        """Before a row is rejected for its ids, they are made sure of.
+        """Before rows are rejected for their ids, check these ids against the reference engine.
 
         Raises:
-            EngineDiffersError: the engine is to blame, and not the tokenizer.
+            EngineDiffersError: the fast engine is at fault, and not the tokenizer.
 
         """
         rows = [each.row for each in rejections if each.code == "proof_failed"]
@@ -147,7 +148,7 @@ def _supervised(
 
 @contextmanager
 def overruns_at(where: Callable[[int], str]) -> Iterator[None]:
-    """Name the place of a rendering that takes too long; `where` is given the row, or -1 for none of the user's."""
+    """Name the place where rendering takes too long; `where` gets the row, or -1 if it is not one of the user's."""
     try:
         yield
     except TemplateOverrunError as error:
@@ -155,23 +156,23 @@ def overruns_at(where: Callable[[int], str]) -> Iterator[None]:
 
 
 def named_template(recipe: Recipe) -> str:
-    """The template of a recipe."""
+    """Name a recipe's template for a message."""
     return f"template {recipe.template.name or recipe.template.file or f'of {recipe.tokenizer}'}"
 
 
 def named_row(partition: Partition, row: int, recipe: Recipe) -> str:
-    """A row of a partition, and the template it is rendered by."""
+    """Name a row of a partition, and the template that renders it, for a message."""
     if row < 0:
         return named_template(recipe)
     return f"{partition.path} (row {partition.first_row + row}), {named_template(recipe)}"
 
 
 def with_role_markers(model: Model, recipe: Recipe) -> Model:
-    """The model where role markers its templates write are control tokens.
+    """Return the model with the role markers that its templates write added to its control tokens.
 
     Raises:
         TemplateError: a template that is not valid Jinja.
-        TemplateOverrunError: one that goes on for too long.
+        TemplateOverrunError: a template takes too long to render.
 
     """
     with overruns_at(lambda _: named_template(recipe)):
@@ -199,11 +200,11 @@ LETTERS = (
     "trains such markers letter by letter, as some models were trained: generation cannot stop at one, and one that is "
     "typed in a message makes the same tokens"
 )
-"""What it means that a marker is several tokens."""
+"""What it means that a marker is split into several tokens."""
 
 
 def split_markers(template: ChatTemplate, model: Model) -> dict[str, int]:
-    """Markers the template writes that are not one token of this tokenizer, with the number of tokens they make."""
+    """Return the markers a template writes that are not a single token, with the number of tokens of each."""
     encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
     numbers = {marker: len(encoder.encode([marker])[0]) for marker in written_markers(template)}
     return {marker: number for marker, number in numbers.items() if marker not in model.control and number != 1}
@@ -219,7 +220,7 @@ def _refuse_split_markers(template: ChatTemplate, model: Model) -> None:
 
 
 def turn_end_marker(model: Model, recipe: Recipe) -> str | None:
-    """The added token that stands right after every answer but is no stop token; None where there is none."""
+    """Return the added token that directly follows every answer but is no stop token; None if there is none."""
     if model.template is None:
         return None
     template = compile_template(model.template, model, recipe)
@@ -235,7 +236,7 @@ def turn_end_marker(model: Model, recipe: Recipe) -> str | None:
 
 
 def compile_template(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
-    """A template with the variables of the model and the recipe's date.
+    """Compile a template with the model's variables and the recipe's date.
 
     Raises:
         TemplateError: it is not valid Jinja.

@@ -1,5 +1,6 @@
-"""What to do about rows that are rejected, by their code, their reason and the rows themselves: hints of a build, of
-`lint` and of `preview`.
+"""Suggest remedies for rejected rows by their code, their reason and the rows themselves.
+
+They are the hints of a build, of `lint` and of `preview`.
 """
 
 import re
@@ -18,24 +19,24 @@ _ABOUT_IDS = re.compile(
     r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
     re.IGNORECASE | re.DOTALL,
 )
-"""How templates say that a tool call has no id they take."""
+"""Messages by which templates complain about the ids of tool calls."""
 
 _OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: (?P<names>`\w+`.*)")
-"""How a message without a text is told, where it has keys that may hold one."""
+"""The reason given for a message without text that has other keys which may contain it."""
 
 _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcalls?\b.*\bat once\b", re.IGNORECASE)
-"""How templates say that a message has more than one call."""
+"""Messages by which templates complain about more than one tool call in a message."""
 
 
 def way_out(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str] = ()) -> str:
-    """What to do about rows of a file that are rejected.
+    """Suggest a remedy for the rejected rows of a file.
 
     Args:
-        code: why they were rejected.
-        reason: of one of them.
-        file: where it stands; its first rows are looked at.
-        recipe: under which it was rejected.
-        lost: further kinds of losses that rows were rejected for.
+        code: their rejection code.
+        reason: the reason of one of them.
+        file: the file; its first rows are read.
+        recipe: the recipe of the build.
+        lost: further kinds of dropped content for which rows were rejected.
 
     Raises:
         InputError: the file cannot be read.
@@ -68,9 +69,9 @@ PARALLEL_CALLS = (
 
 
 def templates_hint(model: Model, recipe: Recipe) -> str:
-    """Which templates a tokenizer without one can be given by name, with what else each of them needs.
+    """List the named templates that a tokenizer without a template can use, with what else each of them needs.
 
-    A template fits where its markers are tokens of this tokenizer, and answers end with a stop token.
+    A template fits if its markers are single tokens of this tokenizer, and answers end with a stop token.
     """
     if model.eos_id is None:
         return (

@@ -1,6 +1,6 @@
-"""What a build did, in words: lines for a terminal, and for callers from Python.
+"""The report of a build as lines of text, for the terminal and for Python callers.
 
-Lines that begin with two blanks belong to the line before them, and what begins with `warning:` is one.
+Lines that begin with two spaces continue the line before them; a warning begins with `warning:`.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,15 @@ from packer.store.rejected import read_rejected
 SKIPPED = "answers not trained: they are empty, or the template has no prompt for them"
 
 _WORTH_A_LINE = 1.01
-"""What rewritten history must cost for a line of its own; below, it would read 1.00 times."""
+"""Least ratio at which the cost of rewritten history gets a line of its own; a smaller one would print as 1.00 times.
+"""
 
 _VAGUE = frozenset({"wrong_type"})
-"""Codes that say little without the reason of a row."""
+"""Codes that say little without the reason given for a row."""
 
 
 def of_rejected_input(entry: RejectedInput) -> Iterator[str]:
-    """The warning of an input whose rows are rejected, all or many."""
+    """Yield the warning about an input of which all rows, or many, are rejected."""
     share = "all" if entry.num_rejected == entry.num_rows else f"{number(entry.num_rejected)} of"
     rows = f"{share} {plural(entry.num_rows, 'row')} of {entry.name}"
     yield f"warning: {rows} are rejected: {entry.code}: {entry.reason}"
@@ -36,7 +37,7 @@ def of_rejected_input(entry: RejectedInput) -> Iterator[str]:
 
 
 def of_left_out(left_out: LeftOut, num_tokens: int) -> Iterator[str]:
-    """The warning of tokens that are in no block."""
+    """Yield the warning about tokens that are in no block."""
     tokens = f"{number(left_out.tokens)} of {number(num_tokens)}"
     yield f"warning: {percent(left_out.share)} of the tokens are in no block ({tokens})"
     yield from (f"  {way}" for way in left_out.ways_out)
@@ -44,21 +45,21 @@ def of_left_out(left_out: LeftOut, num_tokens: int) -> Iterator[str]:
 
 
 def of_row_warnings(rows: RowReport) -> Iterator[str]:
-    """The warnings of rules about rows."""
+    """Yield the warnings of rules about rows."""
     yield from (f"warning: {warning}" for warning in rows.warnings)
     if rows.warnings:
         yield ""
 
 
 def of_splits(rows: RowReport) -> Iterator[str]:
-    """Rows of each split."""
+    """Yield the number of rows in each split."""
     yield ""
     yield "rows of each split"
     yield from aligned("<>>", [(each.split, number(each.rows), percent(each.share)) for each in rows.splits])
 
 
 def of_rules(rows: RowReport, num_rows: int, *, listed: str) -> Iterator[str]:
-    """What each rule leaves out of all rows of the inputs."""
+    """Yield how many of the inputs' rows each rule leaves out."""
     if rows.left_out:
         yield ""
         yield f"left out by rules: {number(rows.num_left_out)} of {plural(num_rows, 'row')}; {listed}"
@@ -68,12 +69,12 @@ def of_rules(rows: RowReport, num_rows: int, *, listed: str) -> Iterator[str]:
 
 
 def of_kept(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
-    """What becomes of all rows.
+    """Summarize what happened to the rows: kept, left out by rules, rejected.
 
     Args:
         num_rows: of the inputs.
-        num_kept: those that are not rejected.
-        rows: what rules leave out of these; None where there are no rules.
+        num_kept: rows that are not rejected.
+        rows: results of the rules about rows; None if there are none.
 
     """
     left_out = 0 if rows is None else rows.num_left_out
@@ -82,13 +83,13 @@ def of_kept(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
 
 
 def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warned: bool) -> Iterator[str]:
-    """Rows, documents, blocks, and what is in none.
+    """Yield the counts of rows, documents and blocks, and of what is in no block.
 
     Args:
         manifest: of the cache.
         folder: the cache.
-        rows: what the rules about rows came to, where there are some.
-        warned: whether a warning has said how more tokens get into blocks.
+        rows: results of the rules about rows; None if there are none.
+        warned: whether a warning has already said how to get more tokens into blocks.
 
     """
     totals, pack, listed = manifest.totals, manifest.recipe["pack"], f"{shown(folder)}/rejected.jsonl"
@@ -129,7 +130,7 @@ def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warne
 
 
 def _meaning(code: str, manifest: Manifest, folder: Path) -> str:
-    """What a code means; of a vague one with the reason of the first row that has it, if rejected.jsonl is whole."""
+    """Return the meaning of a code; for a vague one, add the reason of its first row if rejected.jsonl is intact."""
     meaning = CODES.get(code, "")
     if code in _VAGUE:
         with suppress(PackerError):

@@ -1,4 +1,4 @@
-"""Measures where the time of a build goes."""
+"""Measure where a build spends its time."""
 
 import time
 from collections import defaultdict
@@ -12,37 +12,38 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Seconds of a build; parts that had nothing to do are not there."""
+    """Timings of a build in seconds; parts that had nothing to do are omitted."""
 
     parts: Mapping[str, float]
-    """One after another: ``plan``, ``documents``, ``blocks``, ``commit``. Seconds that passed."""
+    """Wall time of the consecutive parts: ``plan``, ``documents``, ``rows`` (if there are rules about rows),
+    ``blocks``, ``commit``."""
 
     stages: Mapping[str, float]
-    """What ``documents`` consists of, added up over processes: ``load``, ``read``, ``traits``, ``render``,
-    ``tokenize``, ``supervise``, ``write``."""
+    """Time within ``documents``, summed over processes: ``load``, ``read``, ``traits``, ``render``, ``tokenize``,
+    ``supervise``, ``write``."""
 
     processes: int
-    """How many processes made documents."""
+    """Number of processes that made documents."""
 
     @property
     def idle(self) -> float:
-        """Seconds of ``documents``, added up over processes, in which they started or had no partition to work on."""
+        """Time within ``documents``, summed over processes, that was spent starting or waiting for a partition."""
         return max(0.0, self.processes * self.parts.get("documents", 0.0) - sum(self.stages.values()))
 
 
 NO_TIME = Profile(parts={}, stages={}, processes=0)
-"""The profile of something that built nothing."""
+"""The profile when nothing was built."""
 
 
 class Clock:
-    """Adds up the seconds that parts of a program take."""
+    """Accumulates the seconds spent in named parts of a program."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
     def of(self, part: str) -> Iterator[None]:
-        """Count the seconds inside the context towards a part."""
+        """Add the time spent inside the context to a part."""
         began = time.perf_counter()
         try:
             yield
@@ -50,7 +51,7 @@ class Clock:
             self._seconds[part] += time.perf_counter() - began
 
     def each(self, part: str, items: Iterable[T]) -> Iterator[T]:
-        """Pass items on, and count the seconds spent waiting for each towards a part."""
+        """Yield the items, adding the time spent waiting for each to a part."""
         iterator = iter(items)
         while True:
             with self.of(part):
@@ -60,11 +61,11 @@ class Clock:
             yield item
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Add the seconds that another clock counted."""
+        """Add the times that another clock measured."""
         for part, more in seconds.items():
             self._seconds[part] += more
 
     def take(self) -> dict[str, float]:
-        """Return what was counted since the last call, and start again from 0."""
+        """Return the times measured since the last call, and reset to zero."""
         seconds, self._seconds = dict(self._seconds), defaultdict(float)
         return seconds

@@ -1,4 +1,4 @@
-"""Stage: samples become rendered texts with the turns to train on in them (RowBatch → TurnBatch)."""
+"""The render stage: renders samples to texts and finds the turns to train on in them (RowBatch → TurnBatch)."""
 
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.probe import role_markers, written_markers

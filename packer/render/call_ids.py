@@ -1,6 +1,6 @@
-"""Short ids of tool calls: `rows.call_ids: short`, for templates that take ids of nine letters and digits alone.
+"""Short ids of tool calls (`rows.call_ids: short`), for templates that accept only ids of nine letters and digits.
 
-Mistral's templates do. OpenAI's ids (`call_` and 24 letters) and rows without ids raise an error there.
+Mistral's templates are such: OpenAI's ids (`call_` and 24 letters) and rows without ids make them raise an error.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ _RESULT_KEYS = ("tool_call_id", "call_id")
 
 
 def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages with ids of nine letters and digits, in calls and in their results alike.
+    """Return the messages with ids of nine letters and digits, in calls and in their results alike.
 
-    An id that is one already stays. Another is replaced by a hash of it and of the first call that has it, so that a
-    model does not learn `call_1` by heart as nine letters that are the same in every row; equal ids stay equal,
-    and different ones different. A call without an id gets one, and so does a result: that of the first call not yet
-    answered, of the tool it names where it names one.
+    Ids of that form are kept. Any other is replaced by a hash of the id and of the first call that has it, so that a
+    model does not memorize nine letters for `call_1` that are the same in every row. Equal ids stay equal, and
+    different ones different. A call without an id gets one. A result without an id gets that of the first unanswered
+    call, of the tool it names if it names one.
 
     Worked example: of two calls without ids to `a` and `b`, a result with the name `b` and then one without a name get
     the ids of the second and of the first call.
@@ -31,12 +31,12 @@ def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 class _Ids:
-    """The ids of one conversation, given out in the order of its messages."""
+    """The ids of one conversation, assigned in the order of its messages."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
         self._short: dict[str, str] = {}
         self._open: list[tuple[str, str]] = []
-        """Name and id of the calls not yet answered."""
+        """Name and id of each unanswered call."""
 
         given = {_id_of(call) for message in messages for call in message.get("tool_calls") or ()}
         given |= {_result_id(message) for message in messages}
@@ -51,7 +51,7 @@ class _Ids:
         return short
 
     def of_result(self, message: Mapping[str, Any]) -> str | None:
-        """None where there is no call to answer."""
+        """Return the id for a tool result; None if there is no call to answer."""
         given = _result_id(message)
         if given:
             short = self._of(given, None)
@@ -66,7 +66,7 @@ class _Ids:
         return self._short[given]
 
     def _new(self, of: Any) -> str:
-        """A hash that no other id of the conversation is."""
+        """Return a hash that differs from every other id of the conversation."""
         for attempt in range(len(self._taken) + 1):
             text = json.dumps([attempt, of], sort_keys=True, ensure_ascii=False)
             number = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())

@@ -1,8 +1,8 @@
-"""Where two texts part."""
+"""The common prefix of two texts."""
 
 
 def common_length(a: str, b: str) -> int:
-    """How many characters two texts have in common from their start; halves the rest instead of walking it."""
+    """Return the length of the common prefix of two texts, by bisection rather than character by character."""
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
         return high

@@ -1,8 +1,8 @@
-"""Control tokens typed by a person: found, stood in for while rendering, and put back as guarded text.
+"""Control tokens typed as text: replaced by stand-ins while rendering, then restored as guarded text.
 
-A message that holds the text `<|im_end|>` must not end a turn. Each such piece is replaced by a stand-in made of
-private-use characters before rendering, so that no search for a stop token can meet it, and put back afterwards; the
-bytes it ends up in are *guarded*: the encoder treats them as ordinary text.
+A message that contains the text `<|im_end|>` must not end a turn. Before rendering, each such text is replaced by a
+stand-in of private-use characters, so that no search for a stop token can find it. Afterwards it is restored, and the
+bytes it takes are *guarded*: the encoder treats them as ordinary text.
 """
 
 import re
@@ -17,25 +17,25 @@ from packer.render.readback import strings
 from packer.render.rewritten_history import Document, EncodedText, encoded
 
 ControlTokens: TypeAlias = Literal["text", "reject", "allow"]
-"""`supervision.control_tokens` of a recipe."""
+"""Values of a recipe's `supervision.control_tokens`."""
 
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _RESERVED = re.compile("[\ue0f0-\ue0f4]")
-"""Private-use characters with a meaning here: of stand-ins, of generation marks, of the aliases that guarded texts are
-encoded with, and the letter no prompt holds."""
+"""Private-use characters that packer uses: for stand-ins, for generation marks (also part of the aliases that guarded
+texts are encoded with), and the one that no prompt contains."""
 
 _STAND_IN = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 
 
 def control_pattern(contents: Mapping[str, int]) -> re.Pattern[str] | None:
-    """Matches any control token's text, the longest first; None where there are none."""
+    """Return a pattern that matches the text of any control token, longest first; None if there are none."""
     if not contents:
         return None
     return re.compile(longest_of(contents))
 
 
 def find_control(value: Any, pattern: re.Pattern[str]) -> str | None:
-    """The first control token typed anywhere in a JSON value, keys included."""
+    """Return the first control token that a JSON value contains as text, keys included."""
     if isinstance(value, str):
         match = pattern.search(value)
         return match[0] if match else None
@@ -49,34 +49,33 @@ def find_control(value: Any, pattern: re.Pattern[str]) -> str | None:
 
 
 def typed_fields(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a message that may hold typed text: all but the role."""
+    """Return the fields of a message that may contain typed text: all except the role."""
     return {key: item for key, item in message.items() if key != "role"}
 
 
 @dataclass(slots=True)
 class StandIns:
-    """Replaces typed control tokens by stand-ins, and back."""
+    """Replaces typed control tokens by stand-ins, and restores them."""
 
     pattern: re.Pattern[str]
     typed: list[str]
-    """Text of each stand-in, by number."""
+    """Text that each stand-in replaces, by number."""
 
     def hide(self, value: Any) -> Any:
-        """A copy of a JSON value where every typed control token is a stand-in."""
+        """Return a copy of a JSON value with every typed control token replaced by a stand-in."""
         return _map_strings(value, lambda text: self.pattern.sub(self._number, text))
 
     def hide_messages(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """As :meth:`hide`, for messages, which keep their roles."""
+        """Hide the control tokens in messages, except in their roles."""
         return [{"role": message["role"], **self.hide(typed_fields(message))} for message in messages]
 
     def reveal(self, text: str) -> tuple[str, list[tuple[int, int]], Callable[[int], int]]:
-        """Put the typed text back.
+        """Restore the typed text.
 
         Returns:
-            The text; the character ranges of what was put back; and a function that maps a position in `text` to one
-            in the result. Worked example: with stand-in 0 for `<s>` (3 characters; its stand-in has 3 too, `␣0␣`) the
+            The text; the character ranges of what was restored; and a function that maps a position in `text` to one in
+            the result. Worked example: with stand-in 0 for `<s>` (3 characters, and so is the stand-in, `␣0␣`) the
             ranges of "a␣0␣b" are [(1, 4)].
-
         """
         pieces: list[str] = []
         ranges: list[tuple[int, int]] = []
@@ -103,7 +102,7 @@ class StandIns:
 
 
 def holds_stand_in(value: Any) -> bool:
-    """True where data already holds the private-use characters, so that stand-ins or aliases would be ambiguous."""
+    """Whether data already contains the private-use characters, so that stand-ins or aliases would be ambiguous."""
     if isinstance(value, str):
         return _RESERVED.search(value) is not None
     if isinstance(value, dict):
@@ -112,18 +111,17 @@ def holds_stand_in(value: Any) -> bool:
 
 
 class TypedControl:
-    """What becomes of control tokens that a row holds as text, by the recipe's `control_tokens`."""
+    """Handles control tokens that a row contains as text, according to the recipe's `control_tokens`."""
 
     def __init__(self, contents: Mapping[str, int], wanted: ControlTokens) -> None:
         self._pattern = control_pattern(contents)
         self._wanted = wanted
 
     def refuse(self, value: Any, where: str, message: int | None = None) -> None:
-        """Refuse a value that would be trained, where it holds a control token.
+        """Refuse a value that would be trained if it contains a control token.
 
         Raises:
             RenderError: `control_token`.
-
         """
         if self._pattern is None or self._wanted == "allow":
             return
@@ -137,16 +135,15 @@ class TypedControl:
             )
 
     def guarded(self, text: str, *, is_text: bool) -> list[tuple[int, int]]:
-        """Character ranges of the control tokens in a row without messages.
+        """Return the character ranges of the control tokens in a row without messages.
 
         Args:
             text: the whole row.
-            is_text: it is trained throughout. Where it begins with a control token, it is a chat that was rendered
-                already: its prompts would be trained, and its markers as letters.
+            is_text: whether it is trained throughout. Such a text that starts with a control token is a chat that was
+                rendered already: its prompts would be trained, and its markers as ordinary characters.
 
         Raises:
-            RenderError: the row cannot be trained on with them.
-
+            RenderError: the row cannot be trained on with these tokens.
         """
         ranges = [match.span() for match in self._pattern.finditer(text)] if self._pattern else []
         if not ranges:
@@ -161,15 +158,14 @@ class TypedControl:
         return ranges
 
     def hide(self, conversation: Conversation, row_kwargs: Mapping[str, Any]) -> tuple[StandIns | None, Conversation]:
-        """The conversation with stand-ins for the control tokens in it; None and itself where there are none.
+        """Replace the control tokens in a conversation by stand-ins; return None and the conversation if it has none.
 
         Args:
             conversation: as its row has it.
-            row_kwargs: the template variables of the row; those of the recipe are the user's own and stay.
+            row_kwargs: the row's template variables. Those of the recipe are the user's own and stay unchanged.
 
         Raises:
             RenderError: a control token would be trained, or the recipe refuses them all.
-
         """
         pattern = self._pattern
         if pattern is None:
@@ -200,11 +196,10 @@ class TypedControl:
 
 
 def revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> EncodedText:
-    """The text of a document with the typed control tokens put back, and guarded.
+    """Encode a document with its typed control tokens restored and guarded.
 
     Raises:
         RenderError: the template renders the original conversation differently.
-
     """
     upto = document.num_messages
     whole, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], document.mode))

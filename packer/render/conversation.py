@@ -1,11 +1,11 @@
 """One conversation and a template: the prompt and the turn of each assistant message.
 
-The definition is the one of docs/explanation/supervision.md.
+The definition is in docs/explanation/supervision.md.
 
-For the assistant message k with the messages C before it, `P = render(C, add_generation_prompt=True)` is what
-inference would see and `Q = render(C + [turn])` is what the template makes of the turn. The turn is trained as the part
-of Q after P, up to and including the first stop token. Nothing here knows of ids; the tokenize stage has the last word
-on borders.
+For assistant message k, preceded by the messages C, `P = render(C, add_generation_prompt=True)` is what inference
+would see, and `Q = render(C + [turn])` is what the template makes of the turn. The part of Q after P is trained, up to
+and including the first stop token. This module knows nothing of token ids; the tokenize stage has the final say on
+boundaries.
 """
 
 import re
@@ -21,7 +21,7 @@ from packer.render.environment import RenderError
 from packer.render.reasoning import ANY_TAG, continuation, opened_by, reasoning_of, split_inline
 
 _NO_LETTER = "\ue0f4"
-"""A private-use character that no prompt holds."""
+"""A private-use character that no prompt contains."""
 
 Mode = Mapping[str, Any]
 Turns = Literal["all", "last", "marked"]
@@ -35,43 +35,44 @@ class RenderedTurn:
 
     message: int
     num_messages: int
-    """Messages that `whole` renders: up to this one, or more where all turns are cut from one rendering."""
+    """Number of messages rendered in `whole`: up to this one, or more if all turns are cut from one rendering."""
 
     text: str
     """Q up to and including the terminator."""
 
     prompt_end: int
-    """Characters of `text` that are the prompt."""
+    """Length of the prompt within `text`, in characters."""
 
     weight: float
     prompt_ends: tuple[int, ...]
-    """Lengths of the prompts, of all modes, that `text` begins with; the longest first."""
+    """Lengths of all modes' prompts that `text` begins with, longest first."""
 
     whole: str
-    """Q, with what the template writes after the terminator."""
+    """Q, including what the template writes after the terminator."""
 
     mode: Mode
     continued: bool = False
-    """The prompt opens the reasoning and the template does not go on from there; see :func:`continuation`."""
+    """Whether the turn was continued from a prompt that opens the reasoning, which the template itself does not do; see
+    :func:`continuation`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRules:
-    """What :meth:`Conversation.turn` needs of the recipe."""
+    """The settings of a recipe that :meth:`Conversation.turn` depends on."""
 
     stops: re.Pattern[str] | None
     """Matches any stop token."""
 
     append: str | None
-    """Text to close a turn with where the template writes no stop token; None refuses it."""
+    """Text that closes a turn for which the template writes no stop token; None rejects such turns."""
 
     on_prompt_mismatch: PromptMismatch = "refuse"
-    """Where no prompt is continued: ``common_prefix`` takes what prompt and turn have in common as the prompt;
-    ``continue`` goes on from a prompt that opens the reasoning."""
+    """What to do with a turn that continues no prompt: ``common_prefix`` uses the common prefix of prompt and turn as
+    the prompt; ``continue`` continues from a prompt that opens the reasoning."""
 
 
 class _Tried(NamedTuple):
-    """A prompt and a turn that one mode renders."""
+    """Prompt and turn as rendered in one mode."""
 
     prompt: str
     whole: str
@@ -83,12 +84,12 @@ class _Tried(NamedTuple):
 
     @property
     def left(self) -> int:
-        """Characters the turn has after the prompt."""
+        """Length of the turn after the prompt, in characters."""
         return len(self.whole) - len(self.prompt)
 
 
 class Template(Protocol):
-    """What renders a conversation: a :class:`ChatTemplate`, or what stands for one."""
+    """Anything that renders conversations as a :class:`ChatTemplate` does."""
 
     @property
     def modes(self) -> tuple[tuple[str, bool], ...]:
@@ -110,7 +111,7 @@ class Template(Protocol):
 
 
 class Conversation:
-    """Messages under one template, with its prompts and turns."""
+    """The messages of one conversation and its template: renders prompts and turns."""
 
     def __init__(
         self,
@@ -131,11 +132,10 @@ class Conversation:
         return self.template.render(messages, tools=self.tools, add_generation_prompt=prompt, kwargs=kwargs)
 
     def prompts(self, k: int) -> list[tuple[str, Mode]]:
-        """P of message k in every mode that renders, the longest first, the default before its equals.
+        """Render the prompt P of message k in every mode that does not raise: longest first, the default before equals.
 
         Raises:
-            RenderError: no mode renders; the message is the default mode's.
-
+            RenderError: every mode raises; the error is the default mode's.
         """
         rendered: list[tuple[str, Mode]] = []
         failure: RenderError | None = None
@@ -150,11 +150,10 @@ class Conversation:
         return sorted(rendered, key=lambda entry: -len(entry[0]))
 
     def turn(self, k: int, weight: float, rules: TurnRules) -> RenderedTurn | None:
-        """The turn of message k; None where it is an opening whose prompt the template cannot render.
+        """Return the turn of message k, or None for an opening message whose prompt the template cannot render.
 
         Raises:
             RenderError: with the code of the rejection.
-
         """
         try:
             prompts = self.prompts(k)
@@ -178,10 +177,11 @@ class Conversation:
     def _try_modes(
         self, k: int, prompts: Sequence[tuple[str, Mode]], *, patient: bool
     ) -> tuple[list[_Tried], RenderError | None]:
-        """Prompt and turn in every mode that renders, the longest prompt first; no more modes than are needed.
+        """Render prompt and turn mode by mode, longest prompt first, until no further mode is needed.
 
-        Where prompts differ in their ends alone, the longest that its turn continues leaves the least to be written.
-        Where a mode changes the context too, all have to be seen. `patient`: a turn that fits may still be refused.
+        If the prompts differ only in their endings, the longest one that its turn continues leaves the least to write,
+        so the search ends there. If a mode also changes the context, all modes are rendered. `patient`: also continue
+        past a turn that fits but lacks its reasoning.
         """
         tried: list[_Tried] = []
         failure: RenderError | None = None
@@ -190,7 +190,7 @@ class Conversation:
             try:
                 tried.append(_Tried(prompt, self.render(self.messages[: k + 1], mode), mode))
             except RenderError as error:
-                failure = error if failure is None or not mode else failure  # the default mode's reason, if it has one
+                failure = error if failure is None or not mode else failure  # prefer the default mode's reason
                 continue
             same_context = default is None or prompt.startswith(default)
             if tried[-1].fits and same_context and not (patient and self._lacks_reasoning(k, tried[-1])):
@@ -198,7 +198,7 @@ class Conversation:
         return tried, failure
 
     def _choose(self, k: int, tried: Sequence[_Tried], rules: TurnRules) -> tuple[_Tried, bool] | None:
-        """The mode a turn is trained in, and whether it goes on where the template does not."""
+        """Choose the mode to train a turn in; also return whether packer has to continue it (:meth:`_going_on`)."""
         fitting = sorted((entry for entry in tried if entry.fits), key=lambda entry: (entry.left, bool(entry.mode)))
         if rules.on_prompt_mismatch == "continue":
             shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
@@ -217,10 +217,10 @@ class Conversation:
         return None
 
     def _cut(self, k: int, tried: _Tried) -> _Tried:
-        """With the prompt cut to what it has in common with the turn, whatever the turn's first letter is.
+        """Shorten the prompt to the prefix that it shares with the turn, whatever the first character of the turn is.
 
-        The first letters of an answer, or of its reasoning, may happen to be those the prompt goes on with. So the turn
-        is rendered once more with a letter before them that no prompt has.
+        The first characters of an answer, or of its reasoning, may happen to match the prompt's continuation. So the
+        turn is rendered once more with a character in front of them that no prompt contains.
         """
         message = dict(self.messages[k])
         for name in ("content", *REASONING_FIELDS):
@@ -234,9 +234,9 @@ class Conversation:
         return tried._replace(prompt=tried.prompt[: min(lengths)])
 
     def _cuts_context(self, k: int, mode: Mode) -> bool:
-        """Whether prompt and turn part before the text of a message of the context, which would be trained.
+        """Whether prompt and turn diverge before the text of an earlier message, which would then be trained.
 
-        Templates do so that write the system message into the last question, where it is the last message.
+        Templates that merge the system message into the last question, if that is the last message, cause this.
         """
         words = {number: f"Zq{number}W" for number, message in enumerate(self.messages[:k]) if message.get("content")}
         context = [
@@ -249,12 +249,12 @@ class Conversation:
             prompt = self.render(context, mode, prompt=True)
             whole = self.render([*context, self.messages[k]], mode)
         except RenderError:
-            return False  # it takes no other texts than the row's
+            return False  # the template accepts no texts but the row's
         left = prompt[common_length(prompt, whole) :]
         return any(word in left for word in words.values())
 
     def _lacks_reasoning(self, k: int, tried: _Tried) -> bool:
-        """Whether a message has reasoning that its turn does not show before its text."""
+        """Whether a message has reasoning that its turn does not show before the answer."""
         reasoning, completion = reasoning_of(self.messages[k]), tried.whole[len(tried.prompt) :]
         inline = split_inline(self.messages[k].get("content"))
         text = (inline[2] if inline else str(self.messages[k].get("content") or "")).strip()
@@ -262,9 +262,9 @@ class Conversation:
         return bool(reasoning) and reasoning not in (before if found else completion)
 
     def _going_on(self, k: int, tried: Sequence[_Tried]) -> _Tried | None:
-        """The turn as it goes on from a prompt that opens the reasoning, where the template begins it before that.
+        """Return the turn continued from a prompt that opens the reasoning, if the template begins the turn earlier.
 
-        A turn without reasoning goes on from a prompt that closes it at once, if a mode has one.
+        A turn without reasoning continues from a prompt that also closes the block, if a mode has one.
         """
         inline = split_inline(self.messages[k].get("content"))
         found: _Tried | None = None
@@ -274,11 +274,11 @@ class Conversation:
                 continue
             reasoning, answer = reasoning_of(self.messages[k]), whole[opened.start :]
             if inline and inline[0] in answer and split_inline(answer) is None:
-                reasoning = ""  # the template takes the block for part of the text
+                reasoning = ""  # the template treats the block as part of the text
             elif inline:
-                answer = answer.lstrip("\n")  # they stood between the block, which is gone, and the text
+                answer = answer.lstrip("\n")  # newlines that separated the text from the block, which is gone
             if opened.closed and reasoning:
-                continue  # this prompt says that there is none
+                continue  # this prompt announces that there is no reasoning
             going_on = _Tried(prompt, prompt + continuation(opened, reasoning, answer), mode)
             if opened.closed:
                 return going_on
@@ -323,7 +323,7 @@ class Conversation:
         raise RenderError(reason, code="no_terminator", message=k)
 
     def _next_header(self, k: int, whole: str, mode: Mode, stops: re.Pattern[str]) -> str | None:
-        """The stop token that the header of the message after turn k begins with (GLM closes turns so)."""
+        """Return the stop token, if any, that opens the header after turn k (GLM closes turns this way)."""
         turn = self.messages[k]
         calls = bool(turn.get("tool_calls"))
         after: JSONMessage = {"role": "tool", "content": "?"} if calls else {"role": "user", "content": "?"}
@@ -333,7 +333,7 @@ class Conversation:
         except RenderError:
             longer = ""
         if not longer.startswith(whole):
-            # The next message rewrites this turn: ask the same of a conversation with nothing to rewrite.
+            # The next message rewrites this turn: try a conversation in which there is nothing to rewrite.
             plain: list[JSONMessage] = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
             if calls:
                 plain[1] = {**plain[1], "tool_calls": turn["tool_calls"]}
@@ -346,9 +346,9 @@ class Conversation:
 
 
 def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
-    """Message number → loss weight of every assistant message that is to be trained.
+    """Return the loss weight of every assistant message to be trained, by message number.
 
-    A message's own weight wins over the rule.
+    A message's own weight takes precedence over the rule.
     """
     assistants = [k for k, message in enumerate(sample.messages) if message.role == "assistant"]
     by_rule = {"all": assistants, "last": assistants[-1:], "marked": []}[turns]

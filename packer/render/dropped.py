@@ -1,11 +1,11 @@
-"""Silent loss: what a row says and its rendering does not, or not as the row says it.
+"""Detects silent loss: content of a row that its rendering lacks or garbles.
 
-A text counts as rendered when it stands in the rendering; a tool result, and the name and values of a call, also as
-JSON. Where that proves nothing (a short text may stand there by chance, a longer one because another message says it
-too) or fails (the template may have reshaped it), the template is asked directly: the item is replaced by a word that
-occurs nowhere else, and the word must come out. What a template does to a shape of conversation is asked once and
-remembered. What was rendered must also read back (:mod:`packer.render.readback`): an escape that the row does not have
-is a loss too.
+A text counts as rendered if the rendering contains it; a tool result, and the name and values of a call, also if they
+are contained as JSON. Sometimes that proves nothing: a short text may occur by chance, a longer one because another
+message contains it too. Sometimes it fails although nothing is lost, because the template reshaped the text. In both
+cases the template is probed: the item is replaced by a placeholder word that occurs nowhere else, and the word must
+show in the output. The answer for a shape of conversation is cached. Rendered content must also read back
+(:mod:`packer.render.readback`): an escape that the row does not contain is a loss, too.
 """
 
 import functools
@@ -43,46 +43,46 @@ from packer.render.readback import (
 from packer.render.reasoning import ANY_TAG, OPENING
 
 _SHORT = 12
-"""A text of fewer characters may stand in a rendering by chance."""
+"""A text of fewer characters may occur in a rendering by chance."""
 
 _MAY_BE_JSON = frozenset({"tool_result", "tool_call"})
-"""What templates write as JSON."""
+"""Kinds of items that templates may write as JSON."""
 
 _MAX_ANSWERS = 4096
-"""Answers remembered; an answer is small, but conversations of agents come in endless shapes."""
+"""Maximum number of cached answers. An answer is small, but agents' conversations come in endless shapes."""
 
 
 class _Item(NamedTuple):
-    """Something a message says that must be rendered."""
+    """A piece of a message that must be rendered."""
 
     loss: Loss
     texts: tuple[tuple[str, ...], ...]
-    """All must show; each in one of its spellings."""
+    """Texts that must all show, each in one of its spellings."""
 
     rescued: bool = True
-    """False where only the text itself counts, not what the template does with a stand-in word."""
+    """Whether a missing text is excused if a placeholder in its place is rendered."""
 
     own: bool = False
-    """It must show in the completion: what is trained."""
+    """Whether it must show in the completion, that is, in what is trained."""
 
     def shows(self, text: str) -> bool:
         shows = stands_in if self.loss.kind in _MAY_BE_JSON else _contains
         return all(any(shows(spelling, text) for spelling in each) for each in self.texts)
 
     def shows_but_for_space(self, text: str) -> bool:
-        """Whether a rendering shows the item, white space aside."""
+        """Whether a text shows the item when white space is ignored."""
         shows = stands_in if self.loss.kind in _MAY_BE_JSON else _contains
         text = "".join(text.split())
         return all(any(shows("".join(spelling.split()), text) for spelling in each) for each in self.texts)
 
     def doubtful(self, is_said_twice: Callable[[str], bool]) -> bool:
-        """Whether its text may stand in the rendering for another reason."""
+        """Whether its text may occur in the rendering for another reason."""
         texts = [spellings[0] for spellings in self.texts]
         return self.rescued and (any(len(text) < _SHORT for text in texts) or any(map(is_said_twice, texts)))
 
 
 class LossCheck:
-    """Finds what templates drop; remembers what they answered for each shape of conversation."""
+    """Finds what templates drop, and caches their answers by shape of conversation."""
 
     def __init__(
         self,
@@ -95,38 +95,41 @@ class LossCheck:
         """Take the rules.
 
         Args:
-            allowed: kinds that may be lost.
+            allowed: kinds of content that may be lost.
             stops: matches any stop token.
-            marks: the source of the template; what stands in it may stand in a rendering whatever the row says.
-            thorough: ask about every item.
-
+            marks: the source of the template; a text that it contains may occur in any rendering.
+            thorough: probe every item, not only the doubtful ones.
         """
         self.allowed = allowed
         self.marks = marks
         self.thorough = thorough
-        """For :attr:`found_any` to be complete; made-up words are long and stand alone, and none would be doubtful."""
+        """Needed for :attr:`found_any` to be complete where texts are placeholders: these are long and unique, so no
+        item of theirs is doubtful."""
 
         self.stops = stops
         self._answers: OrderedDict[tuple[Any, ...], frozenset[Loss]] = OrderedDict()
 
     @property
     def found_any(self) -> bool:
-        """Whether the template was seen to drop something."""
+        """Whether any probe found that the template drops something."""
         return any(self._answers.values())
 
     def of(self, conversation: Conversation) -> "ConversationLosses":
-        """The check of one conversation."""
+        """Return the check of one conversation."""
         return ConversationLosses(self, conversation)
 
     def answer(self, shape: tuple[Any, ...], probe: Callable[[], frozenset[Loss] | None]) -> frozenset[Loss]:
-        """The remembered answer for a shape, else the probe's; where the template raises on it, nothing is lost."""
+        """Return the cached answer for a shape, or run the probe and cache its answer.
+
+        If the template raises on the probe (None), nothing counts as lost, and nothing is cached.
+        """
         known = self._answers.get(shape)
         if known is not None:
             self._answers.move_to_end(shape)
             return known
         lost = probe()
         if lost is None:
-            return frozenset()  # says something about this row, not about its shape
+            return frozenset()  # this row's fault, not its shape's
         self._answers[shape] = lost
         if len(self._answers) > _MAX_ANSWERS:
             self._answers.popitem(last=False)
@@ -135,7 +138,7 @@ class LossCheck:
 
 @dataclass
 class ConversationLosses:
-    """Takes the trained turns of one conversation, in the order of their messages."""
+    """Checks the trained turns of one conversation, in the order of their messages."""
 
     check: LossCheck
     conversation: Conversation
@@ -144,9 +147,9 @@ class ConversationLosses:
     _replaced: Placeholders = field(default_factory=Placeholders)
 
     def find(self, turn: RenderedTurn) -> Loss | None:
-        """The first thing that the rendering of `turn` lacks, of the messages since the turn before, and of the tools.
+        """Return the first loss in the rendering of `turn`, or None.
 
-        The tools must show in the first trained turn.
+        Checked are the messages since the previous turn that was checked; for the first turn, the tools as well.
         """
         messages, allowed = self.conversation.messages, self.check.allowed
         opening, first, self._first = self._first == 0, self._first, turn.message + 1
@@ -162,7 +165,7 @@ class ConversationLosses:
         return lost or self._garbled(turn)
 
     def _garbled(self, turn: RenderedTurn) -> Loss | None:
-        """What of a turn, or of the prompt before it, cannot be read back."""
+        """Return the loss if the turn, or the prompt before it, cannot be read back."""
         conversation, own = self.conversation, self.conversation.messages[turn.message]
         prompt, completion = turn.text[: turn.prompt_end], turn.text[turn.prompt_end :]
         calls = own.get("tool_calls") or ()
@@ -174,7 +177,7 @@ class ConversationLosses:
         return Loss("mangled_text", turn.message) if added_escape(prompt, context, marks=self.check.marks) else None
 
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
-        # What follows the terminator is not trained: some templates write a call after the stop token of a text.
+        # Text after the terminator is not trained: some templates write a call after the stop token of a text.
         probe = functools.partial(self._replaced.probe, self.conversation, turn, self.check.stops, first=first)
         completion = turn.text[turn.prompt_end :]
         missing = [item for item in items if not item.shows(completion if item.own else turn.text)]
@@ -188,7 +191,7 @@ class ConversationLosses:
                 return Loss(
                     "mangled_call" if garbled.loss.kind == "tool_call" else "mangled_text", garbled.loss.message
                 )
-        # Only what is doubtful was ever refused for what the template answers, so of the rest it need not be asked.
+        # Only doubtful items can be refused because of a probe, so for the others none is needed.
         items = [item for item in items if item.rescued and (self.check.thorough or item.doubtful(self._is_said_twice))]
         if not items:
             return None
@@ -196,13 +199,13 @@ class ConversationLosses:
         answer = self.check.answer(key, (lambda: asked) if missing else probe)
         if not any(item.loss in answer for item in items):
             return None
-        # A row is refused for what the template does with that row, not for what it did with another of its shape.
+        # The cached answer may come from another row. Refuse this one only if a probe of its own confirms the loss.
         answer = probe() or frozenset()
         lost = [item for item in items if item.loss in answer and item.doubtful(self._is_said_twice)]
         return lost[0].loss if lost else None
 
     def _is_said_twice(self, text: str) -> bool:
-        """Whether several values of the messages and the tools, or marks of the template, hold a text."""
+        """Whether several values of messages and tools contain a text, or the source of the template does."""
         if text in self.check.marks:
             return True
         if "\0" in text:
@@ -212,12 +215,12 @@ class ConversationLosses:
 
     @functools.cached_property
     def _together(self) -> str:
-        """All that the messages and the tools say, each with a character behind it that few texts have."""
+        """All strings of the messages and tools, each followed by a character that few texts contain."""
         return "".join(f"{value}\0" for value in self._values)
 
     @functools.cached_property
     def _values(self) -> list[str]:
-        """What the messages and the tools say; reasoning under two names is said once."""
+        """All strings of the messages and tools; reasoning stored under two names counts once."""
         own = [
             {name: value for name, value in message.items() if name != "thinking" or "reasoning_content" not in message}
             for message in self.conversation.messages
@@ -225,7 +228,10 @@ class ConversationLosses:
         return strings([*own, self.conversation.tools])
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:
-        """Names alone prove little: the calls of a conversation hold them too. So the template is always asked."""
+        """Return the loss if the tools are not rendered.
+
+        Names alone prove little, since calls contain them too. So the template is always probed.
+        """
         tools = self.conversation.tools or ()
         missing = not all(stands_in(name, turn.whole) for name in map(tool_name, tools) if name)
         if missing:
@@ -237,7 +243,7 @@ class ConversationLosses:
         return Loss("tools") if probe_tools(self.conversation, turn) else None
 
     def _shape(self, k: int) -> bytes:
-        """Digest of everything but the words of the conversation up to message k."""
+        """Return a digest of the conversation up to message k, except for its words."""
         if not self._shapes:
             tools = [
                 sorted(tool) if isinstance(tool, dict) else str(type(tool)) for tool in self.conversation.tools or ()
@@ -251,7 +257,7 @@ class ConversationLosses:
 
 
 def refusal(loss: Loss) -> RenderError:
-    """The rejection of a row that loses something."""
+    """Return the rejection of a row with this loss."""
     if loss.kind == "tools":
         return RenderError("the template does not render the tool definitions", code="dropped_tools")
     if loss.kind.startswith("mangled_"):
@@ -267,7 +273,10 @@ def refusal(loss: Loss) -> RenderError:
 
 
 def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_Item]:
-    """What message `number` says. `own`: the rendering ends with this turn, so that its text must show."""
+    """Return the items of message `number`.
+
+    `own`: the turn of this message, if the rendering ends with it, so that its text must show.
+    """
     role, text = message.get("role"), text_of(message).strip()
     if role != "assistant":
         return [_Item(Loss(KINDS.get(str(role), "user"), number), ((text,),))] if text else []
@@ -276,7 +285,7 @@ def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_
         items.append(_Item(Loss("content", number), ((text,),), own=True))
     reasoning = next((message[name] for name in REASONING_FIELDS if isinstance(message.get(name), str)), "").strip()
     if own and reasoning:
-        # Where packer went on from the prompt, the template was not asked to write the reasoning.
+        # If packer continued the turn from the prompt, the template did not write the reasoning.
         items.append(_Item(Loss("reasoning", number), ((reasoning,),), rescued=not own.continued, own=True))
     for call in message.get("tool_calls") or ():
         items += _call_items(call, Loss("tool_call", number), own=own is not None)
@@ -284,10 +293,10 @@ def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_
 
 
 def _inline_losses(message: Message, turn: RenderedTurn) -> Iterator[Loss]:
-    """Parts of a text with tags of reasoning that do not follow each other in the completion.
+    """Yield the parts of a text with inline reasoning tags that are missing from the completion, or out of order.
 
-    Tags may go and white space around them may; a word in place of a part would say nothing, since templates cut a text
-    at its tags.
+    The tags themselves and white space around them may be missing. Placeholders would prove nothing here, since
+    templates cut such a text at its tags.
     """
     text, completion, at = text_of(message), turn.text[turn.prompt_end :], 0
     if not ANY_TAG.search(text):
@@ -303,9 +312,9 @@ def _inline_losses(message: Message, turn: RenderedTurn) -> Iterator[Loss]:
 
 
 def _call_items(call: Any, loss: Loss, *, own: bool) -> list[_Item]:
-    """The name, the keys and every value of a call.
+    """Return the items of a call: its name, its keys and every value.
 
-    No word can stand in for a key, nor for true, false or null: their text must show.
+    Placeholders cannot replace keys, nor true, false and null: their own text must show.
     """
     arguments = arguments_of(call)
     worded = [spellings(leaf) for leaf in leaves(arguments) if not is_constant(leaf)]

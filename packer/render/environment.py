@@ -1,8 +1,8 @@
-"""A chat template, run as Hugging Face transformers runs it (`apply_chat_template`), but for the clock.
+"""Runs a chat template as Hugging Face transformers does (`apply_chat_template`), except for the clock.
 
-Sandboxed Jinja2 with `trim_blocks` and `lstrip_blocks`, loop controls, a `tojson` that keeps Unicode and takes its
-arguments, `raise_exception`, and `{% generation %}` as a transparent block. `strftime_now` sees the recipe's date: a
-cache that depended on the day it was built could not be built again.
+The environment is sandboxed Jinja2 with `trim_blocks` and `lstrip_blocks`, loop controls, a `tojson` that keeps Unicode
+and accepts transformers' arguments, `raise_exception`, and `{% generation %}` as a transparent block. `strftime_now`
+returns the recipe's date: a cache that depended on the day it was built could not be reproduced.
 """
 
 import functools
@@ -24,14 +24,16 @@ MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables known to choose between a thinking and a plain prompt."""
 
 WORTH_COMPILING = 8192
-"""Messages that are rendered in about the time in which a template is compiled; each as often as one follows it."""
+"""Number of message renderings that take about as long as compiling a template. A conversation of n messages counts as
+n², because its prompts and turns render the earlier messages again."""
 
 FEW_MESSAGES = 16
-"""Conversations of so many are rendered from the first at least as fast as going on: tools under the templates of Llama
-3.1 and Qwen3 take 0.8 to 1.0 times as long."""
+"""Conversations of up to this many messages are always rendered from the first message: incremental rendering gains
+nothing there. With tools, under the templates of Llama 3.1 and Qwen3, a full rendering takes 0.8 to 1.0 times as
+long."""
 
 _FEWEST = 3
-"""So many messages of a longer conversation are rendered from the first as well."""
+"""Prefixes of up to this many messages of a longer conversation are rendered from the first message, too."""
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
@@ -42,7 +44,10 @@ _SWITCH_LIKE = re.compile("think|reason")
 
 
 class RenderError(Exception):
-    """The template raised, or wrote more than the limit; the reason is the template's own."""
+    """A row cannot be rendered, or its rendering cannot be trained on.
+
+    If the template raised, the text is its own message.
+    """
 
     def __init__(
         self, reason: str, *, code: str = "template_error", message: int | None = None, refusal: bool = False
@@ -50,14 +55,14 @@ class RenderError(Exception):
         super().__init__(reason)
         self.code = code
         self.refusal = refusal
-        """Whether the template says no in words of its own, and does not break."""
+        """Whether the template refused deliberately, with `raise_exception`, rather than failed."""
 
         self.message = message
-        """Number of the message the reason is about, where it is about one."""
+        """Number of the message that the error is about, or None."""
 
 
 class ChatTemplate:
-    """One compiled template with the variables that never change between rows."""
+    """A compiled template, together with the variables that are the same for all rows."""
 
     def __init__(self, source: str, *, date: str, variables: Mapping[str, Any], max_bytes: int) -> None:
         """Compile `source`.
@@ -71,36 +76,38 @@ class ChatTemplate:
         self.max_bytes = max_bytes
         self._num_rendered = 0
         self.variables = dict(variables)
-        """Those that never change between rows."""
+        """Variables that are the same for all rows."""
 
         environment = environment_of(date)
         self.has_marks: bool
         """Whether the template has `{% generation %}` blocks."""
         self.constants: tuple[str, ...]
-        """Texts that stand in its expressions, in their order."""
+        """String constants in the template's expressions, in order of appearance."""
 
         try:
             self._template, undeclared, self._defaults, self.has_marks, self.constants = watched(
                 lambda: _compiled(environment, source)
             )
             read = undeclared - _GIVEN - set(variables)
-            self._globals = dict(self._template.globals)  # looking through a chain of maps is slow
+            self._globals = dict(self._template.globals)  # lookups in a chain of maps are slow
         except TemplateOverrunError:
             raise
-        except Exception as error:  # Jinja lets Python's compiler speak, and what it computes beforehand
+        except Exception as error:  # also from Python's compiler and constant folding
             line = getattr(error, "lineno", None)
             raise RenderError(f"not a valid Jinja template{f' (line {line})' if line else ''}: {error}") from error
         self.undeclared = tuple(sorted(read))
-        """Variables it reads that only `template.kwargs` or a row can give, and some that it may set itself."""
+        """Variables that the template reads and only `template.kwargs` or a row can define, and some that the template
+        may define itself."""
 
         self._switches = sorted(filter(_is_switch, read))
 
     @functools.cached_property
     def modes(self) -> tuple[tuple[str, bool], ...]:
-        """Settings of one variable each that choose the prompt, but for those that the template takes anyway.
+        """Single-variable settings that select a different prompt, except those equivalent to the template's default.
 
-        Known switches it reads, on and off; and what is found by trying variables of like names: a value that changes
-        the prompt for an answer, and neither the chat before it nor an answer to it.
+        These are the known switches that the template reads, on and off, and variables of similar names that prove to
+        be switches when tried: a value that changes the prompt for an answer, but neither the chat before it nor a
+        finished answer.
         """
         return tuple(pair for pair in self._settings if pair not in self._defaults)
 
@@ -111,7 +118,7 @@ class ChatTemplate:
 
     @property
     def switches(self) -> tuple[str, ...]:
-        """The variables that choose the prompt."""
+        """Names of the variables that select the prompt."""
         return tuple(dict.fromkeys(name for name, _ in self._settings))
 
     def _changes_prompt_alone(self, name: str, value: bool) -> bool:  # noqa: FBT001 - a variable's value
@@ -127,7 +134,7 @@ class ChatTemplate:
 
     @functools.cached_property
     def takes_only_parts(self) -> bool:
-        """Whether it raises on a text as content and takes a list of one part: templates of some vision models."""
+        """Whether the template raises on a string as content but accepts a list of one part (some vision models)."""
         for content in ("x", [{"type": "text", "text": "x"}]):
             try:
                 self.render([{"role": "user", "content": content}, {"role": "assistant", "content": content}])
@@ -150,15 +157,15 @@ class ChatTemplate:
         Args:
             messages: the conversation, or its beginning.
             tools: definitions of tools.
-            add_generation_prompt: end with what the model goes on from.
+            add_generation_prompt: end with the header of an answer, from which the model continues.
             kwargs: further variables.
-            renderings: of :meth:`new_renderings`, of the same conversation; what is given must stay as it is.
+            renderings: from :meth:`new_renderings`, to render incrementally. It must belong to the same conversation,
+                and the values passed here must not be modified between calls.
 
         Raises:
-            RenderError: whatever the template raised, in its own words.
-            NotIncrementalError: it cannot go on from them.
-            TemplateOverrunError: it takes too long, or too much memory.
-
+            RenderError: the template raised (the text is its own message), or the output cannot be accepted.
+            NotIncrementalError: `renderings` cannot be continued.
+            TemplateOverrunError: it takes too long or too much memory.
         """
         variables = self._variables(tools, kwargs, add_generation_prompt=add_generation_prompt)
         if renderings is not None:
@@ -170,21 +177,20 @@ class ChatTemplate:
     def _variables(
         self, tools: Any, kwargs: Mapping[str, Any] | None, *, add_generation_prompt: bool
     ) -> dict[str, Any]:
-        """All but the messages."""
+        """Return all variables except the messages."""
         variables = {"documents": None, **self.variables, **(kwargs or {})}
         return variables | {"tools": tools, "add_generation_prompt": add_generation_prompt}
 
     def _context(self, template: jinja2.Template, variables: Mapping[str, Any]) -> Context:
-        """What `Template.render` does, without gathering the globals every time."""
+        """Do what `Template.render` does, without collecting the globals each time."""
         everything = {**self._globals, **variables}
         return Context(template.environment, everything, template.name, template.blocks, self._globals)
 
     def _checked(self, render: Callable[[], str], row: Any) -> str:
-        """What a rendering writes, if it may.
+        """Run a rendering and return its text if the text is acceptable.
 
         Raises:
-            RenderError: whatever the template raised, or it writes too much or an address.
-
+            RenderError: the template raised, its text is too large, or it contains a memory address.
         """
         try:
             text = watched(render)
@@ -199,23 +205,23 @@ class ChatTemplate:
         return text
 
     def _refuse_addresses(self, text: str, row: Any) -> None:
-        """Refuse a text such as `<function f at 0x7f…>` that neither the row nor the template holds.
+        """Refuse a text such as `<function f at 0x7f…>` that occurs neither in the row nor in the template.
 
-        Templates write it that do not call what they name (`{{ x.items }}`); it is another in every process.
+        A template writes it when it names a method without calling it (`{{ x.items }}`). The address differs in every
+        process.
 
         Raises:
-            RenderError: there is one.
-
+            RenderError: the text contains such an address.
         """
         said = f"{row} {self.variables} {self.source}"
         if any(address not in said for address in _ADDRESS.findall(text)):
             raise RenderError("the template writes an object with its address, such as a method it does not call")
 
     def new_renderings(self, num_messages: int) -> Renderings | None:
-        """For the renderings of one conversation, that go on from each other.
+        """Return the state for incremental renderings of one conversation, or None to render it from scratch each time.
 
-        None for templates of other forms, for short conversations, and until there were enough of them for the time
-        that it takes to compile the template a second time.
+        None for templates that cannot be rewritten, for short conversations, and until enough messages were rendered to
+        justify compiling the template a second time.
         """
         if num_messages <= FEW_MESSAGES:
             return None
@@ -230,7 +236,7 @@ class ChatTemplate:
         assert isinstance(environment, Environment)
         try:
             return watched(lambda: _compiled_stoppable(environment, self.source, self.switches))
-        except (RecursionError, SyntaxError, jinja2.TemplateError):  # less of the stack is left than the first time
+        except (RecursionError, SyntaxError, jinja2.TemplateError):  # less stack is left than for the first compilation
             return None
 
     def render_marked(
@@ -240,14 +246,13 @@ class ChatTemplate:
         tools: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> tuple[str, tuple[tuple[int, int], ...]]:
-        """The text of :meth:`render`, and the character ranges that `{% generation %}` blocks wrote, in their order.
+        """Return the text of :meth:`render` and the character ranges that `{% generation %}` blocks wrote, in order.
 
-        Each block writes a private-use character before and after what is in it; they are taken out again. So a block
-        inside a macro or a captured variable is found where its text ends up.
+        Each block writes a private-use character before and after its body; both are removed again. So a block inside a
+        macro or a captured variable is located where its text ends up.
 
         Raises:
-            RenderError: whatever the template raised; or the marks change what it writes.
-
+            RenderError: the template raised, or the marks change what it writes.
         """
         token = marking.set(True)
         try:
@@ -269,12 +274,11 @@ class ChatTemplate:
 
 
 class IncrementalTemplate:
-    """A template for the renderings of one conversation, each of which goes on from an earlier one where it can.
+    """A template for all renderings of one conversation; each continues an earlier one if possible.
 
     Args:
-        template: what is rendered.
-        num_messages: of the conversation.
-
+        template: the template to render.
+        num_messages: length of the conversation.
     """
 
     def __init__(self, template: ChatTemplate, num_messages: int) -> None:
@@ -283,7 +287,8 @@ class IncrementalTemplate:
         self._template = template
         self._renderings = template.new_renderings(num_messages)
         self._first: Mapping[str, Any] | None = None
-        """The first message of what prompts are made of; few other renderings go on from each other."""
+        """The first message of the last prompt; renderings that begin with another message rarely continue each other.
+        """
 
     def render(
         self,
@@ -307,7 +312,7 @@ class IncrementalTemplate:
             except NotIncrementalError:
                 self._renderings = None
             except RenderError:
-                pass  # the error is the one of a whole rendering
+                pass  # report the error of a full rendering
         return render()
 
 
@@ -315,11 +320,14 @@ class IncrementalTemplate:
 def _compiled(
     environment: Environment, source: str
 ) -> tuple[jinja2.Template, frozenset[str], frozenset[tuple[str, bool]], bool, tuple[str, ...]]:
-    """A template, what it reads without having set it, settings of switches it takes anyway, whether it has marks, and
-    the texts in its expressions.
+    """Compile a template and analyze it.
 
-    Kept, as a command asks for the same template again and again, and compiling takes much longer than rendering. What
-    is kept is about ten times as large as the source.
+    Cached, because a command uses the same template again and again and compiling takes much longer than rendering. An
+    entry takes about ten times as much memory as the source.
+
+    Returns:
+        The template, the variables it reads but does not set, the settings of switches that equal its default, whether
+        it has `{% generation %}` blocks, and the string constants of its expressions.
     """
     parsed = environment.parse(source)
     calls = parsed.find_all(jinja2.nodes.Call)
@@ -345,7 +353,7 @@ def _compiled_stoppable(environment: Environment, source: str, switches: tuple[s
 
 
 _MAX_REASON = 2000
-"""Most characters of a reason, since Jinja puts what it did not find into it."""
+"""Maximum length of an error message, in characters: Jinja includes the value in which it did not find something."""
 
 
 def _explain(error: Exception) -> str:

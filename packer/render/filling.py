@@ -1,14 +1,16 @@
-"""Documents of conversations without rendering each: the fast path of rendering.
+"""The fast path of rendering: fills the texts of a conversation into a skeleton instead of running the template.
 
-A shape of conversation that comes often in a batch gets a skeleton (:mod:`packer.render.skeleton`), and its
-conversations are filled in. It is checked against the reference, which is rendering, three times:
+If a shape of conversation is frequent in a batch, a skeleton is made for it (:mod:`packer.render.skeleton`), and its
+conversations are filled in. Three checks guard against differences from rendering, which is the reference:
 
-1. *Recorded*: whatever the template asks about a text becomes a condition. A text that does not meet it is rendered.
-2. *Tried*: conversations made to be hard, with white space at both ends of each text, every constant of the template
-   within it, one letter, many thousands, have to be filled in as they are rendered. One difference: no skeleton.
-3. *Compared*: one row in 128 is rendered too (:mod:`packer.render.renderer`).
+1. *Recording*: every question that the template asks about a text becomes a condition. A conversation whose texts do
+   not meet the conditions is rendered.
+2. *Trial*: hard conversations must be filled in exactly as they are rendered: with white space at both ends of each
+   text, with every constant of the template inside, with single characters, with thousands of them. After a single
+   difference, the shape gets no skeleton.
+3. *Comparison*: one row in 128 is rendered, too (:mod:`packer.render.renderer`).
 
-Which shapes are filled in, and which conversations compared, is up to the batch alone. So what a row becomes does not
+Which shapes are filled in and which rows are compared depends on the batch alone. So the result for a row does not
 depend on which rows a process has seen before.
 """
 
@@ -31,28 +33,27 @@ from packer.render.symbolic import OpaqueError
 from packer.watchdog import TemplateOverrunError
 
 WORTH_A_SKELETON = 4
-"""Conversations of a shape in a batch that take about as long to render as a skeleton takes to be made."""
+"""Number of conversations of one shape in a batch whose rendering takes about as long as making a skeleton."""
 
 _MAX_SHAPES = 4096
 _LONGEST = 2**18
-"""Characters of all texts that a skeleton is tried with."""
+"""Total length of the texts that a skeleton is tried with, in characters."""
 
 _HARD = ("'", '"', "\\", "<b>", "{{ 1 }}", "%s", "None", "ÜmläUT ß", "http://example.org", "1", "\t", "\u2028")
 
 
 Define: TypeAlias = Callable[[Sample, Template], RenderedRow]
-"""What a template makes of a conversation: no texts where one of its messages is lost."""
+"""Renders a conversation with a template; returns no texts if one of its messages is lost."""
 
 
 class Filling:
-    """The skeletons of one template and one recipe.
+    """The skeletons of one template under one recipe.
 
     Args:
         template: the reference.
-        define: renders a conversation by a template.
+        define: renders a conversation with a template.
         stops: texts of the stop tokens.
         control: texts of the control tokens.
-
     """
 
     def __init__(self, template: ChatTemplate, define: Define, *, stops: Sequence[str], control: Iterable[str]) -> None:
@@ -65,11 +66,14 @@ class Filling:
 
     @staticmethod
     def suits(stops: Sequence[str]) -> bool:
-        """Whether turns can be seen to end; of a stop token within another, which one it is is up to what follows."""
+        """Whether the end of a turn can be found in a filled-in text.
+
+        If one stop token is part of another, which of them ends a turn depends on what follows.
+        """
         return bool(stops) and not any(stop in other for stop, other in permutations(stops, 2))
 
     def fill(self, samples: Sequence[Sample]) -> dict[int, RenderedRow]:
-        """Conversations of a batch that need not be rendered, by their number in it."""
+        """Return the conversations of a batch that need not be rendered, by their number in it."""
         by_shape: dict[Shape, list[tuple[int, list[str]]]] = {}
         for number, sample in enumerate(samples):
             texts: list[str] = []
@@ -107,7 +111,7 @@ class Filling:
         number = num_texts(shape)
         longest = min(_LONGEST, self._template.max_bytes // 32) // max(number, 1)
         long = [f"Word{k:06d}".ljust(longest, "w")[:longest] for k in range(number)]
-        # The sandbox first: a recording has no limits of its own.
+        # Render in the sandbox first: recording has no limits of its own.
         rendered = self._define(conversation_of(shape, long), self._template)
         if sum(len(text.content) for text in rendered.texts) > self._template.max_bytes // 4:
             return None
@@ -124,11 +128,11 @@ class Filling:
         return skeleton
 
     def _agrees(self, skeleton: Skeleton, texts: Sequence[str], rendered: RenderedRow) -> bool:
-        """Whether a conversation is filled in as it is rendered, if its texts meet the conditions."""
+        """Whether filling in the texts yields the same as rendering, or they do not meet the conditions."""
         return not skeleton.meets(texts) or skeleton.fill(texts, self._stops) == rendered
 
     def _hard(self, skeleton: Skeleton, number: int) -> list[str]:
-        """Texts that hold whatever the template may look for and was not seen to ask about."""
+        """Return texts that contain whatever the template may check for without having been seen to do so."""
         text = "A"
         for constant in (*_HARD, *self._template.constants):
             longer = f"{text} {constant} a"

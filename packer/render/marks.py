@@ -1,8 +1,8 @@
-"""Turns as the template's own `{% generation %}` blocks mark them (`supervision.source: generation_tags`).
+"""Turns as marked by the template's own `{% generation %}` blocks (`supervision.source: generation_tags`).
 
-The blocks decide where a turn's completion begins and that it is trained at all. Where it ends is not theirs to say: a
-completion ends with its first stop token, since generation does; a block that holds none would teach the model never to
-stop, and its row is refused.
+The blocks decide which turns are trained and where their completions begin, but not where these end: a completion ends
+with its first stop token, as generation does. A block without a stop token would teach the model never to stop, so its
+row is refused.
 """
 
 import itertools
@@ -17,12 +17,12 @@ Range = tuple[int, int]
 
 
 def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules: TurnRules) -> Iterator[RenderedTurn]:
-    """The marked turns of the messages in `weights`, all cut from one rendering up to the last of them.
+    """Yield the marked turns of the messages in `weights`, all cut from one rendering up to the last of these messages.
 
     Raises:
-        RenderError: `bad_marks` where blocks cannot be assigned to messages, or a message has several that do not
-            touch; `no_terminator`; whatever the template raised.
-
+        RenderError: `bad_marks` if a block cannot be assigned to a message, or a message has several blocks that are
+        not
+            adjacent; `no_terminator` if a message's blocks contain no stop token; whatever the template raised.
     """
     last = max(weights)
     messages = conversation.messages[: last + 1]
@@ -52,11 +52,12 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
 
 
 def _by_message(conversation: Conversation, last: int, text: str, ranges: Sequence[Range]) -> dict[int, list[Range]]:
-    """The blocks that wrote something, by the assistant message they belong to.
+    """Assign each non-empty block to an assistant message.
 
-    A block belongs to the message in whose stretch it begins: after what the text has in common with the rendering
-    before the message, and within what it has in common with that up to it. Where a later message changed a turn, its
-    stretch ends too soon; then one block for each message is taken in order, if none begins before its message.
+    A block belongs to the message in whose range it begins. The range starts after the common prefix of the text and
+    the rendering of all earlier messages, and ends with the common prefix of the text and the rendering up to the
+    message. Where a later message changed a turn, its range ends too early. Then, if there are as many blocks as
+    assistant messages, they are assigned in order, provided that none begins before its message.
     """
     assistants = [k for k in range(last + 1) if conversation.messages[k]["role"] == "assistant"]
     begins = {k: _common(conversation, k, text) for k in assistants}
@@ -75,7 +76,7 @@ def _by_message(conversation: Conversation, last: int, text: str, ranges: Sequen
 
 
 def _common(conversation: Conversation, num_messages: int, text: str) -> int:
-    """How many characters the rendering of the first messages has in common with the whole."""
+    """Return the length of the common prefix of `text` and the rendering of the first messages; 0 if that raises."""
     try:
         return common_length(conversation.render(conversation.messages[:num_messages], {}), text)
     except RenderError:

@@ -1,4 +1,4 @@
-"""The form in which a template takes messages: the row's own, or with other nulls, arguments or texts."""
+"""Finds the form in which a template accepts messages: the row's own, or with other nulls, arguments or contents."""
 
 import functools
 import json
@@ -12,13 +12,15 @@ from packer.render.readback import num_garbled
 
 
 def renderable(conversation: Conversation, last: int) -> Conversation:
-    """The conversation in the form the template takes, tried on messages up to `last`.
+    """Return the conversation in a form that the template accepts, tried on messages up to `last`.
 
-    As the row has it, if the template accepts that. Else null contents as empty strings, else tool-call arguments as
-    JSON strings, else both; else texts as lists of one part, as some templates of vision models want them; as the row
-    has it where the template takes none of them. Null contents that a template would print as the word None are empty
-    strings too. Of the forms it accepts, the first whose calls can be read back from the rendering; where none can,
-    the first that garbles the fewest. Where it takes none, the first it refuses in words of its own, for the reason.
+    The forms, in order: as the row has it; null contents as empty strings; tool-call arguments as JSON strings; both;
+    and contents as lists of one part, which templates of some vision models require. Leaving null contents as they are
+    is not accepted if the template prints them as the word None.
+
+    Of the accepted forms, the first whose calls can be read back from the rendering is chosen, or else the first that
+    garbles the fewest calls. If none is accepted, the first that the template refuses deliberately is returned, so that
+    the rejection has its reason; else the conversation as the row has it.
     """
     messages = conversation.messages
     nulls = any(message.get("content", "") is None for message in messages)
@@ -63,7 +65,7 @@ def _prints_none(conversation: Conversation, text: str, last: int) -> bool:
 
 
 def _without_null(message: JSONMessage) -> JSONMessage:
-    """A message whose content is no null."""
+    """Return the message with null content replaced by an empty string."""
     return {**message, "content": ""} if message.get("content", "") is None else message
 
 
@@ -73,7 +75,7 @@ def _text_parts(message: JSONMessage) -> JSONMessage:
 
 
 def _string_arguments(message: JSONMessage) -> JSONMessage:
-    """A message with the arguments of its calls as texts."""
+    """Return the message with the arguments of its calls as JSON strings."""
     calls = message.get("tool_calls")
     return {**message, "tool_calls": [_string_call(call) for call in calls]} if calls else message
 

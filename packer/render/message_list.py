@@ -1,4 +1,4 @@
-"""The list of messages as a template sees it in an incremental rendering: it notes who asks where it ends."""
+"""The list of messages of an incremental rendering: detects when the template depends on where the list ends."""
 
 from collections.abc import Callable, Sequence
 from operator import is_
@@ -8,16 +8,15 @@ import jinja2
 
 
 class MessageList(list[Any]):
-    """Messages from one of the conversation on, up to the end of a rendering.
+    """The messages of a conversation so far, or a suffix of them.
 
     Args:
         known: the messages.
-        start: of the first of them in the conversation.
-        root: the whole conversation; None where this is it.
+        start: index of the first of them in the conversation.
+        root: the list of the whole conversation; None if this is it.
 
     Attributes:
-        is_asked: of the whole conversation, whether more was asked than what holds for longer ones too.
-
+        is_asked: whether the template read anything that may differ in a longer conversation. Only the root's is used.
     """
 
     def __init__(self, known: Sequence[Any], start: int = 0, root: "MessageList | None" = None) -> None:
@@ -32,19 +31,19 @@ class MessageList(list[Any]):
             self.parts.append(self)
 
     def watch(self, num_certain: int) -> None:
-        """Note from now on whether somebody asks for more than some messages, which longer conversations have too."""
+        """Reset `is_asked`; from now on, reading beyond `num_certain` messages sets it."""
         self.num_certain = num_certain
         self.is_asked = False
 
     def is_certain(self, number: int) -> bool:
-        """Whether so many of its messages are those of longer conversations too."""
+        """Whether the first `number` messages of this list can be read without setting `is_asked`."""
         return self.start + number <= self.root.num_certain
 
     def begins(self, messages: Sequence[Any]) -> bool:
         return len(self.known) <= len(messages) and all(map(is_, self.known, messages))
 
     def grow(self, messages: Sequence[Any]) -> None:
-        """Take the messages after those that are known."""
+        """Append the messages that are new, to this list and to its suffixes."""
         more = messages[len(self.known) :]
         if more:
             for part in self.parts:
@@ -73,7 +72,7 @@ def _asks(name: str) -> Callable[..., Any]:
 
 
 def _behind(self: MessageList, other: list[Any]) -> list[Any]:
-    """`other + messages`, which list's own would read without asking."""
+    """Return `other + messages`; list's own method would read the messages without setting `is_asked`."""
     self.root.is_asked = True
     return other + self.known
 
@@ -87,7 +86,7 @@ MessageList.__radd__ = _behind  # type: ignore[attr-defined]
 
 
 class Loop:
-    """The variable `loop` of the loop through the messages."""
+    """The variable `loop` of the loop over the messages."""
 
     depth, depth0 = 1, 0
 

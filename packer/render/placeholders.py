@@ -1,4 +1,4 @@
-"""A conversation with every item replaced by a word of its own: what a template writes of it shows what it drops."""
+"""Probes a template with a conversation of unique placeholder words: a word that does not show is a dropped item."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ from packer.render.environment import RenderError
 from packer.render.readback import arguments_of, function_of
 
 _FIRST_NUMBER = 9_182_730_000
-"""Numbers are replaced by this one and those after it."""
+"""Numbers are replaced by this one and its successors."""
 
 KINDS = {"system": "system", "developer": "system", "tool": "tool_result"}
 
@@ -20,7 +20,7 @@ Message = Mapping[str, Any]
 
 
 class Loss(NamedTuple):
-    """What is missing: its kind, as in `supervision.allow_dropped`, and its message; the tools belong to none."""
+    """Something missing: its kind, as in `supervision.allow_dropped`, and the number of its message; -1 for tools."""
 
     kind: str
     message: int = -1
@@ -28,24 +28,24 @@ class Loss(NamedTuple):
 
 def text_of(message: Message) -> str:
     content = message.get("content")
-    if isinstance(content, list):  # one part, where the template wants it so
+    if isinstance(content, list):  # a single part, for templates that require parts
         content = content[0].get("text") if len(content) == 1 and isinstance(content[0], dict) else ""
     return content if isinstance(content, str) else ""
 
 
 def is_constant(leaf: Any) -> bool:
-    """Whether no word can stand in for a value: true, false and null."""
+    """Whether no placeholder can replace a value: true, false and null."""
     return leaf is None or isinstance(leaf, bool)
 
 
 class _Words:
-    """Words and numbers that occur nowhere else, and what each stands for."""
+    """Issues words and numbers that occur nowhere else, and records the item each one replaces."""
 
     def __init__(self) -> None:
         self._given: list[tuple[Loss, str]] = []
 
     def word(self, loss: Loss, text: str = "") -> str:
-        """A word for a text, as long as it: a template that cuts texts cuts the word."""
+        """Return a new word, as long as the text it replaces: a template that truncates texts truncates it, too."""
         word = f"Zq{len(self._given)}x"
         self._given.append((loss, f"{word}{'x' * (len(text) - len(word) - 1)}W"))
         return self._given[-1][1]
@@ -56,7 +56,7 @@ class _Words:
         return number
 
     def value(self, value: Any, loss: Loss) -> Any:
-        """A value of the same form with words and numbers of its own."""
+        """Return a copy of a value in which words and numbers are replaced."""
         if isinstance(value, dict):
             return {key: self.value(item, loss) for key, item in value.items()}
         if isinstance(value, list):
@@ -72,11 +72,11 @@ class _Words:
         return len(self._given)
 
     def lost(self, text: str, first: int = 0, end: int | None = None) -> frozenset[Loss]:
-        """What of some words, or of all, is not in a text."""
+        """Return the items whose words (all, or those from `first` to `end`) are missing from a text."""
         lost: set[Loss] = set()
         place = 0
         for loss, stand_in in self._given[first:end]:
-            found = text.find(stand_in, place)  # they nearly always follow each other
+            found = text.find(stand_in, place)  # nearly always in order
             place = text.find(stand_in) if found < 0 else found
             if place < 0:
                 lost.add(loss)
@@ -85,21 +85,21 @@ class _Words:
 
 
 class Placeholders:
-    """The messages of a conversation with every item replaced by a word of its own, as far as they were asked for."""
+    """A copy of a conversation with placeholders for all items, made message by message on demand."""
 
     def __init__(self) -> None:
         self._words = _Words()
         self._messages: list[Message] = []
         self._ends: list[int] = []
-        """Words given up to each message."""
+        """Number of words issued up to and including each message."""
 
     def probe(
         self, conversation: Conversation, turn: RenderedTurn, stops: re.Pattern[str] | None, *, first: int
     ) -> frozenset[Loss] | None:
-        """The items of the messages from `first` to a turn that the rendering lacks; None if the template raises.
+        """Return the items that the rendering lacks, from message `first` to the turn's; None if the template raises.
 
-        Text after the turn's terminator does not count. The terminator is the stop token after as many others as the
-        turn's prompt holds.
+        Text after the turn's terminator does not count. The terminator is found by counting: as many stop tokens
+        precede it as the turn's own prompt contains.
         """
         for number in range(len(self._messages), turn.num_messages):
             self._messages.append(_replace(conversation.messages[number], number, self._words))
@@ -149,7 +149,7 @@ def tool_name(tool: Any) -> str:
 
 
 def probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Loss] | None:
-    """As :meth:`Placeholders.probe`, for the names of the tools."""
+    """Probe for the names of the tools, as :meth:`Placeholders.probe` does for messages."""
     words = _Words()
     renamed = []
     for tool in conversation.tools or ():

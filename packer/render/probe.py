@@ -1,4 +1,4 @@
-"""What a template does, seen on a conversation made for the purpose: the headers of its roles."""
+"""Learns about a template from rendering small conversations: the headers of its roles, the markers it writes."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from packer.model import AddedToken
 from packer.render.environment import ChatTemplate, RenderError
 
 _MARKER = re.compile(r"<\|[^\s<>|]{1,60}\|>|<｜[^\s<>｜]{1,60}｜>|<(?:start|end)_of_turn>")
-"""Text that is written like a control token."""
+"""Text that looks like a control token."""
 
 _USER = {"role": "user", "content": "ping"}
 _ASSISTANT = {"role": "assistant", "content": "pong"}
@@ -19,9 +19,9 @@ _CHATS = (
 
 
 def role_markers(template: ChatTemplate, added_tokens: Sequence[AddedToken]) -> dict[str, int]:
-    """Added tokens the template writes around plain messages, with their ids: the headers of roles.
+    """Return the added tokens that the template writes around plain messages (the headers of roles), with their ids.
 
-    Paired tags that do not surround user messages, such as `<think>` and `</think>`, structure an answer; they are no
+    Paired tags that do not surround user messages, such as `<think>` and `</think>`, structure an answer and are not
     role markers.
     """
     contents = {token.content for token in added_tokens}
@@ -36,13 +36,13 @@ def role_markers(template: ChatTemplate, added_tokens: Sequence[AddedToken]) -> 
 
 
 def _partner(content: str) -> set[str]:
-    """The closing tag of an opening one, and the other way round: `<x>` and `</x>`, `[X]` and `[/X]`."""
+    """Return the closing tag of an opening one, and vice versa: `<x>` and `</x>`, `[X]` and `[/X]`."""
     tag = re.fullmatch(r"([<\[])(/?)(.+)", content)
     return {f"{tag[1]}{'' if tag[2] else '/'}{tag[3]}"} if tag else set()
 
 
 def written_markers(template: ChatTemplate) -> tuple[str, ...]:
-    """Texts the template writes that look like control tokens, in the order of their appearance."""
+    """Return the texts written by the template that look like control tokens, in order of appearance."""
     texts = _renders(template, prompt=True)
     return tuple(dict.fromkeys(marker for text in texts for marker in _MARKER.findall(text)))
 

@@ -1,12 +1,12 @@
-"""Reading a row back from what a template wrote: are calls still calls, and texts the row's own?
+"""Reads a row back from its rendering: are calls still valid calls, and texts unescaped?
 
-A template can show everything a row says and still garble it. Two ways are common. Joining a text to one that is marked
-as safe escapes it for HTML, so that `arguments|tojson|safe` makes a call of `[{&#34;name&#34;: …`. And `tojson` of
-arguments that are JSON already writes a string within JSON, with a backslash before each quotation mark. A model learns
-either as it stands, and no server reads it as a call.
+A template can show all content of a row and still garble it. Two ways are common. Concatenating a text with one marked
+as safe escapes it for HTML, so that `arguments|tojson|safe` turns a call into `[{&#34;name&#34;: …`. And applying
+`tojson` to arguments that already are JSON writes a string within JSON, with a backslash before each quotation mark. A
+model would learn either literally, and no server parses it as a call.
 
-So what a template wrote is read without knowing the template: the values of the row are taken out, and what is left,
-which is the template's own, must hold no escape.
+So the rendering is checked without knowing the template: the row's values are removed from it, and the rest, which the
+template wrote, must not contain an escape.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 from packer.batches import REASONING_FIELDS
 
 ESCAPE = re.compile(r"&(?:amp|lt|gt|quot|apos|#0*3[49]|#x0*2[27]);|\ufffd", re.IGNORECASE)
-"""A character written for HTML, or one that was lost."""
+"""A character escaped for HTML, or a replacement character."""
 
 _QUOTE = re.compile(r"\\\"")
 """A quotation mark within a JSON string."""
@@ -26,7 +26,7 @@ _TEXTS = ("content", *REASONING_FIELDS)
 
 
 def strings(value: Any) -> list[str]:
-    """Every string in a JSON value, keys among them."""
+    """Return all strings in a JSON value, including keys."""
     found: list[str] = []
     _gather(value, found)
     return found
@@ -50,16 +50,15 @@ def _is_text(value: Any) -> bool:
 
 
 def added_escape(text: str, values: Iterable[Any], *, marks: str = "") -> str | None:
-    """The first escape of a rendering that none of the row's values brought; None where there is none.
+    """Return the first escape in a rendering that does not come from the row's values; None if there is none.
 
-    A value may be written as it is or as JSON, any number of times. One that the template reshaped is not found in the
-    text, so it also counts how many there are: no more escapes than the values hold are always theirs.
+    A value may be written verbatim or as JSON, any number of times. If the template reshaped a value, it cannot be
+    located in the text. So the escapes are also counted: if there are no more than the values contain, all are theirs.
 
     Args:
         text: the rendering, or a part of it.
         values: JSON values of the row.
-        marks: the source of the template; an escape that stands in it as such is its own.
-
+        marks: the source of the template; an escape that it contains is its own.
     """
     if "&" not in text and "\ufffd" not in text:
         return None
@@ -77,13 +76,13 @@ def _escapes(text: str, marks: str) -> list[str]:
 
 
 def function_of(call: Any) -> Mapping[str, Any]:
-    """The function of a call or a tool, be it wrapped or bare; empty where there is none."""
+    """Return the function of a call or tool, wrapped or bare; empty if there is none."""
     function = call.get("function", call) if isinstance(call, Mapping) else None
     return function if isinstance(function, Mapping) else {}
 
 
 def arguments_of(call: Any) -> Any:
-    """The arguments of a call as values, also where they are given as JSON; an empty object where there are none."""
+    """Return the arguments of a call as values, parsing them if they are JSON; an empty object if there are none."""
     arguments = function_of(call).get("arguments")
     if isinstance(arguments, str):
         try:
@@ -94,18 +93,17 @@ def arguments_of(call: Any) -> Any:
 
 
 def is_written_as_json(arguments: Any, text: str) -> bool:
-    """Whether the JSON of arguments stands in a text as `tojson` writes it."""
+    """Whether a text contains the arguments as `tojson` writes them."""
     return json.dumps(arguments, ensure_ascii=False) in text or json.dumps(arguments) in text
 
 
 def quotes_call(call: Any, text: str, values: Iterable[Any]) -> bool:
-    """Whether the arguments of a call stand in a text as a string within JSON, or may do so.
+    """Whether a text contains the arguments of a call as a JSON string, or may do so.
 
     Args:
-        call: whose values were all found in the text.
-        text: what a template made of the message.
-        values: what the message says, the call among it.
-
+        call: a call whose values were all found in the text.
+        text: what the template made of the message.
+        values: the content of the message, including the call.
     """
     if is_written_as_json(arguments_of(call), text):
         return False
@@ -117,9 +115,9 @@ def quotes_call(call: Any, text: str, values: Iterable[Any]) -> bool:
 
 
 def num_garbled(messages: Sequence[Mapping[str, Any]], text: str, *, tools: Sequence[Any] | None) -> int:
-    """How many calls of a conversation cannot be read from its rendering; escapes count as one more.
+    """Count the calls of a conversation that cannot be read from its rendering; escapes count as one more.
 
-    It compares two renderings of one conversation, so what a template drops in both makes no difference.
+    Used to compare two renderings of one conversation, so content that the template drops in both makes no difference.
     """
     calls = [call for message in messages for call in message.get("tool_calls") or ()]
     num_unread = sum(not _reads(call, text) for call in calls)
@@ -127,12 +125,12 @@ def num_garbled(messages: Sequence[Mapping[str, Any]], text: str, *, tools: Sequ
 
 
 def _reads(call: Any, text: str) -> bool:
-    """Whether the arguments of a call stand in a rendering as JSON, or value by value under their keys."""
+    """Whether a rendering contains the arguments of a call as JSON, or value by value under their keys."""
     arguments = arguments_of(call)
     if is_written_as_json(arguments, text):
         return True
     if arguments and str(arguments) in text:
-        return False  # as Python writes an object: another form of the call may give JSON
+        return False  # written as a Python dict: another form of the call may be written as JSON
     if _breaks_syntax(arguments, text):
         return False
     return all(
@@ -142,7 +140,7 @@ def _reads(call: Any, text: str) -> bool:
 
 
 def _breaks_syntax(arguments: Any, text: str) -> bool:
-    """Whether a text of the arguments is written where JSON or Python wants a literal, and is none.
+    """Whether a string argument is written where JSON or Python requires a literal, but is not a valid one.
 
     Two forms are known: `{"city": "{{ city }}"}` without the escapes that a quotation mark in the city needs, and
     `weather(city={{ city }})` without quotation marks.
@@ -160,7 +158,7 @@ def _breaks_syntax(arguments: Any, text: str) -> bool:
 
 
 def fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Keys and values of all objects in a JSON value."""
+    """Yield key and value of every member of all objects in a JSON value."""
     if isinstance(value, Mapping):
         yield from value.items()
     for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
@@ -168,7 +166,7 @@ def fields(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def keys(value: Any) -> Iterator[str]:
-    """The keys of all objects in a JSON value."""
+    """Yield the keys of all objects in a JSON value."""
     if isinstance(value, Mapping):
         yield from value
         for item in value.values():
@@ -179,7 +177,7 @@ def keys(value: Any) -> Iterator[str]:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """The values in a JSON value that are neither object nor list."""
+    """Yield the values in a JSON value that are neither objects nor lists."""
     if isinstance(value, Mapping | list | tuple):
         for item in value.values() if isinstance(value, Mapping) else value:
             yield from leaves(item)
@@ -188,7 +186,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def spellings(leaf: Any) -> tuple[str, ...]:
-    """How templates write a value: as JSON or as Python; a whole number with and without its `.0`."""
+    """Return the ways templates write a value: as JSON or as Python; a whole number with and without its `.0`."""
     if isinstance(leaf, str):
         return (leaf.strip(),)
     if isinstance(leaf, float) and leaf.is_integer():
@@ -197,17 +195,17 @@ def spellings(leaf: Any) -> tuple[str, ...]:
 
 
 def stands_in(part: str, text: str) -> bool:
-    """Whether a text stands in another: as it is, as JSON, or as Python writes it."""
+    """Whether a text contains another: verbatim, as JSON, or as Python writes it."""
     return part in text or any(written in text for written in (*_as_json(part), repr(part)[1:-1]))
 
 
 def _as_json(value: str) -> tuple[str, ...]:
-    """A text as it stands within a JSON string, with other letters as they are, and in ASCII."""
+    """Return a text as it appears within a JSON string: with non-ASCII characters kept, and escaped."""
     return json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1]
 
 
 def _without(text: str, values: Iterable[str]) -> str:
-    """A text without some values, the longest first, however they are written."""
+    """Remove values from a text in all of their spellings, the longest value first."""
     for value in sorted(set(values), key=len, reverse=True):
         for written in (*_as_json(value), value, value.strip()):
             if written:

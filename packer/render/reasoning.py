@@ -1,7 +1,7 @@
-"""Reasoning before an answer: the tags it stands in, where a message keeps it, and prompts that open it.
+"""Reasoning before an answer: its tags, where a message stores it, and prompts that open a block of it.
 
-Templates disagree about reasoning. Some take it from a field of the message, some find it inline in `<think>` tags,
-some drop it; and some write the opening tag into the prompt, so that the model goes on from inside it.
+Templates disagree about reasoning. Some take it from a field of the message, some expect it inline in `<think>` tags,
+some drop it. Some write the opening tag into the prompt, so that the model continues inside the block.
 """
 
 import re
@@ -18,7 +18,7 @@ TAGS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("[THINK]", "[/THINK]"),
 )
-"""Opening and closing tags templates set reasoning apart with."""
+"""Opening and closing tags that templates delimit reasoning with."""
 
 _CLOSING = dict(TAGS)
 _PAIRS = [(re.escape(opening), re.escape(closing)) for opening, closing in TAGS]
@@ -26,10 +26,10 @@ _PAIRS = [(re.escape(opening), re.escape(closing)) for opening, closing in TAGS]
 OPENING = frozenset(opening for opening, _ in TAGS)
 
 ANY_TAG = re.compile("|".join(tag for pair in _PAIRS for tag in pair))
-"""An opening or a closing tag."""
+"""Matches any opening or closing tag."""
 
 EMPTY_BLOCK = re.compile("(?:" + "|".join(rf"{opening}\s*{closing}" for opening, closing in _PAIRS) + r")\s*")
-"""A block of reasoning with nothing in it, and the white space after it."""
+"""Matches an empty block of reasoning and the white space after it."""
 
 _INLINE = re.compile(
     r"\s*(?:" + "|".join(f"{opening}(.*?){closing}" for opening, closing in _PAIRS) + r")\s*", re.DOTALL
@@ -50,10 +50,10 @@ Message = Mapping[str, Any]
 
 
 class Opened(NamedTuple):
-    """How a prompt ends that opens the reasoning: `<think>⏎`, or closes it at once: `<think></think>`."""
+    """The ending of a prompt that opens the reasoning, such as `<think>⏎`, or also closes it: `<think></think>`."""
 
     start: int
-    """Where the opening tag stands in the prompt."""
+    """Position of the opening tag in the prompt."""
 
     open_tag: str
     space: str
@@ -63,7 +63,7 @@ class Opened(NamedTuple):
 
 
 def may_make_tags(between: Sequence[str]) -> bool:
-    """Whether some words may be part of a tag, together with the texts before, between and after them."""
+    """Whether texts inserted between these fixed texts may form a reasoning tag together with them."""
     return (
         any(text in tag for text in between[1:-1] for tag in _ALL)
         or any(_BEGINS_TAG.search(text) for text in between[:-1])
@@ -72,7 +72,7 @@ def may_make_tags(between: Sequence[str]) -> bool:
 
 
 def opened_by(prompt: str) -> Opened | None:
-    """The reasoning a prompt ends inside of, or right after."""
+    """Return the block of reasoning that a prompt ends with, open or empty; None if there is none."""
     match = _OPENED.search(prompt)
     if match is None:
         return None
@@ -83,13 +83,14 @@ def opened_by(prompt: str) -> Opened | None:
 
 
 def continuation(opened: Opened, reasoning: str, answer: str) -> str:
-    """What a model writes after such a prompt: the reasoning, its closing tag, and the answer.
+    """Return what a model writes after such a prompt: the reasoning, its closing tag, and the answer.
 
-    The tag is closed as it was opened: on a line of its own, and followed by an empty one, if the opening tag was; else
-    without white space. `answer` is what the template writes of the turn; a block at its start is not doubled.
+    The closing tag mirrors the opening one: if white space after that includes a newline, the closing tag is on a line
+    of its own and followed by an empty line; otherwise there is no white space. `answer` is what the template writes
+    for the turn; a block of reasoning at its start is not repeated.
 
-    Worked example: after a prompt that ends in `<think>⏎`, reasoning `r` and answer `a` give `r⏎</think>⏎⏎a`; without
-    reasoning they give `⏎</think>⏎⏎a`.
+    Worked example: after a prompt that ends in `<think>⏎`, reasoning `r` and answer `a` yield `r⏎</think>⏎⏎a`; without
+    reasoning they yield `⏎</think>⏎⏎a`.
     """
     close_tag = _CLOSING[opened.open_tag]
     inline = split_inline(answer)
@@ -104,9 +105,10 @@ def continuation(opened: Opened, reasoning: str, answer: str) -> str:
 
 
 def split_inline(content: Any) -> tuple[str, str, str] | None:
-    """A block of reasoning that a text opens with: the block, what is in it, and the text after it.
+    """Split off the block of reasoning that a text starts with: return the block, its content, and the text after it.
 
-    None without, and where a closing tag stands in the text after it too: nobody can tell where the block ends.
+    None if there is no such block, or if the text after it contains another closing tag: then it is ambiguous where the
+    block ends.
     """
     match = _INLINE.match(content) if isinstance(content, str) else None
     if match is None or any(closing in match.string[match.end() :] for _, closing in TAGS):
@@ -116,20 +118,20 @@ def split_inline(content: Any) -> tuple[str, str, str] | None:
 
 
 def is_cut_off(content: Any) -> bool:
-    """Whether a text opens a block of reasoning and never closes it: its generation was cut off."""
+    """Whether a text opens a block of reasoning and never closes it, because its generation was cut off."""
     text = content.lstrip() if isinstance(content, str) else ""
     return any(text.startswith(opening) and closing not in text for opening, closing in TAGS)
 
 
 def has_two_reasonings(message: Message) -> bool:
-    """Whether an assistant message has reasoning in a field, and other reasoning inline: templates would write both."""
+    """Whether an assistant message has different reasoning in a field and inline: templates would write both."""
     inline = split_inline(message.get("content"))
     said = inline[1].strip() if inline else ""
     return bool(said) and said != reasoning_of(message)
 
 
 def reasoning_of(message: Message) -> str:
-    """The reasoning of an assistant message: of its field, else inline before its text; empty where there is none."""
+    """Return the reasoning of an assistant message, from its field or else inline; empty if there is none."""
     for name in REASONING_FIELDS:
         if isinstance(message.get(name), str) and message[name].strip():
             return str(message[name]).strip()
@@ -138,7 +140,7 @@ def reasoning_of(message: Message) -> str:
 
 
 def given_as(message: Message, form: Reasoning) -> dict[str, Any]:
-    """An assistant message with its reasoning where `supervision.reasoning` wants it; others as they are."""
+    """Return the message; an assistant's has its reasoning where `supervision.reasoning` wants it."""
     changed = dict(message)
     content = changed.get("content")
     if changed.get("role") != "assistant":

@@ -1,7 +1,7 @@
-"""A template that records how it treats texts, while the documents of a made-up conversation are worked out.
+"""Records what a template does with texts while a conversation of placeholder texts is rendered.
 
-In place of every made-up text the template gets a symbolic one (:mod:`packer.render.symbolic`), and writes where it
-went. The same conversation was rendered in the usual environment before.
+Each placeholder is passed to the template as a symbolic text (:mod:`packer.render.symbolic`), and the output shows
+where it went. The same conversation was rendered in the regular environment before, under that one's limits.
 """
 
 import functools
@@ -25,23 +25,22 @@ from packer.watchdog import TemplateOverrunError, watched
 _MARK = "zqslot"
 _MADE_UP = re.compile(rf"{_MARK}([0-9]{{6}})")
 WRITTEN = re.compile(rf"{_MARK}([0-9]{{6}})s([0-9]{{3,}})x".encode())
-"""Number of a text, and of how it was stripped."""
+"""Matches a placeholder in the output: its number, and the number of the way it was stripped."""
 
 _STAND_IN_LETTERS = frozenset("Zq0123456789xW")
-"""Letters of the words, of any length, that :mod:`packer.render.placeholders` puts in place of others."""
+"""Characters of the words that :mod:`packer.render.placeholders` probes templates with, whatever their length."""
 
 
 def made_up(number: int) -> str:
-    """A text that is in no conversation but as a whole."""
+    """Return a placeholder text, which occurs in no conversation except as a whole text."""
     return f"{_MARK}{number:06d}"
 
 
 class TemplateRecorder:
-    """Renders what is asked for, as :class:`ChatTemplate` does, and keeps what the documents rest on.
+    """Renders as :class:`ChatTemplate` does, and records the conditions under which the result holds for other texts.
 
     Args:
-        template: what is recorded; it renders conversations that hold no made-up text itself.
-
+        template: the template to record; it also renders the conversations without placeholders.
     """
 
     def __init__(self, template: ChatTemplate) -> None:
@@ -61,12 +60,11 @@ class TemplateRecorder:
         add_generation_prompt: bool = False,
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
-        """As :meth:`ChatTemplate.render`; a made-up text comes out with how it was stripped.
+        """Render as :meth:`ChatTemplate.render` does; each placeholder in the output shows how it was stripped.
 
         Raises:
             OpaqueError: the template looks into a text.
-            RenderError: it raises.
-
+            RenderError: the template raises.
         """
         if tools:
             raise OpaqueError("tools")
@@ -89,18 +87,18 @@ class TemplateRecorder:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What texts must not hold, begin with, end with or be."""
+        """What texts must not contain, start with, end with or equal."""
         return tuple(dict.fromkeys(self._conditions))
 
     @property
     def is_straight(self) -> bool:
-        """Whether the first turn that was tried for each message fitted, after prompts that hold the same texts."""
+        """Whether every turn was rendered once (the first mode fitted), after prompts that contain the same slots."""
         alike = all(prompt == prompts[0] for prompts in self._prompts.values() for prompt in prompts)
-        prompted = all(number - 1 in self._prompts for number in self._turns)  # else a header was looked for
+        prompted = all(number - 1 in self._prompts for number in self._turns)  # else only to find the next header
         return alike and prompted and len(set(self._turns)) == len(self._turns)
 
     def slot(self, written: re.Match[bytes]) -> Slot:
-        """The slot that was written so."""
+        """Return the slot of a placeholder in the output."""
         return Slot(int(written[1]), self._strips[int(written[2])])
 
     def _symbolic(self, value: Any) -> Any:
@@ -128,10 +126,10 @@ def _recorded(template: ChatTemplate, variables: dict[str, Any]) -> str:
 
 
 class _Environment(Environment):
-    """The sandbox of templates, where no other text is asked about a symbolic one."""
+    """The sandbox of templates, except that symbolic texts cannot be passed to methods and lookups of other objects."""
 
-    code_generator_class = jinja2.compiler.CodeGenerator  # all that is asked of a text is to be seen
-    concat = staticmethod(joined)  # of macros and captured blocks
+    code_generator_class = jinja2.compiler.CodeGenerator  # without shortcuts, so that every operation on a text is seen
+    concat = staticmethod(joined)  # for macros and captured blocks
 
     def call(self, context: Any, callee: Any, *args: Any, **kwargs: Any) -> Any:
         owner = getattr(callee, "__self__", None)
@@ -150,7 +148,7 @@ def _refuse_symbolic(*values: Any) -> None:
 
 
 class _AsksTheContainer(jinja2.visitor.NodeTransformer):
-    """Makes the operator `in` the test of that name."""
+    """Replaces the operator `in` by the test `in`, which sees symbolic texts."""
 
     def visit_ScopedEvalContextModifier(self, node: jinja2.nodes.Node) -> Never:  # noqa: N802 - the name Jinja calls
         del node
@@ -172,7 +170,7 @@ def _text_join(values: Iterable[Any]) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _compiled(environment: _Environment, source: str) -> jinja2.Template:
-    """Kept for the reason that :mod:`packer.render.environment` keeps its own."""
+    """Compile a template for recording; cached for the reason given in :mod:`packer.render.environment`."""
     template = environment.from_string(_AsksTheContainer().visit(environment.parse(source)))
     template.root_render_func.__globals__.update(str_join=_text_join, markup_join=_text_join)
     return template
@@ -199,7 +197,7 @@ def _mark_as_safe(value: Any) -> Never:
 
 
 def _join(values: Iterable[Any], between: str = "", attribute: Any = None) -> str:
-    """The filter `join`."""
+    """The filter `join`, for symbolic texts too."""
     if attribute is not None:
         raise OpaqueError("join by an attribute")
     parts = [part for value in map(str, values) for part in (between, value)]

@@ -1,4 +1,4 @@
-"""A RowBatch becomes a TurnBatch: each sample rendered, checked for losses, and assigned to texts."""
+"""Turns a RowBatch into a TurnBatch: renders each sample, checks it for losses, and assigns its turns to texts."""
 
 import copy
 import re
@@ -34,20 +34,20 @@ from packer.render.rewritten_history import Document, EncodedText, HistoryRewrit
 from packer.watchdog import ROW, place
 
 COMPARED = 128
-"""One row in so many, including the first of each batch, is rendered a second time and compared: incrementally if it
-was filled in, else by the reference."""
+"""One row in this many, including the first of each batch, is rendered a second time and compared: a filled-in row with
+its incremental rendering, any other with the reference rendering."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderRules:
-    """What rendering needs of a recipe."""
+    """The settings of a recipe that rendering depends on."""
 
     turns: Turns
     history_rewrite: HistoryRewrite
     on_prompt_mismatch: PromptMismatch
     reasoning: Reasoning
     marked: bool
-    """The `{% generation %}` blocks of the template say what is trained."""
+    """Whether the template's `{% generation %}` blocks decide what is trained."""
 
     append_terminator: bool
     allow_dropped: frozenset[str]
@@ -57,10 +57,10 @@ class RenderRules:
     append_eos: bool
     max_render_bytes: int
     empty_user: bool
-    """A user message may be an empty text."""
+    """Whether a user message may be empty."""
 
     short_call_ids: bool
-    """Ids of tool calls become nine letters and digits."""
+    """Whether ids of tool calls are replaced by ids of nine letters and digits."""
 
     @classmethod
     def of(cls, recipe: Recipe) -> "RenderRules":
@@ -84,7 +84,7 @@ class RenderRules:
 
 
 class Renderer:
-    """Renders samples by one model's template and one recipe's rules."""
+    """Renders samples with one model's templates under one recipe's rules."""
 
     def __init__(self, model: Model, rules: RenderRules) -> None:
         """Compile the templates.
@@ -109,37 +109,35 @@ class Renderer:
             self._filling = Filling(self._template, self._define, stops=model.stops, control=model.control)
 
     def by_reference(self) -> "Renderer":
-        """A copy that renders everything with the template as it is, from the first message."""
+        """Return a copy that renders everything by reference: with the original template, from the first message."""
         other = copy.copy(self)
-        other._is_reference = True  # noqa: SLF001 - a copy of this one
+        other._is_reference = True  # noqa: SLF001 - a copy of self
         return other
 
     def render(self, rows: RowBatch) -> TurnBatch:
-        """Render every sample; what cannot be rendered rightly comes back as a rejection.
+        """Render every sample; a sample that cannot be rendered correctly becomes a rejection.
 
         Raises:
-            TemplateOverrunError: a rendering takes too long, or too much memory; it knows the row.
-
+            TemplateOverrunError: a rendering takes too long or too much memory; the error knows the row.
         """
         turns = None if self._is_reference else self._render(rows, range(0, len(rows.samples), COMPARED))
         if turns is None:
             turns = self._render(rows, None)
-            assert turns is not None  # nothing is compared
+            assert turns is not None  # None only if rows are compared
         return turns
 
     def _render(self, rows: RowBatch, compared: Container[int] | None) -> TurnBatch | None:
-        """Render without repeating what cannot have changed; None if a comparison shows that this makes a difference.
+        """Render with the fast paths. Return None if a comparison shows that they change the result.
 
         Args:
             rows: the samples.
-            compared: numbers of those that are rendered a second time; None to render all by reference.
-
+            compared: numbers of the samples to render a second time and compare; None to render all by reference.
         """
         texts: list[EncodedText] = []
         owners: list[int] = []
         skipped: list[int] = []
         rejections: list[Rejection] = []
-        # What the template answered is forgotten between batches: no row depends on which others a process has seen.
+        # Probes are cached for one batch only, so that no row's result depends on what else a process has seen.
         losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, marks=self._marks)
         filled = self._filling.fill(rows.samples) if self._filling and compared is not None else {}
         here = place()
@@ -162,9 +160,10 @@ class Renderer:
         return _turn_batch(texts, owners, skipped, rejections)
 
     def _define(self, sample: Sample, template: Template) -> RenderedRow:
-        """What a template makes of a conversation, for made-up words; no texts where something is lost or rewritten.
+        """Render a conversation of placeholder texts; return no texts if content is dropped or history is rewritten.
 
-        What a recording loses is lost in every conversation of its shape; the others are only compared with it.
+        A loss found while recording affects every conversation of that shape, so losses are only looked for then. The
+        renderings by other templates are merely compared with the recording.
         """
         losses = None
         if isinstance(template, TemplateRecorder):
@@ -177,11 +176,10 @@ class Renderer:
         return rendered
 
     def conversation(self, sample: Sample, template: Template | None = None) -> Conversation:
-        """The sample's messages under the template that suits it, or another.
+        """Return the sample's messages with the given template, or with the template that suits the sample.
 
         Raises:
             RenderError: there is no template.
-
         """
         template = template or self._template_of(sample)
         if template is None:
@@ -215,7 +213,7 @@ class Renderer:
             return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 
     def _refuse_empty_user(self, sample: Sample) -> None:
-        """An answer is not trained as the answer to nothing, unless the recipe says so."""
+        """Refuse to train an answer to an empty question, unless the recipe allows it."""
         if self._rules.empty_user:
             return
         for k, message in enumerate(sample.messages):
@@ -224,7 +222,7 @@ class Renderer:
                 raise RenderError(f"messages[{k}]: the user says nothing", code="no_content", message=k)
 
     def _plain(self, sample: Sample) -> EncodedText:
-        """A completion (trained after its prompt) or a text (trained throughout), closed by EOS."""
+        """Encode a completion (trained after its prompt) or a plain text (trained throughout), closed by EOS."""
         completion = sample.kind == "completion"
         if not sample.text:
             raise RenderError("the row has no text to train on", code="nothing_trained")
@@ -281,9 +279,9 @@ class Renderer:
         losses: ConversationLosses | None,
         history_rewrite: HistoryRewrite | None = None,
     ) -> tuple[tuple[Document, ...], int]:
-        """Render turn after turn; every message must show in the rendering of the first trained turn after it.
+        """Render turn after turn, and assign each to a text; also return the number of trained turns.
 
-        With the documents comes how many turns were trained.
+        Every message must show in the rendering of the first trained turn after it.
         """
         rules, num_learned = self._rules, 0
         assigner = TurnAssigner(
@@ -310,7 +308,7 @@ class Renderer:
                 yield turn
 
     def _is_blank(self, turn: RenderedTurn) -> bool:
-        """Whether the template writes nothing of a turn: all it says was dropped, as the recipe allows."""
+        """Whether the template writes nothing for a turn: all of its content was dropped, as the recipe allows."""
         stops = self._turn_rules.stops
         stop = stops.search(turn.text, turn.prompt_end) if stops else None
         written = turn.text[turn.prompt_end : stop.start() if stop else len(turn.text)]
@@ -320,7 +318,7 @@ class Renderer:
 def _turn_batch(
     texts: Sequence[EncodedText], owners: Sequence[int], skipped: Sequence[int], rejections: Sequence[Rejection]
 ) -> TurnBatch:
-    """Lay the texts end to end."""
+    """Concatenate the texts, and shift the positions of their turns and guarded ranges accordingly."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     turns: list[tuple[int, int, int, int, float]] = []
     guarded: list[tuple[int, int]] = []

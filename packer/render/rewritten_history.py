@@ -1,11 +1,12 @@
-"""The texts to be kept of a conversation: the maximal ones, each turn in the last that begins with it.
+"""Decides which texts of a conversation are kept (the maximal ones), and which turns are trained in each.
 
-A template that only appends gives one text per conversation. One that rewrites history (drops earlier reasoning, say)
-gives one text for each rewriting, so that every turn keeps the context inference would give it. `last` and
-`as_rendered` are the cheaper readings of rewritten history; see docs/explanation/supervision.md.
+A template that only appends yields one text per conversation. One that rewrites history (drops earlier reasoning, say)
+yields one text per rewriting, so that every turn keeps the context that inference would give it. A turn is trained in
+the last text that begins with it. `last` and `as_rendered` are the cheaper ways to treat rewritten history; see
+docs/explanation/supervision.md.
 
-Turns are assigned to texts as they are rendered, so that a long conversation is held once and not once a turn: a text
-that the next one begins with is let go.
+Turns are assigned to texts while they are rendered, and a text that is a prefix of the next one is freed. So a long
+conversation is held in memory once, not once per turn.
 """
 
 import bisect
@@ -25,7 +26,7 @@ EncodedTurn: TypeAlias = tuple[int, int, int, float]
 
 
 class EncodedText(NamedTuple):
-    """A text to be tokenized, as UTF-8; places count bytes."""
+    """A text to be tokenized, as UTF-8; positions are in bytes."""
 
     content: bytes
     turns: tuple[EncodedTurn, ...]
@@ -36,11 +37,10 @@ class EncodedText(NamedTuple):
 def encoded(
     text: str, turns: Iterable[EncodedTurn], *, raw: bool = False, guarded: Iterable[tuple[int, int]] = ()
 ) -> EncodedText:
-    """A text and places that count its characters, in UTF-8.
+    """Encode a text as UTF-8, and convert positions from characters to bytes.
 
     Raises:
-        RenderError: half of a surrogate pair.
-
+        RenderError: the text contains half of a surrogate pair.
     """
     try:
         content = text.encode()
@@ -65,16 +65,16 @@ def encoded(
 
 
 class RenderedRow(NamedTuple):
-    """What a row is rendered to."""
+    """The rendering of one row."""
 
     texts: tuple[EncodedText, ...]
     num_skipped: int
-    """Answers that were to be trained and are not: they say nothing, the template writes nothing of them, or it has no
-    prompt, or no mark, for them."""
+    """Number of answers that should have been trained but are not: they are empty, the template writes nothing for
+    them, or it has no prompt or no mark for them."""
 
 
 class PlacedTurn(NamedTuple):
-    """A turn and where it is trained, in characters of its text."""
+    """A turn and its position in the text that it is trained in, in characters."""
 
     message: int
     num_messages: int
@@ -83,7 +83,7 @@ class PlacedTurn(NamedTuple):
     prompt_end: int
     completion_end: int
     prompt_ends: tuple[int, ...]
-    """As in :class:`RenderedTurn`, of the turn's own rendering."""
+    """As in :class:`RenderedTurn`, for the turn's own rendering."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Document:
 
     text: str
     num_messages: int
-    """Messages of the rendering it was cut from: up to that of the turn it ends with, or more."""
+    """Number of messages in the rendering it was cut from: up to that of its last turn, or more."""
 
     mode: Mode
     """The mode it was rendered in."""
@@ -101,19 +101,19 @@ class Document:
 
     @property
     def turns(self) -> list[EncodedTurn]:
-        """Places count characters."""
+        """The turns; positions are in characters."""
         return [(turn.message, turn.prompt_end, turn.completion_end, turn.weight) for turn in self.placed]
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A maximal text so far, and the turns it begins with, in the order of their ends."""
+    """A text that is maximal so far, and its turns in the order of their ends."""
 
     text: str
     placed: list[PlacedTurn]
 
     def yield_to(self, text: str) -> list[PlacedTurn]:
-        """Give up the turns that `text` begins with; as they are cut from one text, they are its first ones."""
+        """Remove and return the turns that `text` begins with: the first ones, as each is a prefix of the next."""
         if text.startswith(self.text):
             number = len(self.placed)
         elif self.placed[0].completion_end == len(self.text):
@@ -128,14 +128,14 @@ class _Kept:
 
 @dataclass(slots=True, kw_only=True)
 class TurnAssigner:
-    """Takes the turns of one conversation, in the order of their messages, and assigns each to a text.
+    """Assigns each turn of one conversation to a text; accepts the turns in the order of their messages.
 
     Attributes:
-        history_rewrite: `exact` keeps every maximal text; `last` only the last; `as_rendered` trains a turn also where
-            a later text shows it with no more than an empty reasoning block taken away.
+        history_rewrite: `exact` keeps every maximal text; `last` only the last; `as_rendered` trains a turn also in a
+        later
+            text that shows it unchanged except for an empty reasoning block.
         stops: matches any stop token.
-        max_bytes: how large the texts kept at a time may be together.
-
+        max_bytes: maximum total size of the texts kept at a time.
     """
 
     history_rewrite: HistoryRewrite
@@ -144,11 +144,10 @@ class TurnAssigner:
     _kept: list[_Kept] = field(default_factory=list)
 
     def add(self, turn: RenderedTurn) -> None:
-        """Take the next turn; earlier turns that its text begins with move to it.
+        """Add the next turn; earlier turns that its text begins with move to that text.
 
         Raises:
             RenderError: the maximal texts together are larger than `max_bytes`.
-
         """
         own = PlacedTurn(
             message=turn.message,
@@ -169,7 +168,7 @@ class TurnAssigner:
             )
 
     def documents(self) -> tuple[Document, ...]:
-        """The texts with their turns, in the order of the messages they end with."""
+        """Return the texts with their turns, ordered by the messages they end with."""
         if self.history_rewrite == "as_rendered":
             return _as_rendered(self._kept, self.stops)
         kept = self._kept[-1:] if self.history_rewrite == "last" else self._kept
@@ -189,7 +188,7 @@ def _document(text: str, placed: Sequence[PlacedTurn], base: PlacedTurn | None =
 
 
 def _as_rendered(kept: Sequence[_Kept], stops: re.Pattern[str] | None) -> tuple[Document, ...]:
-    """From the last text back: a text takes every turn it begins with, or shows without its empty reasoning."""
+    """From the last text backwards, give each text the turns that it begins with or shows without an empty block."""
     left = sorted(((place, each.text) for each in kept for place in each.placed), key=lambda pair: pair[0].message)
     documents: list[Document] = []
     while left:
@@ -202,7 +201,7 @@ def _as_rendered(kept: Sequence[_Kept], stops: re.Pattern[str] | None) -> tuple[
 
 
 def _shown(turn: PlacedTurn, home: str, text: str, stops: re.Pattern[str] | None) -> PlacedTurn | None:
-    """The turn, cut from the text `home`, where `text` shows it; None where it does not."""
+    """Return the turn, cut from the text `home`, at its position in `text`; None if `text` does not show it."""
     own = home[: turn.completion_end]
     if text.startswith(own):
         return turn
@@ -218,8 +217,8 @@ def _shown(turn: PlacedTurn, home: str, text: str, stops: re.Pattern[str] | None
 def _shows_without_block(own: str, shown: str) -> bool:
     """Whether `shown` is `own` without its first empty block of reasoning.
 
-    White space in the place of the block counts as the block's: `<think></think>⏎⏎Hello` may be shown as `⏎Hello`.
-    Nobody can tell whether that is the answer's own.
+    White space in place of the block counts as part of the block: `<think></think>⏎⏎Hello` may be shown as `⏎Hello`. It
+    cannot be told whether that newline belongs to the answer.
     """
     block = EMPTY_BLOCK.search(own)
     if block is None:

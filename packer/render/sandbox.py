@@ -1,7 +1,7 @@
-"""Where templates run: Jinja's immutable sandbox as transformers sets it up, with nothing of chance.
+"""The environment that templates run in: Jinja's immutable sandbox as transformers configures it, made deterministic.
 
-Beyond what Jinja's sandbox refuses: what is random (`lipsum`, `|random`), and macros that call each other without end.
-How long a rendering may take, and how much memory, is left to :mod:`packer.watchdog`.
+In addition to what Jinja's sandbox refuses, it refuses randomness (`lipsum`, `|random`) and unbounded recursion of
+macros. The time and memory of a rendering are limited by :mod:`packer.watchdog`.
 """
 
 import contextvars
@@ -23,28 +23,28 @@ from packer.render.incremental import FILTERS
 from packer.render.tojson import ToJson
 
 MAX_DEPTH = 100
-"""Macros, and loops over their own items, that stand within one another.
+"""Maximum nesting depth of macro calls and recursive loops.
 
-Python's own limit counts what called the template too, and so would depend on how packer was started.
+Python's own limit includes the caller's stack, and so would depend on how packer was started.
 """
 
 MAX_PRODUCT = 2**20
-"""Of what `*` and `**` make."""
+"""Maximum size of a result of `*` and `**`, in characters, items or bits."""
 
 _NESTING = (jinja2.runtime.Macro, jinja2.runtime.LoopContext)
 _MISSING = object()
 _SCALARS = frozenset({str, int, bool})
 _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
-"""What no rule of the sandbox is about."""
+"""Types that no rule of the sandbox is about."""
 
 OPEN, CLOSE = "\ue0f2", "\ue0f3"
-"""Stand where a `{% generation %}` block begins and ends while marks are looked for."""
+"""Mark the start and the end of a `{% generation %}` block while :data:`marking` is set."""
 
 marking: contextvars.ContextVar[bool] = contextvars.ContextVar("marking", default=False)
 
 
 class Context(jinja2.runtime.Context):
-    """As Jinja's; counts how deep calls stand within one another."""
+    """Jinja's context, with a counter of the nesting depth of calls."""
 
     depth = 0
 
@@ -52,7 +52,8 @@ class Context(jinja2.runtime.Context):
 class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """Compiles and runs templates.
 
-    Its shortcuts for attributes answer as Jinja's sandbox does, in half the time; most are compiled into the template.
+    Its shortcuts for attributes give the same results as Jinja's sandbox in half the time; most of them are compiled
+    into the template.
     """
 
     context_class = Context
@@ -60,12 +61,12 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**"})
 
     def __init__(self, **options: Any) -> None:
-        # Large constants would be written into the code, which Python then takes long to compile.
+        # The optimizer would fold large constants into the code, which then takes Python long to compile.
         super().__init__(optimized=False, **options)
         self.filters = {**self.filters, "random": _refuse_chance, "tojson": ToJson(), **FILTERS}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """`obj.attribute`: nearly always one that a message does not have, or of a namespace."""
+        """Return `obj.attribute`; mostly the attribute is a key that a message lacks, or belongs to a namespace."""
         kind = type(obj)
         if kind is dict and attribute not in OF_DICT:
             value = obj.get(attribute, _MISSING)
@@ -81,11 +82,10 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         return value if type(value) in _PLAIN and attribute[0] != "_" else super().getattr(obj, attribute)
 
     def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
-        """`left * right` or `left ** right`: the two steps that nothing could end, however small their operands are.
+        """Return `left * right` or `left ** right`, the operations that cannot be interrupted once they have started.
 
         Raises:
             SecurityError: the result is too large.
-
         """
         if operator == "**" and isinstance(left, int) and isinstance(right, int):
             size = left.bit_length() * right if abs(left) > 1 else 0
@@ -95,7 +95,7 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
             raise SecurityError(f"the template makes a value of more than {MAX_PRODUCT:,} characters, items or bits")
         return super().call_binop(context, operator, left, right)
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: N805, PYI063 - Jinja's names, which no argument has
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: N805, PYI063 - Jinja's names, which no keyword argument has
         if __obj is _Namespace:
             kwargs.pop("_loop_vars", None)
             kwargs.pop("_block_vars", None)
@@ -112,13 +112,13 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
 
 class GenerationMarks(jinja2.ext.Extension):
-    """`{% generation %}` … `{% endgeneration %}`: renders its body."""
+    """The tag `{% generation %}` … `{% endgeneration %}`: renders its body."""
 
     tags = {"generation"}  # noqa: RUF012 - the attribute Jinja reads
     METHOD = "_render_body"
 
     def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
-        # A call block, as in transformers, and not the bare body: assignments inside keep their own scope.
+        # A call block as in transformers, not the bare body: assignments inside have a scope of their own.
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         call = self.call_method(self.METHOD, [], [])
@@ -151,7 +151,7 @@ class _Namespace(jinja2.utils.Namespace):
 
 @functools.cache
 def environment_of(date: str) -> Environment:
-    """The environment of every template of a recipe."""
+    """Return the environment shared by all templates of a recipe."""
     environment = Environment(
         trim_blocks=True,
         lstrip_blocks=True,

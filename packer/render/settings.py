@@ -1,7 +1,7 @@
-"""Whether setting a variable of a template makes a difference, as its syntax tree tells.
+"""Decides from a template's syntax tree whether setting a variable changes anything.
 
-Of templates that know a switch nearly all ask for one value of it, `enable_thinking is defined and enable_thinking is
-false`. The other value is then what they do anyway, and its prompts need not be rendered.
+Nearly all templates with a switch test for one of its values: `enable_thinking is defined and enable_thinking is
+false`. The other value is then equivalent to the default, and its prompts need not be rendered.
 """
 
 from typing import Any
@@ -20,9 +20,10 @@ _PURE = (
 
 
 def is_default(parsed: nodes.Template, name: str, value: Any) -> bool:
-    """Whether a variable that has this value is to a template as one that is not there.
+    """Whether a template treats this value of a variable as if the variable were undefined.
 
-    It is where every expression of the variable and constants alone, the largest there are, gives the same.
+    That is so if every maximal subexpression built only from the variable and constants evaluates to the same result in
+    both cases.
     """
     return not _is_stored(parsed, name) and _makes_none(parsed, name, value)
 
@@ -32,7 +33,7 @@ def _is_stored(parsed: nodes.Template, name: str) -> bool:
 
 
 def _makes_none(node: nodes.Node, name: str, value: Any) -> bool:
-    """Whether the value makes no difference to a node."""
+    """Whether setting the variable to the value makes no difference to this node."""
     if isinstance(node, nodes.Expr) and _is_of(node, name) and _is_pure(node):
         without, given = _value(node, {}), _value(node, {name: value})
         if type(without) is type(given) and isinstance(given, _SCALARS) and without == given:
@@ -52,7 +53,7 @@ def _is_pure(node: nodes.Node) -> bool:
 
 
 def _value(expression: nodes.Expr, variables: dict[str, Any]) -> Any:
-    """The value of an expression; an object of no other kind where it raises."""
+    """Evaluate an expression; return a sentinel if it raises."""
     environment = expression.environment
     assert environment is not None
     assignment = nodes.Assign(nodes.Name("value", "store"), expression).set_lineno(1)
@@ -65,6 +66,6 @@ def _value(expression: nodes.Expr, variables: dict[str, Any]) -> Any:
             pass
     except TemplateOverrunError:
         raise
-    except Exception:  # noqa: BLE001 - filters raise what they like; here for values they are never asked about
+    except Exception:  # noqa: BLE001 - filters may raise anything for values they never see in practice
         return _MISSING
     return context.vars["value"]

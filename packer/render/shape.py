@@ -1,8 +1,8 @@
-"""The shape of a conversation: everything of it but its texts.
+"""The shape of a conversation: everything except its texts.
 
-Conversations of one shape have the same roles and weights, and the same fields in the same order; a text, an empty
-text, null or a truth value stands in the same places. Not every conversation has a shape: one with tools, calls,
-reasoning in a field, or a blank text has none.
+Conversations of one shape have the same roles and weights, and the same fields in the same order, with texts, empty
+texts, nulls and truth values in the same places. Some conversations have no shape: those with tools, calls, reasoning
+in a field, or a blank text.
 """
 
 import functools
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from packer.batches import REASONING_FIELDS, Message, Sample
 
 Field: TypeAlias = "str | tuple[Any]"
-"""What a field holds: ``"text"``, or a constant in a tuple."""
+"""Value of a field: ``"text"`` for any text, or a constant in a tuple."""
 
 Shape: TypeAlias = tuple[tuple[float | None, tuple[tuple[str, Field], ...]], ...]
 """Weight and fields of each message."""
@@ -26,7 +26,7 @@ class _ShapelessError(Exception):
 
 
 def shape_of(sample: Sample, texts: list[str]) -> Shape | None:
-    """The shape of a conversation, whose texts are added to a list; None where it has none."""
+    """Return the shape of a conversation, and append its texts to `texts`; None if it has no shape."""
     if sample.kind != "chat" or sample.template_kwargs or sample.tools:
         return None
     try:
@@ -36,7 +36,7 @@ def shape_of(sample: Sample, texts: list[str]) -> Shape | None:
 
 
 def conversation_of(shape: Shape, texts: Sequence[str]) -> Sample:
-    """The conversation of a shape that says these texts."""
+    """Return the conversation of this shape with these texts."""
     left = iter(texts)
     messages = [
         Message(fields={name: next(left) if field == TEXT else field[0] for name, field in fields}, weight=weight)

@@ -1,8 +1,8 @@
-"""What the documents of a shape of conversation have in common: texts, slots, and where turns begin and end.
+"""What the documents of one shape of conversation have in common: fixed texts, slots, and where turns begin and end.
 
-Most templates render conversations of one shape (:mod:`packer.render.shape`) alike: the same texts around other words.
-So the documents of one made-up conversation, recorded as they are worked out (:mod:`packer.render.recorder`), serve for
-all others of its shape, once their texts are filled in.
+Most templates render conversations of one shape (:mod:`packer.render.shape`) alike, with the same texts around
+different words. So the documents of one placeholder conversation, recorded by :mod:`packer.render.recorder`, serve for
+all others of its shape once their texts are filled in.
 """
 
 import re
@@ -18,19 +18,19 @@ from packer.render.symbolic import Condition, Slot
 
 @dataclass(frozen=True, slots=True)
 class _Outline:
-    """One document: texts, slots, and where turns begin and end."""
+    """One document: fixed texts, slots, and where turns begin and end."""
 
     parts: tuple[bytes, ...]
-    """One after another; empty where a slot is."""
+    """The fixed texts in order, with an empty one for each slot."""
 
     slots: tuple[tuple[int, int], ...]
-    """Number of a part, and of its slot among those of the skeleton."""
+    """For each slot, its index in `parts` and its index in the skeleton's slots."""
 
     turns: tuple[EncodedTurn, ...]
-    """Places count the parts before them."""
+    """Turns, whose positions are indices in `parts`."""
 
     def fill(self, values: Sequence[bytes], stops: re.Pattern[bytes]) -> EncodedText | None:
-        """The document; None where a turn would end at another stop token."""
+        """Return the document; None if a turn would end at another stop token."""
         parts = list(self.parts)
         for place, slot in self.slots:
             parts[place] = values[slot]
@@ -47,31 +47,30 @@ class _Outline:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """The documents of a shape."""
+    """The documents of one shape of conversation, with slots for its texts."""
 
     outlines: tuple[_Outline, ...]
     slots: tuple[Slot, ...]
     conditions: tuple[Condition, ...]
     longest: int
-    """Characters each text may have."""
+    """Maximum length of each text, in characters."""
 
     num_skipped: int
-    """Answers that are not trained."""
+    """Number of answers that are not trained."""
 
     def meets(self, texts: Sequence[str]) -> bool:
-        """Whether the template takes the same way for these texts."""
+        """Whether the template treats these texts as it treated the placeholders."""
         return all(condition.met(condition.slot.value(texts[condition.slot.number])) for condition in self.conditions)
 
     def fill(self, texts: Sequence[str], stops: re.Pattern[bytes]) -> RenderedRow | None:
-        """The documents of a conversation of this shape; None where its texts do not meet the conditions.
+        """Return the documents of a conversation of this shape; None if its texts do not meet the conditions.
 
         Args:
-            texts: without control tokens and tags of reasoning.
+            texts: texts without control tokens and reasoning tags.
             stops: matches any stop token.
 
         Raises:
-            UnicodeEncodeError: half of a surrogate pair.
-
+            UnicodeEncodeError: a text contains half of a surrogate pair.
         """
         if max(map(len, texts), default=0) > self.longest or not self.meets(texts):
             return None
@@ -93,7 +92,7 @@ class Skeleton:
 def skeleton_of(
     texts: Sequence[EncodedText], recorder: TemplateRecorder, *, longest: int, num_skipped: int
 ) -> Skeleton | None:
-    """The skeleton of recorded documents; None where texts may run into what is around them."""
+    """Make a skeleton of recorded documents; None if a text could merge with the fixed texts around it."""
     slots: dict[Slot, int] = {}
     outlines = [_outline(text, recorder, slots) for text in texts]
     whole = tuple(outline for outline in outlines if outline is not None)
@@ -103,7 +102,7 @@ def skeleton_of(
 
 
 def _outline(text: EncodedText, recorder: TemplateRecorder, slots: dict[Slot, int]) -> _Outline | None:
-    """A document of made-up texts, cut at its slots and where turns begin and end."""
+    """Cut a document of placeholder texts at its slots and at the boundaries of its turns."""
     content = text.content
     spans = {match.start(): (match.end(), recorder.slot(match)) for match in WRITTEN.finditer(content)}
     if may_make_tags(_between(content, spans)):
@@ -122,6 +121,6 @@ def _outline(text: EncodedText, recorder: TemplateRecorder, slots: dict[Slot, in
 
 
 def _between(content: bytes, spans: Mapping[int, tuple[int, Slot]]) -> list[str]:
-    """The texts between slots."""
+    """Return the fixed texts before, between and after the slots."""
     bounds = [0, *(place for start, (end, _) in sorted(spans.items()) for place in (start, end)), len(content)]
     return [content[start:end].decode() for start, end in zip(bounds[::2], bounds[1::2], strict=True)]

@@ -1,14 +1,14 @@
-"""Templates whose renderings can stop at the end of the conversation, and go on when there are more messages.
+"""Rewrites templates so that a rendering can pause where the conversation ends, and resume with more messages.
 
-Nearly all templates write something about the conversation as a whole, go through the messages in one loop, and write
-an ending. The ending becomes one more iteration of the loop:
+Nearly all templates write something about the conversation as a whole, iterate over the messages in one loop, and
+write an ending. The rewritten template runs the ending as an additional iteration of the loop:
 
     {% for message in messages %}BODY{% endfor %}ENDING
     {% for message in ITEMS %}
     {% if message is END %}{% for VARIABLES in … %}ENDING{% endfor %}STOP{% continue %}{% endif %}BODY{% endfor %}
 
 The loop around the ending has one iteration. It sets the variables that only the ending reads, such as
-`add_generation_prompt`, which are others each time a rendering goes on.
+`add_generation_prompt`, whose values change each time a rendering resumes.
 """
 
 import functools
@@ -21,10 +21,10 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 IS_END, ENDINGS, ITEMS, LENGTH = " is end ", " endings ", " items ", " length "
-"""Filters by names that no template can write."""
+"""Names of the filters that rewritten templates use; no template can contain such a name."""
 
 RENDERING, STOP = "packer_rendering", "packer_stop"
-"""Variables of a rendering: itself, and what it writes where it stops."""
+"""Variables of a rewritten template: the rendering object, and the sentinel written where it pauses."""
 
 _ENDING = "packer_ending"
 _REFUSED: Any = (nodes.Block, nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport, nodes.EvalContextModifier)
@@ -33,29 +33,28 @@ _MIRRORED = {"gt": "lt", "gteq": "lteq", "lt": "gt", "lteq": "gteq", "eq": "eq",
 
 
 class Bound(NamedTuple):
-    """A number from outside that iterations compare with their own, as `loop.index0 > bound`."""
+    """A comparison of an iteration's number with a bound set before the loop, as in `loop.index0 > ns.bound`."""
 
     operator: str
     shift: int
-    """What an iteration takes for its number, less its place."""
+    """Number that the comparison uses for an iteration, minus the iteration's index: 1 for `loop.index`."""
 
     def first_changed(self, before: int, now: int) -> int:
-        """The place of the first iteration that another bound answers otherwise."""
-        # Between the two the answers differ; at the lower one itself only if that is where they begin to.
+        """Return the index of the first iteration whose comparison changes if the bound does."""
+        # Results differ for numbers between the two bounds. For `>` and `<=`, they are still equal at the lower one.
         return max(min(before, now) + (self.operator in {"gt", "lteq"}) - self.shift, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stoppable:
-    """A template that was rewritten.
+    """A rewritten template.
 
     Attributes:
-        template: all of it.
-        late: variables that the ending alone reads, of those that it was asked about.
-        bounds: by namespace and attribute, those that iterations take for nothing else than for bounds.
-        source: of the template as it was.
-        place: of the loop among its statements.
-
+        template: the rewritten template.
+        late: the changing variables that nothing before the ending reads.
+        bounds: comparisons of each namespace attribute that iterations use only as a bound, by namespace and attribute.
+        source: the original template.
+        place: index of the loop among the template's top-level statements.
     """
 
     template: jinja2.Template
@@ -66,7 +65,7 @@ class Stoppable:
 
     @functools.cached_property
     def opening(self) -> jinja2.Template:
-        """What stands before the loop, compiled by itself."""
+        """The part before the loop, compiled on its own."""
         environment = self.template.environment
         parsed = environment.parse(self.source)
         loop = parsed.body[self.place]
@@ -82,13 +81,12 @@ def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables
     """Rewrite a template.
 
     Args:
-        environment: of the template.
-        source: its text.
-        variables: those whose values change from rendering to rendering of a conversation.
+        environment: the template's environment.
+        source: the template's source.
+        variables: variables whose values change between renderings of one conversation.
 
     Returns:
-        None where it has another form.
-
+        The rewritten template, or None if the template does not have the required form.
     """
     parsed = environment.parse(source)
     place = max((i for i, node in enumerate(parsed.body) if isinstance(node, nodes.For)), default=None)
@@ -111,7 +109,7 @@ def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables
     targets = nodes.Tuple([nodes.Name(name, "store") for name in (_ENDING, *changing)], "store")
     endings = nodes.For(targets, _filtered(item, ENDINGS, rendering), ending, [], None, False)
     stop = nodes.Output([nodes.Name(STOP, "load")])
-    # Not the body in the other branch: a name that it sets would mean another until then.
+    # The body is not put in an else branch: names that it sets would be resolved differently before they are set.
     loop.body = [nodes.If(_filtered(item, IS_END), [endings, stop, nodes.Continue()], [], []), *loop.body]
     loop.iter = _filtered(loop.iter, ITEMS, rendering)
     parsed.body[place:] = [loop.set_lineno(loop.lineno)]
@@ -120,7 +118,7 @@ def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables
 
 
 def _tells_copies_apart(template: nodes.Template) -> bool:
-    """Whether it may tell an object from one that is equal to it, or the list of messages from another list."""
+    """Whether the template may distinguish an object from an equal copy, or the list of messages from another list."""
     for node in _all_of([template], nodes.Test | nodes.Filter | nodes.Const):
         name = node.value if isinstance(node, nodes.Const) else node.name
         if name == "pprint" or (name == "sameas" and not _is_of_constant(node)):
@@ -129,7 +127,7 @@ def _tells_copies_apart(template: nodes.Template) -> bool:
 
 
 def _is_of_constant(test: nodes.Node) -> bool:
-    """`x is sameas true`: there is one of it."""
+    """Whether a test compares with a constant only, such as `x is sameas true`: constants are singletons."""
     return isinstance(test, nodes.Test) and all(isinstance(value, nodes.Const) for value in test.args)
 
 
@@ -138,7 +136,7 @@ def _filtered(value: Any, name: str, *arguments: nodes.Expr) -> nodes.Filter:
 
 
 def _names(body: Iterable[nodes.Node], *contexts: str) -> set[str]:
-    """Names in statements: all, or those in some contexts."""
+    """Return the names that occur in statements: all of them, or those used in one of the given contexts."""
     return {name.name for name in _all_of(body, nodes.Name) if not contexts or name.ctx in contexts}
 
 
@@ -149,7 +147,7 @@ def _all_of(body: Iterable[nodes.Node], kind: Any) -> list[Any]:
 def _bounds(
     template: nodes.Template, opening: Sequence[nodes.Node], loop: nodes.For, ending: Sequence[nodes.Node]
 ) -> dict[tuple[str, str], list[Bound]]:
-    """Attributes of namespaces that are set before the loop and then only compared with the number of an iteration."""
+    """Find namespace attributes that are set before the loop and then only compared with the number of an iteration."""
     compared: dict[tuple[str, str], list[Bound]] = {}
     for node in _outside_loops(loop.body):
         if isinstance(node, nodes.Compare) and len(node.ops) == 1 and node.ops[0].op in _MIRRORED:
@@ -173,14 +171,14 @@ def _bounds(
 
 
 def _attribute(node: nodes.Node) -> tuple[str, str] | None:
-    """The names of `name.attribute`."""
+    """Return the two names of an expression `name.attribute`; None for any other node."""
     if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name):
         return node.node.name, node.attr
     return None
 
 
 def _outside_loops(body: Iterable[nodes.Node]) -> Iterable[nodes.Node]:
-    """Nodes for which `loop` is the loop that they are looked at for."""
+    """Yield the nodes of a loop body that are not within a nested loop, where `loop` would be another variable."""
     for node in body:
         if not isinstance(node, nodes.For):
             yield node
@@ -188,7 +186,7 @@ def _outside_loops(body: Iterable[nodes.Node]) -> Iterable[nodes.Node]:
 
 
 def _ask_less(opening: Sequence[nodes.Node]) -> None:
-    """Have statements not ask for more than they need."""
+    """Rewrite statements so that they read no more of the list of messages than they need."""
     for loop in _all_of(opening, nodes.For):
         _stop_early(loop)
     for comparison in _all_of(opening, nodes.Compare):
@@ -196,10 +194,11 @@ def _ask_less(opening: Sequence[nodes.Node]) -> None:
 
 
 def _stop_early(node: nodes.For) -> None:
-    """Have a loop end where the rest of its iterations does nothing, if it is of a form that can be told.
+    """Insert a `break` where all further iterations of a loop do nothing, if the loop has a recognizable form.
 
-    Many templates look so for the last question: `{% for message in messages[::-1] %}{% if ns.searching and …`. Their
-    statements all wait for the same attribute of a namespace, which only they could set again, or count.
+    Many templates search for the last question with `{% for message in messages[::-1] %}{% if ns.searching and …`. All
+    statements of such a loop are guarded by the same namespace attribute, which only they themselves could set again;
+    any others just compute an index.
     """
     flags = {_flag(each) for each in node.body if not _is_blank(each) and not _counts(each)}
     is_plain = isinstance(node.target, nodes.Name) and not node.else_ and node.test is None and not node.recursive
@@ -212,7 +211,7 @@ def _stop_early(node: nodes.For) -> None:
 
 
 def _counts(node: nodes.Node) -> bool:
-    """Whether a statement sets a name to a number made of that of the iteration and of others, which stay."""
+    """Whether a statement just sets a name to an expression of the iteration's number, lengths, names and constants."""
     return (
         isinstance(node, nodes.Assign)
         and isinstance(node.target, nodes.Name)
@@ -226,7 +225,7 @@ def _counts(node: nodes.Node) -> bool:
 
 
 def _count_no_further(node: nodes.Compare) -> None:
-    """Have a length that is compared with a number be counted no further than it takes to compare them."""
+    """Make the length in a comparison with a constant count no further than the comparison needs."""
     length, other = node.expr, node.ops[0].expr
     if (
         isinstance(length, nodes.Filter)
@@ -246,7 +245,7 @@ def _is_blank(node: nodes.Node) -> bool:
 
 
 def _flag(node: nodes.Node) -> tuple[str, str] | None:
-    """The attribute that a statement waits for."""
+    """Return the namespace attribute that guards a statement (the first operand of its condition), if any."""
     test = node.test if isinstance(node, nodes.If) and not node.elif_ and not node.else_ else None
     while isinstance(test, nodes.And):
         test = test.left

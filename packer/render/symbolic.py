@@ -1,8 +1,9 @@
-"""A text of which nothing is known but where it goes: what a template gets in place of the texts of a conversation.
+"""A symbolic text: passed to a template in place of a conversation's text, and unknown except for where it goes.
 
-It may be written, stripped and joined to others. Whether it holds, begins with, ends with or is another text is
-answered with no, and noted as a condition. Anything else (its length, its letters, a loop over it) ends the recording
-by :class:`OpaqueError`. Code that reads a text beneath Python's methods, such as JSON's, gets a letter of its own.
+It may be written, stripped and joined with others. Whether it contains, starts with, ends with or equals another text
+is answered with no, and recorded as a condition. Any other operation (its length, its characters, iterating over it)
+ends the recording with :class:`OpaqueError`. Code that bypasses Python's methods, such as the C code of the JSON
+encoder, sees a private-use character.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,13 +13,13 @@ Strip: TypeAlias = tuple[Literal["lstrip", "rstrip"], str | None]
 
 
 class Slot(NamedTuple):
-    """Where a text goes, and how it is stripped."""
+    """A place for a text, and how the text is stripped there."""
 
     number: int
     strips: tuple[Strip, ...] = ()
 
     def value(self, text: str) -> str:
-        """What of a text is written."""
+        """Return what is written of a text: the text after stripping."""
         for method, letters in self.strips:
             text = getattr(text, method)(letters)
         return text
@@ -28,7 +29,7 @@ Piece: TypeAlias = str | Slot
 
 
 class Condition(NamedTuple):
-    """What must not be so: a stripped text holds, starts with, ends with or equals another."""
+    """A requirement on a stripped text: that it does not contain, start with, end with or equal another."""
 
     slot: Slot
     question: Literal["holds", "starts", "ends", "equals"]
@@ -45,11 +46,11 @@ class Condition(NamedTuple):
 
 
 class OpaqueError(Exception):
-    """A template looks into a text."""
+    """The template looks into a symbolic text."""
 
 
 class SymbolicText(str):
-    """Texts and slots, one after another; at least one slot, which counts as a text that is not blank."""
+    """A sequence of fixed texts and slots with at least one slot; every slot counts as a text that is not blank."""
 
     __slots__ = ("_conditions", "pieces")
     pieces: tuple[Piece, ...]
@@ -86,11 +87,11 @@ class SymbolicText(str):
         raise OpaqueError("__hash__")
 
     def __iter__(self) -> Iterator[str]:
-        yield _refuse("__iter__")  # only where it is gone through: whether it can be is asked of texts and lists
+        yield _refuse("__iter__")  # on iteration only: templates test texts and lists for being iterable
 
     def __getitem__(self, place: Any) -> Never:
         if isinstance(place, str):
-            raise TypeError("string indices must be integers")  # to Jinja: there is no such attribute
+            raise TypeError("string indices must be integers")  # tells Jinja that there is no such attribute
         _refuse("__getitem__")
 
     def startswith(self, text: Any, *places: Any) -> bool:
@@ -131,7 +132,7 @@ class SymbolicText(str):
         return any(asked)
 
     def _no(self, question: Any, text: object) -> bool:
-        """No, on condition that it is so."""
+        """Answer no, and record the condition that makes this true."""
         if len(self.pieces) != 1 or type(text) is not str or not text:
             _refuse(question)
         (slot,) = self.pieces
@@ -141,7 +142,7 @@ class SymbolicText(str):
 
 
 def joined(texts: Iterable[str]) -> str:
-    """`"".join`, of symbolic texts too."""
+    """Do what `"".join` does, for symbolic texts too."""
     parts = list(texts)
     symbolic = next((part for part in parts if isinstance(part, SymbolicText)), None)
     return "".join(parts) if symbolic is None else symbolic._joined(*parts)  # noqa: SLF001 - of the same module
@@ -154,7 +155,7 @@ def pieces_of(text: str) -> tuple[Piece, ...]:
 
 
 def _stripped(pieces: Sequence[Piece], strip: Strip) -> list[Piece]:
-    """Pieces stripped at the first of them: texts until something is left, or a slot, whose text is not blank."""
+    """Strip a sequence of pieces at its start: drop blank fixed texts, and stop at the first other text or slot."""
     method, letters = strip
     if letters is not None and (type(letters) is not str or letters.strip()):
         _refuse("strip of letters that are not white space")

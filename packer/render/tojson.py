@@ -1,17 +1,17 @@
-"""The filter `tojson` as transformers defines it."""
+"""The filter `tojson`, as transformers defines it."""
 
 import json
 from collections.abc import Hashable
 from typing import Any
 
 _KEPT_CHARACTERS = 2**20
-"""Of JSON that is kept because it may be written again, those that describe it too."""
+"""Maximum size of the cache in characters, including its keys."""
 
 
 class ToJson:
-    """Transformers' `tojson`, which keeps what it wrote.
+    """Transformers' `tojson` with a cache.
 
-    Every rendering of a conversation writes its tools and calls again, and so do other rows.
+    Every rendering of a conversation writes its tools and calls again, and other rows have the same tools.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class ToJson:
     ) -> str:
         kept = type(value) in (dict, list) and separators is None and type(indent) in (int, str, type(None))
         settings = (bool(ensure_ascii), indent, bool(sort_keys)) if kept else None
-        # A template cannot change a value, and the value is kept, so that no other has its identity.
+        # Templates cannot modify a value, and the cache keeps it alive, so that no other gets the same id.
         known = self._texts.get((id(value), settings)) if kept else None
         if known is not None:
             return known[1]
@@ -46,9 +46,9 @@ class ToJson:
         return text
 
     def _indented(self, compact: str, value: Any, indent: int | str, settings: Any) -> str:
-        """JSON on lines of its own, which Python writes twenty times as slowly as on one; rows bring the same tools.
+        """Return indented JSON, which Python writes twenty times as slowly as compact JSON; rows share their tools.
 
-        What is written on one line tells how it is written on many: the same keys, numbers and texts in the same order.
+        The compact text determines the indented one: it has the same keys, numbers and strings in the same order.
         """
         known = self._texts.get((compact, settings))
         if known is not None:

@@ -1,4 +1,4 @@
-"""What `packer init` writes: a recipe, samples in five forms and a small tokenizer, or the recipe of a family."""
+"""Writes what `packer init` creates: a recipe, samples in five formats and a small tokenizer, or a family's recipe."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,30 +11,29 @@ _FILES = Path(__file__).parent / "files"
 _FAMILIES = Path(__file__).parent / "families"
 
 FAMILIES = tuple(sorted(path.stem for path in _FAMILIES.glob("*.yaml")))
-"""Families of models with a recipe: what their templates need, so that rows of several turns build at the first try."""
+"""Model families with a recipe: it has what their templates need, so that multi-turn rows build at the first try."""
 
 
 def write_starter(folder: Path) -> tuple[Path, ...]:
-    """Write the starter files into `folder`, which must not exist yet or be empty; the recipe last.
+    """Write the starter files into `folder`, which must be empty or not exist yet; the recipe is written last.
 
     Returns:
         Paths of the files written, sorted.
 
     Raises:
-        UsageError: `folder` is a file, or holds something.
-        StorageError: the disk refused.
-
+        UsageError: `folder` is a file, or is not empty.
+        StorageError: the folder cannot be read or written.
     """
     return _write({path.relative_to(_FILES): path for path in _FILES.rglob("*") if path.is_file()}, folder)
 
 
 def write_family(name: str, folder: Path) -> tuple[Path, ...]:
-    """As :func:`write_starter`, of the recipe of a family of :data:`FAMILIES`."""
+    """Write the recipe of one of the :data:`FAMILIES`, as :func:`write_starter` writes the starter files."""
     return _write({Path(RECIPE_FILE): _FAMILIES / f"{name}.yaml"}, folder)
 
 
 def _write(files: Mapping[Path, Path], folder: Path) -> tuple[Path, ...]:
-    """Copy files, each under its name, the recipe last."""
+    """Copy files to the given names, the recipe last."""
     _check_free(folder)
     try:
         for name in sorted(files, key=lambda name: (name.name == RECIPE_FILE, name)):

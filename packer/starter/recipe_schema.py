@@ -14,8 +14,11 @@ _SIZES = {"Recipe": ("partition_bytes", "shard_bytes"), "Rows": ("max_bytes", "m
 
 
 def recipe_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of a recipe as a file has it: sizes as `64MiB` too, and a description of each key."""
-    # Of a pattern, Python's \A and \Z are ^ and $ in JSON Schema.
+    """Return the JSON Schema (2020-12) of a recipe file.
+
+    Sizes may be written as `64MiB`, and each key has a description.
+    """
+    # Python's \A and \Z in a pattern are ^ and $ in JSON Schema.
     written = msgspec.json.encode(msgspec.json.schema(Recipe)).replace(rb"\\A", b"^").replace(rb"\\Z", b"$")
     schema = msgspec.json.decode(written)
     parts = schema["$defs"]
@@ -35,7 +38,7 @@ def recipe_schema() -> dict[str, Any]:
 
 
 def _descriptions() -> list[tuple[str, str, str]]:
-    """Group (empty at the top), key and comment of every key."""
+    """Return group (empty at the top level), key and comment of every key."""
     found, group = [], ""
     for line in recipe_keys().splitlines():
         opened = _GROUP.match(line)

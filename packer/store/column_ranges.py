@@ -1,4 +1,4 @@
-"""Columns of shards read where the manifest says they lie: no shard is mapped for them, or fetched from a bucket."""
+"""Read columns of shards from where the manifest says they are, without mapping or downloading the shards."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import tee
@@ -19,18 +19,18 @@ from packer.store.mapping import as_damage, as_missing, check_schema, repair_hin
 def read_columns(
     folder: Path, wanted: Sequence[tuple[Shard, Sequence[Place]]], columns: Mapping[str, type[np.generic]]
 ) -> Iterator[list[npt.NDArray[Any]]]:
-    """Columns of fixed width of some record batches, a few shards held at a time; no digest is compared.
+    """Yield fixed-width columns of some record batches, shard by shard; digests are not checked.
 
-    Columns that stand near each other, as ``length`` and ``num_trained`` do, are one request to a bucket for each
-    record batch.
+    Only a few shards' columns are in memory at a time. Columns that are stored close together, as ``length`` and
+    ``num_trained`` are, take one request to a bucket per record batch.
 
     Args:
         folder: the cache.
         wanted: shards, and record batches of each.
-        columns: names and types, as they are stored.
+        columns: names and stored types.
 
     Yields:
-        for each shard its columns.  # [rows of its record batches] each
+        The columns of each shard.  # [rows of its record batches] each
 
     Raises:
         CheckError: a shard is truncated, or has no such column.
@@ -60,12 +60,12 @@ def read_columns(
 
 
 def read_batches(folder: Path, shard: Shard, numbers: Sequence[int], column: str) -> list[pa.RecordBatch] | None:
-    """A column of any type of some record batches of a shard that is in a bucket and was not fetched.
+    """Read a column of any type of some record batches, if the shard is in a bucket and was not fetched.
 
-    Arrow reads the shard's footer, and of each record batch what says where its columns are, and this one.
+    Arrow reads the footer of the file, the metadata of each record batch, and the buffers of this column.
 
     Returns:
-        record batches of that column alone; None where the shard is here, to be mapped
+        Record batches of that column alone; None if the shard is here and can be mapped.
 
     Raises:
         CheckError: the shard is not what the manifest says.
@@ -87,7 +87,7 @@ def read_batches(folder: Path, shard: Shard, numbers: Sequence[int], column: str
 
 
 def read_ranges(folder: Path, wanted: Iterable[tuple[Shard, list[tuple[int, int]]]]) -> Iterator[tuple[Shard, bytes]]:
-    """Ranges of some shards, each an offset and a number of bytes, joined; as :meth:`CacheFiles.read_ranges`.
+    """Yield ranges of some shards, joined, as :meth:`CacheFiles.read_ranges` does; each is an offset and a size.
 
     Raises:
         CheckError: a shard is missing or truncated.

@@ -1,4 +1,4 @@
-"""Reading documents: flat columns for packing, single documents for people; digests are checked on first touch."""
+"""Read documents: flat columns for packing, single documents for inspection; digests are checked on first access."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,39 +41,39 @@ class Document:
     length: int
     num_trained: int
     row: int
-    """Row of its sample, from 0 in its partition."""
+    """Row of its sample, from 0 within its partition."""
 
     sample_id: str | None
     side: Side | None
-    """Which answer of its row; None where the row is no preference data."""
+    """Which answer of its row it is; None if the row is no preference data."""
 
     margin: float | None
     path: str
-    """Its shard, relative to the cache."""
+    """Path of its shard, relative to the cache."""
 
     shard_row: int
-    """Its row in that file."""
+    """Its row within the shard."""
 
 
 class FoundDocuments(FoundRows[DocumentRows]):
-    """Some documents, found and checked."""
+    """Documents that were located and whose digests were checked."""
 
     __slots__ = ()
 
     def doc_ids(self) -> list[Int64]:
-        """Identity of each document.  # int64[1] each"""
+        """Return the id of each document.  # int64[1] each"""
         return [np.array([doc_id], np.int64) for doc_id in self.values("doc_id")]
 
 
 class DocumentShards(NumberedRows[DocumentRows]):
-    """The documents of some shards, numbered through; needs no manifest."""
+    """The documents of several shards, numbered consecutively; needs no manifest."""
 
     kind: ClassVar[Kind] = "documents"
 
     @cached_property
     def weighted(self) -> bool:
         """Whether some shard has fractional loss weights."""
-        # Read of each shard, they would cost a request to a bucket each; almost none has the room for weights.
+        # Reading a schema takes a request to a bucket, and almost no shard without weights has room for them.
         suspects = (shard for shard in self.shards if _has_room_for_weights(shard))
         return any("loss_weights" in schema.names for schema in self.schemas(suspects))
 
@@ -88,7 +88,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return self.is_preference and len(self) > 0 and int(self._first("side", np.int8)) == CHOSEN
 
     def _first(self, name: str, dtype: type[np.generic]) -> Any:
-        """What a column of fixed width holds of the first document."""
+        """Return the value of a fixed-width column for the first document."""
         (values,) = RowColumns(self, {name: dtype}).of(np.zeros(1, np.int64))
         return values[0]
 
@@ -98,27 +98,27 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return super().num_tokens if self._chosen is None else int(self.stored("length", np.int32).sum(dtype=np.int64))
 
     def lengths(self) -> Int32:
-        """Tokens of each document, compared with where its ids lie.  # int32[N]
+        """Return the number of tokens of each document, checked against the offsets of its ids.  # int32[N]
 
         Raises:
-            CheckError: a length is not the one of the ids; digests are not checked here.
+            CheckError: a length differs from the number of ids; digests are not checked here.
 
         """
         return self._lengths
 
     def num_trained(self) -> Int32:
-        """Trained tokens of each document; digests are not checked here.  # int32[N]"""
+        """Return the number of trained tokens of each document; digests are not checked here.  # int32[N]"""
         return self.stored("num_trained", np.int32)
 
     def doc_ids(self) -> Int64:
-        """Identity of each document; digests are not checked here.  # int64[N]"""
+        """Return the id of each document; digests are not checked here.  # int64[N]"""
         return self._doc_ids
 
     def sides(self) -> Int8:
-        """Side of each document, an index into :data:`packer.batches.SIDES`; digests are not checked here.  # int8[N]
+        """Return each document's side, an index into :data:`packer.batches.SIDES`; digests are not checked.  # int8[N]
 
         Raises:
-            CheckError: an answer of a pair does not stand beside the other one.
+            CheckError: the two answers of a pair are not adjacent.
 
         """
         return self._answers[0]
@@ -128,7 +128,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return self._answers[1]
 
     def prompts(self) -> Int64:
-        """A digest of the prompt of each document: of its ids before the first trained one.  # int64[N]
+        """Return a digest of each document's prompt: the ids before its first trained one.  # int64[N]
 
         Raises:
             CheckError: a document is not what was written.
@@ -140,29 +140,29 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return np.array(digests, np.uint64).view(np.int64)
 
     def file_rows(self) -> Int64:
-        """Row of its file, from 0, that each document comes from; digests are not checked here.  # int64[N]"""
+        """Return the row, from 0, of each document in its input file; digests are not checked here.  # int64[N]"""
         first_rows = [self.shards[shard].first_row for shard in self._shard_of]
         rows: Int64 = self.stored("row", np.int32).astype(np.int64) + self._of_chunks(np.array(first_rows, np.int64))
         return rows
 
     def origins(self) -> tuple[Int64, Int64]:
-        """Which of the manifest's inputs each document comes from, and the row in that file; digests are not checked.
+        """Return the index of each document's input in the manifest, and its row in that file; digests are not checked.
 
         Returns:
-            inputs and rows, int64[N] each; an input is -1 where a shard was made without a source
+            inputs and rows, int64[N] each; an input is -1 if the shard was made without a source
 
         """
         sources = [-1 if shard.source is None else shard.source for shard in self.shards]
         return self._of_chunks(np.array([sources[shard] for shard in self._shard_of], np.int64)), self.file_rows()
 
     def runs(self) -> tuple[Int64, Int32, Int32]:
-        """Trained runs: those of each document, and where each begins and ends in it; digests are not checked here.
+        """Return the trained runs of the documents, as bounds within each document; digests are not checked here.
 
         Returns:
             offsets int64[N + 1], starts and ends int32[U]
 
         Raises:
-            CheckError: the runs of a record batch are not where it says.
+            CheckError: the spans of a record batch are out of bounds.
 
         """
         parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
@@ -177,26 +177,26 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return offsets_of(number), start[runs], end[runs]
 
     def _spans(self, chunk: int, offsets: Int32, start: Int32, end: Int32) -> tuple[Int64, Int32, Int32]:
-        """Spans of each document of a record batch, and where each begins and ends; copies, not to hold the map."""
+        """Return the number of spans of each document of a record batch, and their starts and ends, all copied."""
         sizes, first, last = np.diff(offsets).astype(np.int64), int(offsets[0]), int(offsets[-1])
         if (sizes < 0).any() or first < 0 or last > min(len(start), len(end)):
             raise self.damaged(chunk, "spans lie outside their column")
         return sizes, start[first:last].copy(), end[first:last].copy()
 
     def trained_within(self, most: int, lengths: Int32, num_trained: Int32) -> Int32:
-        """Trained tokens among the first so many of each document; digests are not checked here.  # int32[N]
+        """Count the trained tokens among the first `most` of each document; digests are not checked here.  # int32[N]
 
-        The spans of those that are longer are read for it; of a shard that is in a bucket nothing else is fetched.
+        Only the spans of longer documents are read, and nothing else is downloaded from a bucket.
 
         Worked example: trained spans [2, 5) and [7, 9) within the first 8 tokens: 3 + 1.
 
         Args:
-            most: tokens that are looked at.
+            most: number of tokens to look at.
             lengths: of all documents.  # int32[N]
             num_trained: of all documents.  # int32[N]
 
         Raises:
-            CheckError: the spans of a record batch are not where it says.
+            CheckError: the spans of a record batch are out of bounds.
 
         """
         trained, longer = num_trained.copy(), np.flatnonzero(lengths > most)
@@ -225,14 +225,14 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return trained
 
     def ids_at(self, documents: Int64, tokens: Int64) -> Int32:
-        """One id of each of some documents; digests are not checked here.  # int32[Q]
+        """Return one token id from each of the given documents; digests are not checked here.  # int32[Q]
 
         Args:
-            documents: their numbers.  # int64[Q]
-            tokens: which of their tokens, from 0.  # int64[Q]
+            documents: indices of documents.  # int64[Q]
+            tokens: position within each document, from 0.  # int64[Q]
 
         Raises:
-            CheckError: a length is not the one of the ids.
+            CheckError: a length differs from the number of ids.
 
         """
         self.lengths()
@@ -243,11 +243,11 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return ids
 
     def columns(self, *, weighted: bool = False) -> DocumentColumns:
-        """All tokens, one flat array a record batch, over the files' own pages.
+        """Return all tokens as one flat array per record batch, backed by the files' own pages.
 
-        No digest is checked: call :meth:`verify` with the documents that are about to be used. Where only some shards
-        have loss weights, or these are documents of a split of which others do (`weighted`), those that are missing are
-        made in memory (1 where trained), four bytes a token.
+        No digest is checked: call :meth:`verify` with the documents that are about to be used. If only some shards have
+        loss weights, or `weighted` says that other documents of the split do, the missing ones are created in memory (1
+        for trained tokens), at four bytes per token.
 
         Raises:
             CheckError: a shard's size or structure is not what the manifest says.
@@ -268,21 +268,21 @@ class DocumentShards(NumberedRows[DocumentRows]):
         )
 
     def locate(self, indices: Int64) -> FoundDocuments:
-        """Where some documents lie, in the order asked, their digests compared; nothing is copied yet.
+        """Locate documents, in the given order, and check their digests; nothing is copied yet.
 
         Raises:
             CheckError: a row is not what was written.
-            IndexError: a document that is not there.
+            IndexError: an index is out of range.
 
         """
         return FoundDocuments(*self._found(indices))
 
     def read(self, index: int) -> Document:
-        """One document; its arrays are views of the file and cannot be written to.
+        """Read one document; its arrays are read-only views of the file.
 
         Raises:
             CheckError: the row is not what was written.
-            IndexError: a document that is not there.
+            IndexError: the index is out of range.
 
         """
         (rows,), (row,) = self._found(np.array([index]))
@@ -308,7 +308,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         )
 
     def find(self, doc_id: int) -> int | None:
-        """Number of the first document with this identity, or None."""
+        """Return the index of the first document with this id, or None."""
         order, ids = self._by_id
         place = int(np.searchsorted(ids, doc_id))
         return int(order[place]) if place < len(ids) and int(ids[place]) == doc_id else None
@@ -329,7 +329,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     @cached_property
     def _answers(self) -> tuple[Int8, Float32]:
-        """Sides and margins, together: that is one request to a bucket for each record batch."""
+        """Sides and margins, read together: one request to a bucket per record batch."""
         rows, sides, margins = self.stored_together({"row": np.int32, "side": np.int8, "margin": np.float32})
         if misplaced_sides(rows, sides).any():
             raise CheckError(f"{self.folder}: the two answers of a pair stand apart", hint=repair_hint(self.folder))
@@ -344,16 +344,16 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     @cached_property
     def _by_id(self) -> tuple[Int64, Int64]:
-        """Documents in the order of their identity, of equals the first one first, and the identities in that order."""
+        """Indices of the documents sorted by id (stable), and the sorted ids."""
         order = np.argsort(self._doc_ids, kind="stable")
         return order, self._doc_ids[order]
 
 
 def _has_room_for_weights(shard: Shard) -> bool:
-    """Whether the bytes between two columns, whose places the manifest has, may hold four for each token's weight.
+    """Return whether a shard may have loss weights, judging by the space between columns in the manifest.
 
-    Between ``doc_id`` and ``length`` of a record batch of n documents and T tokens lie the offsets of three or, with
-    weights, four columns, 8 (n + 1) bytes each, ids and labels, 4 T bytes each, T bits of another, and the spans.
+    Between ``doc_id`` and ``length`` of a record batch of n documents and T tokens are, for each of three columns or,
+    with weights, four, 8 (n + 1) bytes of offsets; 4 T bytes each for ids, labels and weights; T bits; and the spans.
     """
     between = sum(_between(place) for place in shard.places)
     offsets = 8 * (shard.num_rows + len(shard.places))

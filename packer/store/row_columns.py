@@ -1,4 +1,4 @@
-"""Columns of rows that are asked for here and there: each record batch's are read when one of its rows is."""
+"""Fixed-width columns of rows, read one record batch at a time when a row of it is first needed."""
 
 from collections.abc import Collection, Mapping
 from itertools import groupby
@@ -15,15 +15,15 @@ from packer.store.numbered_rows import NumberedRows
 
 
 class RowColumns:
-    """Columns of fixed width of some rows. Safe to use from two threads; digests are not compared.
+    """Fixed-width columns of some rows, read when needed. Thread-safe; digests are not checked.
 
     Args:
         rows: of some shards.
-        columns: names and types, as they are stored.
+        columns: names and stored types.
 
     Raises:
-        CheckError: from any method, where a shard is truncated or has no such column.
-        StorageError: from any method, where it cannot be read.
+        CheckError: from any method, if a shard is truncated or has no such column.
+        StorageError: from any method, if it cannot be read.
 
     """
 
@@ -34,10 +34,10 @@ class RowColumns:
         self._values = [np.zeros(int(self._bounds[-1]), kind) for kind in columns.values()]
         self._unknown = np.ones(len(self._batches), np.bool_)
         self.awaited: Collection[int] = ()
-        """Shards that are on their way from a bucket: those are waited for, so that their columns cost no request."""
+        """Shards being fetched from a bucket: reading waits for them, so their columns take no request of their own."""
 
     def of(self, rows: Int64) -> list[npt.NDArray[Any]]:
-        """The columns of some rows.  # [R] each
+        """Return the columns of some rows.  # [R] each
 
         Raises:
             IndexError: a row that is not there.
@@ -50,7 +50,7 @@ class RowColumns:
         return [values[numbers] for values in self._values]
 
     def of_all(self) -> list[npt.NDArray[Any]]:
-        """The columns of all rows; those that are not known are read.  # [N] each"""
+        """Return the columns of all rows.  # [N] each"""
         self._read(np.flatnonzero(self._unknown))
         return [self._rows.own(values) for values in self._values]
 

@@ -64,13 +64,12 @@ def listing(*folders):
 @pytest.mark.parametrize(
     ("mode", "overlong"),
     [
-        ("isolated", "truncate_left"),
         ("eos", "split"),
         *(
             pytest.param(mode, overlong, marks=pytest.mark.slow)
             for mode in ("isolated", "eos")
             for overlong in ("reject", "truncate_left", "truncate_right", "split")
-            if (mode, overlong) not in (("isolated", "truncate_left"), ("eos", "split"))
+            if (mode, overlong) != ("eos", "split")
         ),
     ],
 )

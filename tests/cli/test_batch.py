@@ -2,15 +2,13 @@
 
 import io
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
 
 import click
 import pytest
-from command_line import assert_refused, fields, run
+from command_line import assert_refused, fields, on_terminal, run
 from rich.cells import cell_len
 
 from packer_cli.output import paged, stdout
@@ -22,33 +20,6 @@ STEP = ("--step", 3, "--micro-batch-size", 2)
 def cache(starter_cache):
     pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
     return starter_cache
-
-
-def on_terminal(*arguments, lines=24, **environment):
-    """Run `packer` on a terminal of 80 columns that nobody types on; what was written there."""
-    controller, terminal = pty.openpty()
-    settings = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": str(lines), **environment}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "packer", *map(str, arguments)],
-        stdin=terminal,
-        stdout=terminal,
-        stderr=subprocess.PIPE,
-        env={name: value for name, value in os.environ.items() if name not in {"LESS", "NO_COLOR"}} | settings,
-    )
-    os.close(terminal)
-    written = b""
-    while True:
-        try:
-            read = os.read(controller, 65536)
-        except OSError:  # Linux: the other end is closed
-            break
-        if not read:
-            break
-        written += read
-    os.close(controller)
-    assert process.wait() == 0, process.stderr.read()
-    process.stderr.close()
-    return written.decode().replace("\r\n", "\n")
 
 
 def test_a_batch_is_shown_with_its_contract_its_columns_and_its_documents(cache):
@@ -174,7 +145,7 @@ PAGER = f"{sys.executable} -c \"import sys; print('PAGED', len(sys.stdin.readlin
 
 def test_what_is_longer_than_the_terminal_goes_through_the_pager(starter_cache):
     assert on_terminal("stats", starter_cache, PAGER=PAGER).startswith("PAGED ")
-    assert "PAGED" not in on_terminal("stats", starter_cache, lines=500, PAGER=PAGER)
+    assert "PAGED" not in on_terminal("stats", starter_cache, LINES="500", PAGER=PAGER)
     colored = on_terminal("inspect", starter_cache, PAGER="no-such-pager")
     assert colored.startswith("\x1b[1m── block 0 ")
 
@@ -182,17 +153,6 @@ def test_what_is_longer_than_the_terminal_goes_through_the_pager(starter_cache):
 @pytest.mark.parametrize("options", [("--no-pager",), ("--json",)])
 def test_the_pager_can_be_switched_off(options, starter_cache):
     assert "PAGED" not in on_terminal("stats", starter_cache, *options, PAGER=PAGER)
-
-
-def test_a_pipe_never_has_a_pager(starter_cache):
-    found = subprocess.run(
-        [sys.executable, "-m", "packer", "stats", str(starter_cache)],
-        env={**os.environ, "PAGER": PAGER, "LINES": "5"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert found.stdout.startswith("  rows ") and "PAGED" not in found.stdout
 
 
 class Terminal(io.StringIO):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import fields, run
+from command_line import fields, on_terminal, run
 from processes import HANG_S, wait_until
 
 from packer_cli import reference, reply
@@ -50,31 +50,30 @@ def test_python_m_packer_is_the_same_program():
     assert module.stdout == packer("--version").stdout
 
 
-def test_exit_codes_reach_the_shell(starter_cache, tmp_path):
+def test_exit_codes_reach_the_shell(tmp_path):
     packer("verify", tmp_path, check=3)
-    packer("verify", starter_cache, "--expect", "00", check=1)
 
 
-def test_a_pipe_gets_no_escapes_and_only_data(starter_cache):
-    done = packer("inspect", starter_cache)
-    assert done.stdout and b"\x1b" not in done.stdout and done.stderr == b""
+def test_a_pipe_gets_no_escapes_no_pager_and_only_data(starter_cache):
+    done = packer("stats", starter_cache, env={"PAGER": f"{sys.executable} -c \"print('PAGED')\"", "LINES": "5"})
+    assert done.stdout.startswith(b"  rows ") and b"PAGED" not in done.stdout
+    assert b"\x1b" not in done.stdout and done.stderr == b""
 
 
 def test_no_color_has_no_escapes_even_where_colour_is_forced_by_a_terminal(starter_cache):
-    words = ["verify", str(starter_cache), "--expect", "00"]
-    output = in_terminal(words, {"NO_COLOR": "1", "TERM": "xterm-256color"})
-    plain = output.replace(b"\x1b[?25l", b"").replace(b"\x1b[?25h", b"")
-    assert b"\x1b[3" not in plain  # colours of text
-    assert b"\x1b[9" not in plain
+    output = on_terminal("verify", starter_cache, "--expect", "00", exit_code=1, NO_COLOR="1")
+    plain = output.replace("\x1b[?25l", "").replace("\x1b[?25h", "")
+    assert "fingerprint" in plain
+    assert "\x1b[3" not in plain  # colours of text
+    assert "\x1b[9" not in plain
 
 
 def test_a_terminal_gets_colours_and_no_line_beyond_its_edge(starter_cache):
     from packer_cli.output import cells
 
-    words = ["inspect", str(starter_cache), "--ids", "--block", "7", "--no-pager"]
-    output = in_terminal(words, {"TERM": "xterm-256color", "COLUMNS": "60"})
-    assert b"\x1b[1;32m" in output
-    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.decode()).splitlines()
+    output = on_terminal("inspect", starter_cache, "--ids", "--block", "7", "--no-pager", COLUMNS="60")
+    assert "\x1b[1;32m" in output
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output).splitlines()
     texts = [line for line in lines if re.match(r"[ \d]{2}[ ▌] ", line)]
     assert len(texts) > 10
     assert all(sum(map(cells, line)) <= 60 for line in texts)
@@ -82,36 +81,12 @@ def test_a_terminal_gets_colours_and_no_line_beyond_its_edge(starter_cache):
 
 
 def test_a_build_on_a_terminal_draws_a_bar_and_a_quiet_one_nothing(starter, tmp_path):
-    words = ["build", "-c", str(starter / "recipe.yaml"), "-j", "1", "-o"]
-    drawn = in_terminal([*words, str(tmp_path / "a")], {"TERM": "xterm-256color"})
-    assert b"documents" in drawn
-    assert "━".encode() in drawn
-    assert b"fingerprint" in drawn.rpartition(b"\x1b[2K")[2], "the bar is gone before the result"
-    assert in_terminal([*words, str(tmp_path / "b"), "-q"], {"TERM": "xterm-256color"}) == b""
-
-
-def in_terminal(arguments, env):
-    """Run with a pseudo-terminal as stdout and stderr; returns all it shows."""
-    import pty
-
-    main, side = pty.openpty()
-    environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR")} | env
-    process = subprocess.Popen(
-        [sys.executable, "-c", CODE, *arguments], stdout=side, stderr=side, stdin=side, env=environment
-    )
-    os.close(side)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(main, 65536)
-        except OSError:
-            break
-        if not piece:
-            break
-        shown += piece
-    process.wait()
-    os.close(main)
-    return shown
+    words = ["build", "-c", starter / "recipe.yaml", "-j", "1", "-o"]
+    drawn = on_terminal(*words, tmp_path / "a")
+    assert "documents" in drawn
+    assert "━" in drawn
+    assert "fingerprint" in drawn.rpartition("\x1b[2K")[2], "the bar is gone before the result"
+    assert on_terminal(*words, tmp_path / "b", "-q") == ""
 
 
 def test_ascii_output_falls_back_and_never_fails(starter_cache):

@@ -32,7 +32,7 @@ cli.main(sys.argv[2:], prog_name="packer")
 def test_of_writers_that_race_one_builds_and_the_others_name_it(tmp_path: Path, tally) -> None:
     job = write_job(tmp_path / "job", num_rows=100)
     whole = contents(job.build(tmp_path / "whole"))
-    num_rounds, num_processes = amount(small=1, full=20), amount(small=3, full=8)
+    num_rounds, num_processes = amount(small=1, full=20), amount(small=2, full=8)
     held = busy = 0
     for number in range(num_rounds):
         folder = tmp_path / f"cache{number}"
@@ -99,7 +99,7 @@ def test_readers_of_a_cache_that_is_built_again_read_all_of_one_build(
     tiny_job.build(folder)
     context = multiprocessing.get_context("spawn")
     begun, stop, answers = context.Semaphore(0), context.Event(), context.Queue()
-    num_readers = amount(small=2, full=4)
+    num_readers = amount(small=1, full=4)
     arguments = (str(folder), known, begun, stop, answers)
     readers = [context.Process(target=read_until, args=arguments) for _ in range(num_readers)]
     for reader in readers:

@@ -260,14 +260,14 @@ def test_a_step_of_tokens_takes_the_next_documents_as_long_as_they_fit(num_docum
         assert kept.left_out.tolist() == expected[-1]
 
 
-@pytest.mark.parametrize(
-    ("batching", "order"),
-    [
-        *itertools.product(["padded", "padding_free"], ["random", "sequential", "length_bucketed"]),
-        *itertools.product(["token_budget"], ORDERS),
-    ],
-)
-@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
+ENDS = ("drop", "pad", "short", "wrap")
+RESUMED = [
+    *itertools.product(["padded", "padding_free"], ["random", "sequential", "length_bucketed"], ENDS),
+    *itertools.product(["token_budget"], ORDERS, ENDS),
+]
+
+
+@pytest.mark.parametrize(("batching", "order", "end"), one_in(3, RESUMED))
 def test_resume_on_other_ranks_goes_on_exactly(batching, order, end):
     """In every order; and of a mixture, in windows sorted by length and with proportions that change on the way."""
     cache, _ = small_document_cache(31)
@@ -314,9 +314,14 @@ def test_columns_that_are_not_asked_for_are_not_there():
         loader_of(cache, batching="padded", columns=["input_ids"], labels="shifted")
 
 
-@pytest.mark.parametrize("order", ["random", "sequential", "length_bucketed", "mixed"])
-@pytest.mark.parametrize("batching", ["padded", "padding_free", "token_budget"])
-@pytest.mark.parametrize("cutoff", [2, 5, 19, 99])
+CUT_OFF = [
+    *itertools.product(
+        ["random", "sequential", "length_bucketed", "mixed"], ["padded", "padding_free", "token_budget"], [2, 5, 19, 99]
+    )
+]
+
+
+@pytest.mark.parametrize(("order", "batching", "cutoff"), one_in(5, CUT_OFF))
 def test_documents_that_a_cutoff_leaves_without_a_target_are_named_and_in_no_step(order, batching, cutoff):
     """Rows of an epoch and the ledger are all documents; every document of a step has a target; the rest is as without."""
     caches = [

@@ -60,33 +60,36 @@ def loss_and_gradients(pairs, reference, options, *, changed=dict, world_size=1)
     return total, torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
-def test_losses_and_gradients_are_the_same_in_every_layout_and_on_two_ranks(pairs, reference):
-    loss, gradients = loss_and_gradients(pairs, reference, LAYOUTS["padded"])
+@pytest.fixture(scope="module")
+def right(pairs, reference):
+    return loss_and_gradients(pairs, reference, LAYOUTS["padded"])
+
+
+def test_losses_and_gradients_are_the_same_in_every_layout_and_on_two_ranks(pairs, reference, right):
+    loss, gradients = right
     assert abs(loss - 0.6931) > 1e-2 and gradients.abs().max() > 1e-2
     for world_size in (1, 2):
-        for name, options in LAYOUTS.items():
+        for name, options in list(LAYOUTS.items())[world_size % 2 :]:
             found, own = loss_and_gradients(pairs, reference, options, world_size=world_size)
             assert found == pytest.approx(loss, abs=1e-12), name
             torch.testing.assert_close(own, gradients, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("layout", ["padding_free", "token_budget", "blocks"])
-def test_positions_that_run_on_move_the_loss(layout, pairs, reference):
+def test_positions_that_run_on_move_the_loss(layout, pairs, reference, right):
     def leaking(batch):
         return batch | {"position_ids": torch.arange(batch["input_ids"].shape[1])[None]}
 
-    right, _ = loss_and_gradients(pairs, reference, LAYOUTS[layout])
     wrong, _ = loss_and_gradients(pairs, reference, LAYOUTS[layout], changed=leaking)
-    assert abs(wrong - right) > 1e-3
+    assert abs(wrong - right[0]) > 1e-3
 
 
-def test_a_last_token_that_is_not_learned_moves_the_loss(pairs, reference):
+def test_a_last_token_that_is_not_learned_moves_the_loss(pairs, reference, right):
     def without_last(batch):
         mask = batch["completion_mask"]
         last = mask.bool() & ~torch.nn.functional.pad(mask[:, 1:], (0, 1)).bool()
         return batch | {"completion_mask": mask * ~last}
 
     for options in LAYOUTS.values():
-        right, _ = loss_and_gradients(pairs, reference, options)
         wrong, _ = loss_and_gradients(pairs, reference, options, changed=without_last)
-        assert abs(wrong - right) > 1e-4
+        assert abs(wrong - right[0]) > 1e-4

@@ -51,8 +51,14 @@ def taken(step):
     return step.block_ids.tolist(), [micro_batch["input_ids"].tolist() for micro_batch in step]
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-@pytest.mark.parametrize("order", [Windowed(2), "sequential"])
+@pytest.mark.parametrize(
+    ("order", "world_size"),
+    [
+        ("sequential", 1),
+        (Windowed(2), 2),
+        *(pytest.param(order, 3, marks=pytest.mark.slow) for order in (Windowed(2), "sequential")),
+    ],
+)
 def test_steps_are_those_of_a_local_cache_and_no_more_is_kept_than_was_said(local, url, tmp_path, order, world_size):
     options = {"order": order, "global_batch_size": 12, "micro_batch_size": 2, "end": "wrap", "world_size": world_size}
     most = largest(local, 4)

@@ -4,17 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from multiprocessing import forkserver
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-import processes
 import pytest
+import worker_tasks
 from processes import HANG_S, wait_until
+from worker_tasks import dying, dying_midway, failing, measuring, waiting
 
 from packer.errors import InputError
 from packer.pipeline import build, executor, run
@@ -29,10 +26,6 @@ def forks(request, monkeypatch):
         pytest.skip("no process is forked on this system")
     monkeypatch.setattr(executor, "FORKS", request.param)
     return request.param
-
-
-def measuring(given: bytes) -> Callable[[bytes], tuple[int, int]]:
-    return lambda task: (len(given) + len(task), os.getpid())
 
 
 @pytest.mark.parametrize("jobs", [2])
@@ -70,25 +63,6 @@ def test_tasks_run_where_the_tokenizer_to_be_loaded_is_none(tmp_path):
         assert len(list(run_tasks(measuring, (b"",), [b"", b""], jobs=2))) == 2
 
 
-def failing(where: str) -> Callable[[int], object]:
-    if where == "made":
-        raise ValueError("not to be made")
-
-    def work(task: int) -> object:
-        if where == "error":
-            raise LocalError("of a class that is nowhere") if task < 0 else KeyError(task)
-        return threading.Lock()
-
-    return work
-
-
-class LocalError(Exception):
-    """An error that does not pickle."""
-
-    def __reduce__(self):
-        raise TypeError("it stays here")
-
-
 ERRORS = [
     ("made", 0, ValueError, "not to be made"),
     ("error", 3, KeyError, "3"),
@@ -104,14 +78,6 @@ def test_errors_come_back_as_they_are():
                 list(run_tasks(failing, (where,), [task, task], jobs=2))
             if error in (ValueError, KeyError):  # where it was raised
                 assert "in failing" in str(caught.value.__cause__) or "in work" in str(caught.value.__cause__)
-
-
-def waiting(folder: Path) -> Callable[[int], None]:
-    def work(task: int) -> None:
-        (folder / str(os.getpid())).touch()
-        time.sleep(0.01 if task == 0 else 600)
-
-    return work
 
 
 def is_running(process: int) -> bool:
@@ -145,17 +111,6 @@ def test_a_run_that_is_left_midway_leaves_no_process_behind(tmp_path):
     wait_for_the_end_of(processes)
 
 
-def dying(folder: Path, end: int) -> Callable[[int], None]:
-    def work(task: int) -> None:
-        (folder / f"{task} {os.getpid()}").touch()
-        wait_until(lambda: len(list(folder.iterdir())) == 3)
-        if task == 1:
-            os.kill(os.getpid(), end) if end else os._exit(9)
-        time.sleep(600)
-
-    return work
-
-
 def test_one_that_dies_ends_all_and_is_reported(tmp_path):
     with fork_server():
         for end, told in ((signal.SIGKILL, "killed"), (signal.SIGSEGV, "SIGSEGV"), (0, "exit code 9")):
@@ -168,22 +123,6 @@ def test_one_that_dies_ends_all_and_is_reported(tmp_path):
             wait_for_the_end_of(workers)
 
 
-def dying_midway(_: str) -> Callable[[int], bytes]:
-    """The last of three workers is killed when half of its answer is sent."""
-    send = Connection._send
-
-    def half_sent(pipe: Connection, content: bytes) -> None:
-        send(pipe, content[: len(content) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def work(task: int) -> bytes:
-        if task == 2:
-            Connection._send = half_sent
-        return bytes(2**20)
-
-    return work
-
-
 def test_one_that_dies_in_the_middle_of_its_answer_is_reported():
     running = run_tasks(dying_midway, ("",), [0, 1, 2], jobs=3)
     with pytest.raises(WorkerDiedError, match="was killed"):
@@ -194,9 +133,9 @@ PARENT = """
 import sys
 from pathlib import Path
 
-sys.path[:0] = sys.argv[3:]
+sys.path.insert(0, sys.argv[3])
 from packer.pipeline import executor
-from test_executor import waiting
+from worker_tasks import waiting
 
 if __name__ == "__main__":
     executor.FORKS = sys.argv[2] == "True"
@@ -211,8 +150,8 @@ def test_they_end_with_a_parent_that_is_killed(forks, tmp_path):
     script, folder = tmp_path / "script.py", tmp_path / "seen"
     script.write_text(PARENT, "utf-8")
     folder.mkdir()
-    here = [Path(module.__file__).parent for module in (sys.modules[__name__], processes)]
-    parent = subprocess.Popen([sys.executable, str(script), str(folder), str(forks), *map(str, here)])
+    here = Path(worker_tasks.__file__).parent
+    parent = subprocess.Popen([sys.executable, str(script), str(folder), str(forks), str(here)])
     wait_until(lambda: len(list(folder.iterdir())) == 3 or parent.poll() is not None)
     workers = [int(path.name) for path in folder.iterdir()]
     parent.kill()

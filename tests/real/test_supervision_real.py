@@ -14,7 +14,7 @@ from packer.batches import Sample
 
 pytestmark = pytest.mark.real
 
-AT_ONCE, NUM_ROWS = 4, 40
+AT_ONCE, NUM_ROWS = 2, 40
 """Rows of a corpus in `make test` and in `make deep`; of the airline's, which are long, half as many."""
 
 CORPORA = {

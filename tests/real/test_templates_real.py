@@ -27,8 +27,8 @@ RULES = (
     ),
     *("reasoning=field", "reasoning=inline", "no_terminator=append", "source=generation_tags"),
 )
-SOME, HALF, ALL = 4, 2, 1
-"""`make test` asks every fourth template for every fourth shape, each for others. `make deep` asks all once, and under
+SOME, HALF, ALL = 8, 2, 1
+"""`make test` asks every eighth template for every eighth shape, each for others. `make deep` asks all once, and under
 other tokenizers and rules every second."""
 
 MATRIX = [

@@ -1,12 +1,15 @@
 """`packer` commands, run in this process as a person types them."""
 
 import json
-from typing import Any
+import os
+import pty
+import sys
+from typing import Any, NoReturn
 
 from click.testing import CliRunner, Result
 
 from packer.source import files as source_files
-from packer_cli.main import cli
+from packer_cli.main import cli, main
 
 
 def run(
@@ -31,3 +34,44 @@ def assert_refused(words: str, *arguments: object, exit_code: int) -> None:
     told = run(*arguments, exit_code=exit_code)
     assert told.stdout == "" and "\nerror: " in f"\n{told.stderr}" and "Traceback" not in told.stderr
     assert words in told.stderr and "\n\nhint: " in told.stderr
+
+
+def on_terminal(*arguments: object, exit_code: int = 0, **environment: str) -> str:
+    """What a command writes on a terminal of 80 columns and 24 lines that nobody types on.
+
+    It runs in a copy of this process, which has imported already what a new one would import for half a second.
+    """
+    child, controller = pty.fork()
+    if not child:
+        _run_and_end(["packer", *map(str, arguments)], environment)
+    written = b""
+    while True:
+        try:
+            read = os.read(controller, 65536)
+        except OSError:  # Linux: the other end is closed
+            break
+        if not read:
+            break
+        written += read
+    os.close(controller)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == exit_code, written
+    return written.decode().replace("\r\n", "\n")
+
+
+def _run_and_end(words: list[str], environment: dict[str, str]) -> NoReturn:
+    code: object = 70
+    try:
+        for name in ("LESS", "NO_COLOR", "FORCE_COLOR"):
+            os.environ.pop(name, None)
+        terminal = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "TOKENIZERS_PARALLELISM": "false"}
+        os.environ.update(terminal | environment)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+        sys.argv = words
+        main()
+    except SystemExit as end:
+        code = end.code
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 0 if code is None else 70)

@@ -11,8 +11,8 @@ IS_DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 
 
 def percent_of_examples(percent: int) -> settings:
-    """A decorator: in `make deep` this share of its 1,000 examples, in `make test` of its 25, but 10 at least."""
-    return settings(max_examples=max(10, settings.default.max_examples * percent // 100))
+    """A decorator: in `make deep` this share of its 1,000 examples, in `make test` of its 15, but 6 at least."""
+    return settings(max_examples=max(6, settings.default.max_examples * percent // 100))
 
 
 def one_in(number: int, cases: Sequence[Case]) -> Sequence[Case]:

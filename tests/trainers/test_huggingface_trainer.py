@@ -59,7 +59,12 @@ class Seen:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "end"), [("fixed", "drop"), ("growing", "pad"), ("growing", "wrap"), ("shrinking", "drop")]
+    ("schedule", "end"),
+    [
+        ("growing", "pad"),
+        ("shrinking", "drop"),
+        *(pytest.param(*other, marks=pytest.mark.slow) for other in [("fixed", "drop"), ("growing", "wrap")]),
+    ],
 )
 def test_training_is_the_plain_loop_over_the_loader(schedule, end, tmp_path):
     """Losses, weights and the micro-batches of every optimizer step, over the ends of epochs."""
@@ -136,7 +141,7 @@ def test_the_model_keeps_documents_apart_as_the_trainer_calls_it(kind, attention
     assert poison_test(model, called, logits=logits, alone=True)
 
 
-@pytest.mark.parametrize("batching", ["padded", "padding_free", "token_budget"])
+@pytest.mark.parametrize("batching", ["padded", "token_budget", pytest.param("padding_free", marks=pytest.mark.slow)])
 def test_documents_that_are_not_packed_train_and_are_evaluated_as_well(batching, tmp_path):
     """The number of micro-batches of a token budget is another one in every step."""
     cache, documents = small_document_cache(17)
@@ -182,8 +187,8 @@ def test_the_number_of_steps_of_some_epochs_is_counted_without_taking_them(sched
 @pytest.mark.parametrize(
     ("options", "num_steps"),
     [
-        ({"num_train_epochs": 2}, 10),
-        ({"num_train_epochs": 0.5}, 3),
+        pytest.param({"num_train_epochs": 2}, 10, marks=pytest.mark.slow),
+        pytest.param({"num_train_epochs": 0.5}, 3, marks=pytest.mark.slow),
         ({"num_train_epochs": 1.2}, 6),
         ({"max_steps": 7}, 7),
     ],
@@ -205,7 +210,7 @@ def test_the_callbacks_of_an_epoch_come_where_an_epoch_of_blocks_ends(tmp_path):
     assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-4", "checkpoint-7", "checkpoint-10"]
 
 
-@pytest.mark.parametrize("to", [4, 16])
+@pytest.mark.parametrize("to", [16, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_size_set_while_training_holds_from_the_next_step_and_epochs_stay_whole(to, tmp_path):
     def change(state):  # as what measures gradients does
         if state.global_step == 2:
@@ -226,8 +231,8 @@ def test_a_size_set_while_training_holds_from_the_next_step_and_epochs_stay_whol
 @pytest.mark.parametrize(
     ("schedule", "saving", "step"),
     [
-        ("fixed", {"save_strategy": "steps", "save_steps": 7}, 7),
-        ("growing", {"save_strategy": "steps", "save_steps": 4}, 4),
+        pytest.param("fixed", {"save_strategy": "steps", "save_steps": 7}, 7, marks=pytest.mark.slow),
+        pytest.param("growing", {"save_strategy": "steps", "save_steps": 4}, 4, marks=pytest.mark.slow),
         ("growing", {"save_strategy": "epoch"}, 4),
     ],
 )
