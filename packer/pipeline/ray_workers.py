@@ -48,7 +48,7 @@ _SHAPING = ("fastokens", "jinja2", "numpy", "pyarrow", "tokenizers")
 """Libraries whose versions can influence the bytes of a cache."""
 
 _LOOK_S = 1.0
-"""Timeout of each poll for finished tasks."""
+"""Interval at which finished tasks are collected."""
 
 _COUNT_S = 10.0
 """How often processors are counted, since nodes come and go."""

@@ -236,7 +236,7 @@ class Conversation:
     def _cuts_context(self, k: int, mode: Mode) -> bool:
         """Whether prompt and turn diverge before the text of an earlier message, which would then be trained.
 
-        Templates that merge the system message into the last question, if that is the last message, cause this.
+        This is caused by templates that merge the system message into the last question while that is the last message.
         """
         words = {number: f"Zq{number}W" for number, message in enumerate(self.messages[:k]) if message.get("content")}
         context = [

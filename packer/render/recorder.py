@@ -148,7 +148,7 @@ def _refuse_symbolic(*values: Any) -> None:
 
 
 class _AsksTheContainer(jinja2.visitor.NodeTransformer):
-    """Replaces the operator `in` by the test `in`, which sees symbolic texts."""
+    """Replaces the operator `in` by the test `in`, which handles symbolic texts."""
 
     def visit_ScopedEvalContextModifier(self, node: jinja2.nodes.Node) -> Never:  # noqa: N802 - the name Jinja calls
         del node

@@ -269,7 +269,8 @@ class Renderer:
         if stand_ins is None:
             return RenderedRow(tuple([encoded(document.text, document.turns) for document in documents]), num_skipped)
         same_form = renderable(original, last)
-        texts = [revealed(document, stand_ins, conversation, same_form) for document in documents]
+        prompted = not self._rules.marked
+        texts = [revealed(document, stand_ins, conversation, same_form, prompted=prompted) for document in documents]
         return RenderedRow(tuple(texts), num_skipped)
 
     def _assigned(

@@ -100,6 +100,8 @@ def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables
         return None
     if not isinstance(loop.target, nodes.Name) or loop.else_ or loop.test or loop.recursive:
         return None
+    # The ending moves into the loop and runs once per rendering. So it must not read names that the loop sets, nor set
+    # names that the rest of the template uses.
     if own & late or _names(ending, "store", "param") & early or (early | late) & {"self", RENDERING, STOP, _ENDING}:
         return None
     changing = tuple(sorted(set(variables) - early))

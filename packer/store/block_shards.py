@@ -84,7 +84,7 @@ class BlockShards(NumberedRows[BlockRows]):
             indices: int64[B], any order, repeats allowed.
 
         Raises:
-            CheckError: a row is not what was written.
+            CheckError: a row's digest does not match.
             IndexError: an index is out of range.
 
         """
@@ -125,7 +125,7 @@ class BlockShards(NumberedRows[BlockRows]):
             indices: int64[B], any order, repeats allowed.
 
         Raises:
-            CheckError: a row is not what was written.
+            CheckError: a row's digest does not match.
             IndexError: an index is out of range.
 
         """

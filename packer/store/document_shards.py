@@ -131,7 +131,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """Return a digest of each document's prompt: the ids before its first trained one.  # int64[N]
 
         Raises:
-            CheckError: a document is not what was written.
+            CheckError: a document's digest does not match.
 
         """
         found = self.locate(np.arange(len(self), dtype=np.int64))
@@ -271,7 +271,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """Locate documents, in the given order, and check their digests; nothing is copied yet.
 
         Raises:
-            CheckError: a row is not what was written.
+            CheckError: a row's digest does not match.
             IndexError: an index is out of range.
 
         """
@@ -281,7 +281,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """Read one document; its arrays are read-only views of the file.
 
         Raises:
-            CheckError: the row is not what was written.
+            CheckError: the row's digest does not match.
             IndexError: the index is out of range.
 
         """

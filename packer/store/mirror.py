@@ -10,8 +10,8 @@ evicted. Removing a file that is mapped does not affect the processes that map i
 
 A builder's mirror is its working folder. Each finished shard is uploaded under its own name, unless the object exists,
 and then its journal entry, so that another machine finds both. The manifest is uploaded by compare-and-swap with the
-one the build started from, or with none. A build removes nothing from a bucket, as it cannot know whether another
-build is about to refer to an object.
+one the build started from, or with none. Apart from objects that `--repair` finds damaged, nothing is removed from a
+bucket, as a build cannot know whether another one is about to refer to an object.
 """
 
 import fcntl

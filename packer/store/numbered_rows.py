@@ -216,7 +216,7 @@ class NumberedRows(Generic[Rows]):
         """Check the digests of some rows, by default of all, including rows that were checked before.
 
         Raises:
-            CheckError: a row is not what was written.
+            CheckError: a row's digest does not match.
 
         """
         if indices is not None:
@@ -289,7 +289,7 @@ class NumberedRows(Generic[Rows]):
         """Locate rows in the given order, and check the digests of those that were not checked before.
 
         Raises:
-            CheckError: a row is not what was written.
+            CheckError: a row's digest does not match.
             IndexError: an index is out of range.
 
         """
