@@ -76,7 +76,7 @@ class Rows:
         return int(self.bounds[-1])
 
     def counts(self, rows: Int64) -> tuple[Int32, Int32]:
-        """Return `num_trained` and `lengths_of_sides` of some rows, reading no others than those of their record batches."""
+        """Return `num_trained` and `lengths_of_sides` of some rows, reading those of their record batches alone."""
         if self._cutoff_len is not None:
             return self.num_trained[rows], self.lengths_of_sides[rows]
         bounds = self.bounds

@@ -204,9 +204,7 @@ class RayWorkers:
                         raise error
         finally:
             for reference in running:
-                with suppress(
-                    errors.RayError, ConnectionError, AssertionError
-                ):  # the latter two if the connection is lost
+                with suppress(errors.RayError, ConnectionError, AssertionError):  # the last two if it is lost
                     ray.cancel(reference, force=True)
 
     def _connect(self) -> None:
