@@ -1,7 +1,7 @@
 """Stage: texts become ids, and turn boundaries become token positions (TurnBatch → TokenBatch).
 
-`reference` is the encoder that defines the ids, `fast` one that is held to it; `boundaries` finds where prompts and
-completions end in them; `guard` encodes control tokens typed by people as ordinary text.
+`reference` is the encoder that defines the ids, `fast` one that is checked against it; `boundaries` finds where prompts
+and completions end in them; `guard` encodes control tokens typed by people as ordinary text.
 """
 
 from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences, fast_version
