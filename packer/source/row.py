@@ -113,7 +113,7 @@ class RowSchema:
     """Fields that are not texts: a text in such a column of a table is JSON. `tools` may be JSON in every format."""
 
     message_fields: tuple[str, ...] = ()
-    """Fields that are texts or messages: a text in such a column of a table may be the JSON of messages."""
+    """Fields that are texts or messages: a text in such a field may be the JSON of messages, in every format."""
 
     @property
     def fields(self) -> frozenset[str]:
@@ -267,7 +267,7 @@ _OPENS_MESSAGES = re.compile(r"\s*\[\s*\{")
 
 
 def messages_in_text(text: str) -> Any:
-    """Return the messages whose JSON a cell of a table contains, or the text if it is not that."""
+    """Return the messages whose JSON a text contains, or the text if it is not that."""
     if not _OPENS_MESSAGES.match(text):
         return text
     try:

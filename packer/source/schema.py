@@ -57,7 +57,11 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     """
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
-    row = rename_roles(rename(value, columns), roles)
+    row = rename(value, columns)
+    texts = {name: row[name] for name in _MESSAGE_FIELDS if isinstance(row.get(name), str)}
+    if texts:
+        row = row | {name: messages_in_text(text) for name, text in texts.items()}
+    row = rename_roles(row, roles)
     refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)
     missing = SCHEMAS[schema].missing(row)
     if missing is not None:
@@ -89,11 +93,8 @@ def columns_of(fields: Sequence[str], names: Sequence[str], columns: Columns) ->
 
 
 def text_converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[str], Any]]:
-    """Return converters for the table columns whose texts are JSON, or may be the JSON of messages, by column.
+    """Return converters for the table columns whose texts are JSON, by column.
 
     They raise :class:`~packer.source.decode.Refused` if a text is not JSON.
     """
-    texts: dict[str, Callable[[str], Any]] = dict.fromkeys(
-        columns_of(_MESSAGE_FIELDS, names, columns), messages_in_text
-    )
-    return texts | {name: partial(json_in_text, column=name) for name in columns_of(_JSON_FIELDS, names, columns)}
+    return {name: partial(json_in_text, column=name) for name in columns_of(_JSON_FIELDS, names, columns)}

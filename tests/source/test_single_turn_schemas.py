@@ -1,5 +1,7 @@
 """The schemas alpaca, completion and text."""
 
+import json
+
 import pytest
 
 USER = {"role": "user", "content": "q"}
@@ -88,6 +90,14 @@ def test_a_prompt_and_its_completion_are_taken_as_they_are(sample):
     found = sample({"id": 1, "prompt": "2+2=", "completion": " 4"}, "completion")
     assert (found.kind, found.prompt, found.text, found.row, found.sample_id) == ("completion", "2+2=", " 4", 7, "1")
     assert found.messages == ()
+
+
+def test_messages_that_are_given_as_their_json_are_messages(sample):
+    """In JSON lines too, as in tables: trained as text, they would teach a model to write JSON."""
+    prompt, completion = [{"role": "user", "content": "Hi"}], [{"role": "assistant", "content": "Hello"}]
+    row = {"prompt": json.dumps(prompt), "completion": json.dumps(completion)}
+    assert sample(row, "completion") == sample({"prompt": prompt, "completion": completion}, "completion")
+    assert sample({"prompt": "[{", "completion": '[{"a": 1}]'}, "completion").text == '[{"a": 1}]'
 
 
 def test_of_conversational_completions_only_the_completion_is_learned(sample):
