@@ -35,8 +35,8 @@ _FARTHEST = 50_000
 class WhyView:
     """The decision about one row.
 
-    The texts are what user and assistant say; if the row did not lose to another row or a question, its text is the
-    row as its file has it. They are empty if the input no longer exists or has changed since the build.
+    The texts are what user and assistant say; if the row did not lose to another row or a question, its text is the row
+    as its file has it. They are empty if the input no longer exists or has changed since the build.
     """
 
     row: RowText

@@ -59,7 +59,7 @@ cache."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """The words of T texts. W words."""
+    """The W words of T texts."""
 
     number: UInt64  # [W] equal words have equal numbers
     offsets: Int64  # [T + 1]
@@ -215,7 +215,7 @@ def signatures_in(table: pa.Table, of: str, ngram: int) -> Signatures:
 
 
 def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int64]:
-    """The n-grams of ranges of words, one for a range of 1 to n - 1 words.
+    """Return the n-grams of ranges of words; a range of 1 to n - 1 words has one.
 
     Args:
         words: of some texts.
@@ -225,7 +225,6 @@ def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int
 
     Returns:
         uint64[G] the n-grams of all ranges, in order, and int64[N] how many each has.
-
     """
     lengths = stop - start
     counts = np.where(lengths >= n, lengths - n + 1, np.minimum(lengths, 1))

@@ -1,15 +1,14 @@
 """Hugging Face datasets, as ``Dataset.save_to_disk`` writes them, for TRL, axolotl and LLaMA-Factory.
 
-A dataset is a folder with an Arrow stream file, ``state.json`` and ``dataset_info.json``. Documents have
-exactly the columns ``input_ids``, ``attention_mask`` and ``labels``, which axolotl requires of a tokenized
-dataset. Blocks have ``position_ids`` and ``seq_lengths`` instead of the mask: TRL takes boundaries from
-``seq_lengths``, others from ``position_ids``, and with a mask of ones transformers would ignore both. Labels
-are unshifted.
+A dataset is a folder with an Arrow stream file, ``state.json`` and ``dataset_info.json``. Documents have exactly the
+columns ``input_ids``, ``attention_mask`` and ``labels``, which axolotl requires of a tokenized dataset. Blocks have
+``position_ids`` and ``seq_lengths`` instead of the mask: TRL takes boundaries from ``seq_lengths``, others from
+``position_ids``, and with a mask of ones transformers would ignore both. Labels are unshifted.
 
-Pairs have the three columns of documents twice, prefixed with ``chosen_`` and ``rejected_``. Rated answers have
-them with ``kto_tags``, and again with the prefix ``kl_``: their prompt with the answer of an earlier row that
-has a different prompt. These are the names that LLaMA-Factory's collators use; they also require ``images``,
-``videos`` and ``audios``.
+Pairs have the three columns of documents twice, prefixed with ``chosen_`` and ``rejected_``. Rated answers have them
+with ``kto_tags``, and again with the prefix ``kl_``: their prompt with the answer of an earlier row that has a
+different prompt. These are the names that LLaMA-Factory's collators use; they also require ``images``, ``videos`` and
+``audios``.
 """
 
 import hashlib
@@ -118,7 +117,7 @@ class DatasetsWriter(DatasetFolder):
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
-        self._partners: Int64 | None = None  # of rated answers
+        self._partners: Int64 | None = None  # for rated answers
         self._num_crossed = 0
 
     def columns(self) -> dict[str, pa.DataType]:

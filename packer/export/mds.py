@@ -1,13 +1,12 @@
-"""MosaicML streaming shards (MDS) of documents as turns, the form of tokenized rows in llm-foundry's finetuning
-datasets.
+"""MosaicML streaming shards (MDS) of documents as turns, the form of tokenized rows for llm-foundry's finetuning.
 
-A sample has one column ``turns``, JSON: a list of ``{"input_ids": context, "labels": target}``. Both are token
-ids; the trainer concatenates them and masks the contexts. So a document is cut wherever its labels begin or
-end. (Columns ``input_ids`` and ``labels`` as in Hugging Face datasets would be read as a context and its
-target: every token twice.) Train with ``target_responses: all``; otherwise only the last turn is trained.
+A sample has one column ``turns``, JSON: a list of ``{"input_ids": context, "labels": target}``. Both are token ids; the
+trainer concatenates them and masks the contexts. So a document is cut wherever its labels begin or end. (Columns
+``input_ids`` and ``labels`` as in Hugging Face datasets would be read as a context and its target: every token twice.)
+Train with ``target_responses: all``; otherwise only the last turn is trained.
 
-A shard is little-endian: uint32 number of samples n; uint32[n + 1] file offset of each sample, and of the end;
-the shard's configuration as JSON; the samples. A sample is the uint32 size of its column, then the column.
+A shard is little-endian: uint32 number of samples n; uint32[n + 1] file offset of each sample, and of the end; the
+shard's configuration as JSON; the samples. A sample is the uint32 size of its column, then the column.
 """
 
 import json
@@ -98,8 +97,8 @@ class MdsWriter(Writer):
 def turns_of(input_ids: Int32, labels: Int32) -> tuple[list[dict[str, list[int]]], int]:
     """Split a document into turns of context and target; also return the number of tokens after the last target.
 
-    Worked example: ids 5 6 7 8 9 with labels . . 7 8 . give one turn, context [5, 6] and target [7, 8]. Token 9 is
-    not trained and precedes no trained token, so it is dropped.
+    Worked example: ids 5 6 7 8 9 with labels . . 7 8 . give one turn, context [5, 6] and target [7, 8]. Token 9 is not
+    trained and precedes no trained token, so it is dropped.
     """
     trained = labels != MASKED
     edges = np.flatnonzero(np.diff(trained, prepend=False, append=False))

@@ -1,12 +1,12 @@
 """Megatron-LM: ``PREFIX.bin`` with the ids of all documents, ``PREFIX.idx`` with the position of each document.
 
-``GPTDataset`` has no loss mask: it concatenates documents into one stream and trains every token of it. So a
-cache that masks anything is refused, unless the mask is exported too: as a second pair of files of the same
-shape (uint8, 1 where trained), for a dataset class that reads it.
+``GPTDataset`` has no loss mask: it concatenates documents into one stream and trains every token of it. So a cache that
+masks anything is refused, unless the mask is exported too: as a second pair of files of the same shape (uint8, 1 where
+trained), for a dataset class that reads it.
 
-The index is little-endian: the nine bytes ``MMIDIDX`` 0 0; uint64 version 1; uint8 code of the ids' type;
-uint64 number of sequences; uint64 number of entries of the document index; int32 lengths; int64 offsets in
-bytes; int64 document index (0, 1, …: each sequence is a document).
+The index is little-endian: the nine bytes ``MMIDIDX`` 0 0; uint64 version 1; uint8 code of the ids' type; uint64 number
+of sequences; uint64 number of entries of the document index; int32 lengths; int64 offsets in bytes; int64 document
+index (0, 1, …: each sequence is a document).
 """
 
 import struct

@@ -1,11 +1,10 @@
-"""OLMo-core: ``token_ids_part_0000.npy`` with ids, ``labels_mask_part_0000.npy`` with a bool for each, and
-boundaries.
+"""OLMo-core: ``token_ids_part_0000.npy`` with ids, ``labels_mask_part_0000.npy`` with a bool for each, and boundaries.
 
-Despite their extension the files have no header: they are the bare values. The ids have the narrowest unsigned
-type that fits the vocabulary, as OLMo-core derives it. ``labels_mask`` is not shifted: it says for each token
-whether it is a target, and OLMo-core shifts it. ``token_ids_part_0000.csv.gz`` has a line ``start,end`` for
-each document. The datasets read it if they are opened with ``use_array_if_local=False``; otherwise they look
-for EOS tokens, which is correct only if EOS ends each document and occurs nowhere else.
+Despite their extension the files have no header: they are the bare values. The ids have the narrowest unsigned type
+that fits the vocabulary, as OLMo-core derives it. ``labels_mask`` is not shifted: it says for each token whether it is
+a target, and OLMo-core shifts it. ``token_ids_part_0000.csv.gz`` has a line ``start,end`` for each document. The
+datasets read it if they are opened with ``use_array_if_local=False``; otherwise they look for EOS tokens, which is
+correct only if EOS ends each document and occurs nowhere else.
 """
 
 import gzip

@@ -1,9 +1,8 @@
-"""Runs an export, from its checks to export.json. The destination folder appears with all of its files, or not at
-all.
+"""Runs an export, from its checks to export.json. The destination folder appears with all of its files, or not at all.
 
-Files are written to a working folder beside the destination, which is renamed into place at the end. The
-working folder is named after the destination, and its writer holds a lock in it: so a second export to the same
-destination is refused while the first is running, and what a killed export left behind is removed by the next.
+Files are written to a working folder beside the destination, which is renamed into place at the end. The working folder
+is named after the destination, and its writer holds a lock in it: so a second export to the same destination is refused
+while the first is running, and what a killed export left behind is removed by the next.
 """
 
 import hashlib
@@ -111,7 +110,7 @@ def _take_place(new: Path, out: Path, old: Path) -> None:
         out.rename(old)
     try:
         new.rename(out)
-    except BaseException:  # an interrupt, too
+    except BaseException:  # including KeyboardInterrupt
         if os.path.lexists(old):
             old.rename(out)
         raise

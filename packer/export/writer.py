@@ -111,8 +111,8 @@ class SplitRows:
 def _windows(lengths: Int64, *, together: int) -> Iterator[tuple[int, int]]:
     """Yield nonempty ranges of documents of about `_TOKENS` tokens that begin at a multiple of `together`.
 
-    Worked example: with 10 instead of a million, lengths [6, 3, 9, 40, 1] give [0, 3), [3, 4) and [4, 5): a range
-    ends with the document that reaches the next multiple of 10.
+    Worked example: with 10 instead of a million, lengths [6, 3, 9, 40, 1] give [0, 3), [3, 4) and [4, 5): a range ends
+    with the document that reaches the next multiple of 10.
     """
     sums = np.cumsum(lengths)[together - 1 :: together]
     cuts = together * (np.flatnonzero(np.diff(sums // _TOKENS, prepend=0)) + 1)
@@ -181,9 +181,7 @@ class Writer:
 
     @classmethod
     def refuse(cls, rows: Sequence[SplitRows]) -> None:
-        """Raise a UsageError if the trainer would not train these rows as they specify. Called before anything is
-        written.
-        """
+        """Raise a UsageError if the trainer would not train these rows as they specify; nothing is written yet."""
 
     @classmethod
     def write_index(cls, files: Files, splits: Sequence[str]) -> None:

@@ -89,7 +89,7 @@ def _columns(batching: Batching, *, flatten: bool, weighted: bool) -> Iterator[s
 
 
 class Layout(Protocol):
-    """Micro-batches of one format."""
+    """Lays out micro-batches in one format."""
 
     def micro_batches(self, found: Any, parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
         """Lay out the micro-batches of some rows.

@@ -177,7 +177,6 @@ def check_fits(*, size: int, num_items: int, unit: str = "blocks") -> None:
 
     Raises:
         UsageError: every row would be dropped.
-
     """
     if size > num_items:
         raise UsageError(

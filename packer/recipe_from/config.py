@@ -1,8 +1,7 @@
 """The keys of a configuration, each carried over or reported, and its sources in the form of a recipe.
 
-How a key is converted is a :class:`Rule` in `axolotl.yaml` or `llamafactory.yaml`, which have one table for
-each mapping of a configuration; `Keys.apply` applies a table. Only rules that involve more than one key are
-code.
+How a key is converted is a :class:`Rule` in `axolotl.yaml` or `llamafactory.yaml`, which have one table for each
+mapping of a configuration; `Keys.apply` applies a table. Only rules that involve more than one key are code.
 """
 
 import glob
@@ -146,8 +145,7 @@ class Report:
 class Keys:
     """The keys of one mapping of a configuration.
 
-    A caller that takes a key is responsible for converting it; the keys that were not taken are reported at the
-    end.
+    A caller that takes a key is responsible for converting it; the keys that were not taken are reported at the end.
     """
 
     def __init__(self, values: Mapping[str, Any], report: Report, *, where: str = "") -> None:
@@ -255,9 +253,7 @@ class ConfigPaths:
     """Whether paths in the recipe must be absolute because the path they were found below was."""
 
     def find(self, text: str) -> Path | None:
-        """Return the file or folder that a path names, or the path as a pattern if it matches files; None if there is
-        none.
-        """
+        """Return the file or folder that a path names, or the pattern if it matches files; None if there is none."""
         places = [base / text for base in self.bases]
         there = next((place for place in places if os.path.lexists(place)), None)
         return there or next((place for place in places if glob.glob(str(place))), None)  # noqa: PTH207 - as sources are globbed
@@ -348,9 +344,7 @@ def chat_rows(key: str, *, messages: str, role: str, content: str, columns: Mapp
 
 
 def alpaca_rows(columns: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the keys of an alpaca source; of the optional columns that packer could read, only the given ones are
-    enabled.
-    """
+    """Return the keys of an alpaca source; optional columns that packer could read are off unless given."""
     return rows_of("alpaca", dict.fromkeys(("history", "system", "tools")) | dict(columns))
 
 

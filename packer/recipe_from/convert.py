@@ -64,8 +64,8 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
         datasets: Entries to use of a bare `dataset_info.json`; all by default.
 
     Raises:
-        RecipeError: no such file, not YAML or JSON, not one of these configurations, or one without rows that
-            packer reads.
+        RecipeError: no such file, not YAML or JSON, not one of these configurations, or one without rows that packer
+            reads.
     """
     values = _load(path)
     paths = ConfigPaths(bases=tuple(dict.fromkeys((Path.cwd(), path.absolute().parent))), target=target)
@@ -138,8 +138,7 @@ def _load(path: Path) -> dict[str, Any]:
 
     Raises:
         RecipeError: no such file, not a regular file, too large, not YAML or JSON, or not a mapping; or a value
-            contains
-            itself, is nested too deeply or cannot be encoded.
+            contains itself, is nested too deeply or cannot be encoded.
     """
     hint = f"FILE is {_EXPECTED}"
     if not os.path.lexists(path):

@@ -139,8 +139,7 @@ def read_entries(
         paths: `bases` has the folder of the data.
         report: Receives what is not carried over.
         shared: Keys that each source gets.
-        kind: The kind of rows of the configuration's stage, as in `_STAGES`; an entry of another kind is left out,
-            as a
+        kind: The kind of rows of the configuration's stage, as in `_STAGES`; an entry of another kind is left out, as a
             cache has one kind of rows. None uses the kind of the entries, or examples if they are of several kinds.
 
     Raises:

@@ -1,7 +1,7 @@
 """Figures of a report that `packer stats` does not have: histograms, padding by layout, tokens of each input.
 
-Plots are computed as coordinates of their marks. The templates draw them as SVG, which needs no script and
-scales with the page.
+Plots are computed as coordinates of their marks. The templates draw them as SVG, which needs no script and scales with
+the page.
 """
 
 from collections.abc import Sequence
@@ -95,8 +95,8 @@ class BlockBar(NamedTuple):
 def block_bar(documents: Sequence[DocumentView], block_len: int) -> BlockBar:
     """Draw a block. A mark is at least one unit wide, and marks within one unit are merged, to keep patterns short.
 
-    Worked example: with 400 units for 10 tokens, documents of 3 and 5 tokens are ``120 200``; the trained tokens
-    [2, 3) and [5, 8) are ``0 80 40 80 120 400``: nothing, a gap of two tokens, and so on up to beyond the end.
+    Worked example: with 400 units for 10 tokens, documents of 3 and 5 tokens are ``120 200``; the trained tokens [2, 3)
+    and [5, 8) are ``0 80 40 80 120 400``: nothing, a gap of two tokens, and so on up to beyond the end.
     """
     borders, marks, at = [0], [0, 0], 0
     for document in documents:

@@ -47,8 +47,8 @@ class Item:
 class Chosen:
     """The blocks, rows and documents that a report includes.
 
-    If all are empty, it includes a sample: blocks spread over the cache, and the longest, shortest, most trained
-    and least trained documents.
+    If all are empty, it includes a sample: blocks spread over the cache, and the longest, shortest, most trained and
+    least trained documents.
     """
 
     blocks: tuple[tuple[str | None, int], ...] = ()

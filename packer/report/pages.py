@@ -135,8 +135,8 @@ def report(folder: Path | str, output: Path | str, *, chosen: Chosen | None = No
         chosen: the blocks, rows and documents whose tokens to include; by default a sample.
 
     Raises:
-        UsageError: a chosen item is not in the cache; `output` is inside the cache, or an existing file that is not
-            a page.
+        UsageError: a chosen item is not in the cache; `output` is inside the cache, or an existing file that is not a
+            page.
         InputError, CheckError, StorageError: as :meth:`packer.Cache.open`; or the disk refuses.
     """
     output = Path(output)

@@ -1,7 +1,6 @@
 """`packer push`: uploads a cache to the Hub as a dataset, with a card in Markdown.
 
-The card's figures come from the manifest and :func:`packer.audit.stats`. User-supplied names are set as code
-spans.
+The card's figures come from the manifest and :func:`packer.audit.stats`. User-supplied names are set as code spans.
 """
 
 import json

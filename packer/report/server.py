@@ -1,8 +1,8 @@
 """`packer view`: serves the page on 127.0.0.1; it requests each block, row and document on demand.
 
-Nothing is written and nothing leaves the machine. A request must know the secret in the path and must address
-this machine by name. Other websites, whose pages a browser allows to send requests to 127.0.0.1, do not know
-the secret, and a domain name that was made to resolve to 127.0.0.1 (DNS rebinding) does not match.
+Nothing is written and nothing leaves the machine. A request must know the secret in the path and must address this
+machine by name. Other websites, whose pages a browser allows to send requests to 127.0.0.1, do not know the secret, and
+a domain name that was made to resolve to 127.0.0.1 (DNS rebinding) does not match.
 """
 
 import json

@@ -1,10 +1,9 @@
-"""The common part of all pages: frame, style and scripts, with a Content-Security-Policy that permits nothing
-else.
+"""The common part of all pages: frame, style and scripts, with a Content-Security-Policy that permits nothing else.
 
 A page overwrites only another page, never an input, a file of a cache or anything else.
 
-Content of a cache, its inputs and a template is always text: Jinja escapes it, and characters that are
-invisible or change the text direction are written out.
+Content of a cache, its inputs and a template is always text: Jinja escapes it, and characters that are invisible or
+change the text direction are written out.
 """
 
 import base64
@@ -91,9 +90,7 @@ def _environment() -> Environment:
 
 
 def _content(text: str) -> Markup:
-    """Escape visible text for element content. Quotes need no escaping there, where entities would take five bytes
-    each.
-    """
+    """Escape visible text for element content. Quotes stay as they are: entities would take five bytes each."""
     return Markup(str(escape(visible(text))).replace("&#34;", '"').replace("&#39;", "'"))  # noqa: S704 - escaped
 
 

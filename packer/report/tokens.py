@@ -1,13 +1,11 @@
 """Compact encoding of tokens for a page: a table of distinct tokens, and for each item the indices of its tokens.
 
-A page contains both compressed, and its script decompresses what is viewed. For a cache of chats this took 1.2
-bytes a token, where HTML elements take 26.
+A page contains both compressed, and its script decompresses what is viewed. For a cache of chats this took 1.2 bytes a
+token, where HTML elements take 26.
 
     table    JSON {"ids": [...], "texts": [...], "control": [indices]}, the most frequent token first
-    items    of each, uint32 bytes of its header, the header in JSON, and an index for each token: uint16 if the
-        table
-             has at most 65,536 entries, else uint32; little-endian, header and indices padded to a multiple of
-        four
+    items    of each, uint32 bytes of its header, the header in JSON, and an index for each token: uint16 if the table
+             has at most 65,536 entries, else uint32; little-endian, header and indices padded to a multiple of four
 
 Both are compressed with raw deflate (no header) and encoded in base64.
 """
@@ -38,8 +36,8 @@ class TokenTable:
     """The distinct tokens of a page: each is an id and its text.
 
     The text is the bytes of the id in the vocabulary, as they are used to verify trained tokens. It is not what the
-    tokenizer decodes the id to: decoding one id at a time loses spaces under SentencePiece, and some decoders do
-    not know added letters. If an id ends within a character, the character belongs to the token that completes it.
+    tokenizer decodes the id to: decoding one id at a time loses spaces under SentencePiece, and some decoders do not
+    know added letters. If an id ends within a character, the character belongs to the token that completes it.
     """
 
     def __init__(self, model: Model, control_ids: Iterable[int]) -> None:

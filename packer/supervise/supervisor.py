@@ -127,7 +127,7 @@ class Supervisor:
         return closed
 
     def _raw_closed(self, turns: TurnBatch, t: int, ids: Int32) -> bool:
-        """Whether only the last id of each chat turn is a stop id; a raw turn must be closed if its text is."""
+        """Whether a raw turn's ids end with a stop id if its text does; one typed by a person does not count."""
         text = turns.text_offsets[turns.turn_text[t]]
         first, end = text + turns.prompt_end[t], text + turns.completion_end[t]
         completion = turns.text[first:end]

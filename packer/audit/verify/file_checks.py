@@ -1,8 +1,8 @@
 """Checks of single files of a cache: digests, and that manifest and selection can be derived from the other files.
 
-The identity that a manifest claims is recomputed from the files that the cache keeps. A recipe fingerprint
-depends on the rules of the packer version that made it, so it is recomputed only for caches of this version;
-for others the digests of the shards must suffice.
+The identity that a manifest claims is recomputed from the files that the cache keeps. A recipe fingerprint depends on
+the rules of the packer version that made it, so it is recomputed only for caches of this version; for others the
+digests of the shards must suffice.
 """
 
 import hmac

@@ -60,9 +60,7 @@ def _is_mended(finding: Finding) -> bool:
 
 
 def is_elsewhere(path: str) -> bool:
-    """Whether an input has a relative path that does not exist in the current folder; never true of standard input or
-    a URL.
-    """
+    """Whether an input has a relative path that does not exist here; never true of standard input or a URL."""
     if path == STANDARD_INPUT or is_address(path):
         return False
     return not Path(path).is_absolute() and not Path(path).exists()
