@@ -56,19 +56,15 @@ class RowOrders:
         self._weights = self._checked_weights(options.order.by) if isinstance(options.order, Weighted) else None
         self._windows = [self._window(number) for number in range(len(self._caches))]
         self._to_come = {
-            number: ShardsToCome(rows.shards_of(number), self._windowed(number), ahead)
+            number: ShardsToCome(rows, number, self._windowed(number), ahead)
             for number, cache in enumerate(self._caches)
             if self._windows[number] and (ahead := CacheFiles(cache.folder).fetch_ahead()) is not None
         }
         self._mean_lengths = [Fraction(1)] * len(self._caches)
         if self._mixture is not None and self._mixture.by == "tokens":
             self._mean_lengths = [
-                Fraction(self.num_tokens(number), self._num_ordered(number)) for number in range(len(self._caches))
+                Fraction(rows.num_tokens(number), self._num_ordered(number)) for number in range(len(self._caches))
             ]
-
-    def num_tokens(self, number: int) -> int:
-        """Count the tokens of the rows of one cache that are put in order."""
-        return int(self._rows.lengths[self._own[number]].sum(dtype=np.int64))
 
     def at(
         self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None, mix: Shares | None = None

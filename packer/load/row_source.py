@@ -198,7 +198,7 @@ class RowSource:
         if not self._counts_tokens:
             check_fits(size=batch_size, num_items=self._num_items, unit=self.unit)
         elif self._mixture is None and not isinstance(self._options.order, Weighted | Curriculum):
-            check_fits(size=batch_size, num_items=self.orders.num_tokens(0), unit="tokens")
+            check_fits(size=batch_size, num_items=self.rows.num_tokens(0), unit="tokens")
 
     def order_at(self, state: ReaderState) -> Order:
         """Return the order, ready to continue from a state.

@@ -1,10 +1,11 @@
 """The rows that an order arranges: blocks or documents of a split, numbered consecutively across one or more caches.
 
-Every rank must know the number of tokens and of trained tokens of every row, its own or not. These counts are read
-without the tokens, for all rows at once: 8 bytes per row.
+Every rank must know the number of tokens and of trained tokens of every row of a step, its own or not. These counts are
+read without the tokens, 8 bytes per row, when a step first needs a row of their record batch; or for all rows together
+if the batching or the order needs all of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -18,7 +19,7 @@ from packer.load.content import content_of_all
 from packer.load.plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 from packer.store.mapping import repair_hint
-from packer.store.mirror import mirror_of
+from packer.store.row_columns import RowColumns
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Float64: TypeAlias = npt.NDArray[np.float64]
@@ -43,6 +44,7 @@ class Rows:
         self._parts: list[Any] = [
             cache.blocks(split) if kind == "blocks" else cache.documents(split) for cache in caches
         ]
+        self._counts = [RowColumns(part, {"length": np.int32, "num_trained": np.int32}) for part in self._parts]
         self._cutoff_len = cutoff_len
         self.content = content_of_all(caches)
         self.num_sides = 2 if (kind, self.content) == ("documents", "pairs") else 1
@@ -67,29 +69,70 @@ class Rows:
         """Whether fractional loss weights are stored."""
 
         self._weight_sums: Float64 | None = None  # NaN if not yet known
-        if any(mirror_of(cache.folder) for cache in caches):
-            # Read now: workers forked from this process cannot read from a bucket.
-            of_sides = ("sides", "margins") if kind == "documents" and self.content != "examples" else ()
-            for name in ("num_trained", "lengths_of_sides", *of_sides):
-                getattr(self, name)
+        if kind == "documents" and self.content != "examples":
+            _ = self.sides, self.margins  # read now: forked workers would each read them again
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
 
+    def counts(self, rows: Int64) -> tuple[Int32, Int32]:
+        """Return `num_trained` and `lengths_of_sides` of some rows, reading those of their record batches alone."""
+        if self._cutoff_len is not None:
+            return self.num_trained[rows], self.lengths_of_sides[rows]
+        bounds = self.bounds
+        if len(self._parts) == 1:
+            parts = [np.arange(len(rows))]
+        else:
+            part_of = np.searchsorted(bounds, rows, side="right") - 1
+            parts = [np.flatnonzero(part_of == number) for number in range(len(self._parts))]
+        trained, lengths = np.zeros(len(rows), np.int32), np.zeros((len(rows), self.num_sides), np.int32)
+        for number, places in enumerate(parts):
+            own = rows[places] - bounds[number]
+            documents = (own[:, None] * self.num_sides + np.arange(self.num_sides)).reshape(-1)
+            of_length, of_trained = self._checked_counts(number, documents)
+            lengths[places] = of_length.reshape(-1, self.num_sides)
+            trained[places] = of_trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
+        return trained, lengths
+
     @cached_property
     def num_trained(self) -> Int32:
         """Trained targets of each row; a first label is always -100, so shifting loses none.  # int32[N]"""
-        if self._cutoff_len is not None:
-            return np.concatenate([_trained_within(part, self._cutoff_len) for part in self._parts])
-        counts = np.concatenate([_counts(part, "num_trained") for part in self._parts])
-        return counts if self.num_sides == 1 else counts.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
+        trained = np.concatenate([self._trained_of_all(number) for number in range(len(self._parts))])
+        return trained if self.num_sides == 1 else trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
 
     @cached_property
     def lengths_of_sides(self) -> Int32:
         """Tokens of each document of a row, or of all documents of a block; without padding.  # int32[N, 1 or 2]"""
-        lengths = np.concatenate([_counts(part, "length") for part in self._parts])
+        lengths = np.concatenate([self._checked_counts(number)[0] for number in range(len(self._parts))])
         lengths = lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
         return lengths.reshape(-1, self.num_sides)
+
+    def _trained_of_all(self, number: int) -> Int32:
+        lengths, trained = self._checked_counts(number)
+        if self._cutoff_len is None:
+            return trained
+        within: Int32 = self._parts[number].trained_within(self._cutoff_len, lengths, trained)
+        return within
+
+    def _checked_counts(self, number: int, rows: Int64 | None = None) -> list[Int32]:
+        """Read tokens and trained targets of some blocks or documents of a cache, or of all.  # int32[R] each
+
+        Raises:
+            CheckError: one is below 0.
+
+        """
+        part, columns = self._parts[number], self._counts[number]
+        counts = columns.of_all() if rows is None else columns.of(rows)
+        for name, values in zip(("length", "num_trained"), counts, strict=True):
+            below = np.flatnonzero(values < 0)
+            if len(below):
+                path = part.folder / part.place(int(below[0] if rows is None else rows[below[0]]))[0]
+                raise CheckError(f"{path} is damaged: a {name} is below 0", hint=repair_hint(part.folder))
+        return counts
+
+    def await_shards(self, number: int, shards: Collection[int]) -> None:
+        """Declare which shards of a cache in a bucket are being fetched: their counts are read once they are here."""
+        self._counts[number].awaited = shards
 
     @cached_property
     def lengths(self) -> Int32:
@@ -133,8 +176,17 @@ class Rows:
 
     @property
     def mean_length(self) -> float:
-        """Mean number of tokens per row."""
-        return float(sum(part.num_tokens for part in self._parts) / len(self))
+        """Mean number of tokens per row over all rows of the shards."""
+        shards = [shard for part in self._parts for shard in part.shards]
+        num_tokens, num_rows = (sum(getattr(shard, name) for shard in shards) for name in ("num_tokens", "num_rows"))
+        return float(self.num_sides * num_tokens / num_rows)
+
+    def num_tokens(self, number: int) -> int:
+        """Count the tokens of the rows of one cache that are put in order."""
+        if self._cutoff_len is None:
+            return int(self._parts[number].num_tokens)
+        lengths = self.lengths[self.bounds[number] : self.bounds[number + 1]]
+        return int(lengths[self.trained_of(number)].sum(dtype=np.int64))
 
     def trained_of(self, number: int) -> Int64 | None:
         """Return the rows of one cache that are put in order, relative to its first one; None means all of them."""
@@ -231,27 +283,6 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
             "this cache holds fractional loss weights, and they would be ignored",
             hint="pass weights='use' and multiply each target's loss by micro_batch['loss_weights']",
         )
-
-
-def _counts(shards: BlockShards | DocumentShards, name: str) -> Int32:
-    found = shards.stored(name, np.int32)
-    below = np.flatnonzero(found < 0)
-    if len(below):
-        path = shards.folder / shards.place(int(below[0]))[0]
-        raise CheckError(f"{path} is damaged: a {name} is below 0", hint=repair_hint(shards.folder))
-    return found
-
-
-def _trained_within(documents: DocumentShards, cutoff_len: int) -> Int32:
-    """Count the trained tokens among the first `cutoff_len` of each document.  # int32[N]
-
-    Worked example: trained spans [2, 5) and [7, 9) within the first 8 tokens: 3 + 1.
-    """
-    offsets, starts, ends = documents.runs()
-    inside = np.minimum(ends, cutoff_len) - np.minimum(starts, cutoff_len)
-    sums = offsets_of(inside)
-    trained: Int32 = (sums[offsets[1:]] - sums[offsets[:-1]]).astype(np.int32)
-    return trained
 
 
 def _block_len(parts: Sequence[BlockShards]) -> int:

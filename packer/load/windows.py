@@ -21,6 +21,7 @@ from packer.batches import Int64
 from packer.errors import UsageError
 from packer.layout import offsets_of
 from packer.load.ordering import SLICE, EpochOrder
+from packer.load.rows import Rows
 from packer.permute import permutation_key, permute
 from packer.store.cache import BlockShards, DocumentShards
 from packer.store.fetch_ahead import FetchAhead
@@ -145,13 +146,16 @@ class ShardsToCome:
     """Prefetches the shards of this window and the next one, and releases earlier ones. Not thread-safe.
 
     Args:
-        shards: those that are read, of a cache in a bucket.
-        order: of their rows, not shared with anything else.
+        rows: of some caches.
+        number: index of the cache in a bucket whose shards are prefetched.
+        order: of its rows, not shared with anything else.
         ahead: fetches them.
+
     """
 
-    def __init__(self, shards: BlockShards | DocumentShards, order: WindowedOrder, ahead: FetchAhead) -> None:
-        self._shards, self._order, self._ahead = shards, order, ahead
+    def __init__(self, rows: Rows, number: int, order: WindowedOrder, ahead: FetchAhead) -> None:
+        self._rows, self._number, self._shards = rows, number, rows.shards_of(number)
+        self._order, self._ahead = order, ahead
         self._window: tuple[int, int] | None = None  # its epoch and number
         self._wanted: dict[int, None] = {}
 
@@ -172,6 +176,7 @@ class ShardsToCome:
         shards = [self._shards.shards[number] for number in wanted]
         self._ahead.want([(shard.path, shard.num_bytes) for shard in shards])
         self._window, self._wanted = (epoch, number), wanted
+        self._rows.await_shards(self._number, wanted)
 
     def _beginning(self, epoch: int, place: int) -> tuple[int, int]:
         """Return the position itself, or the start of the next epoch if this one is over."""
@@ -180,4 +185,5 @@ class ShardsToCome:
     def close(self) -> None:
         """Stop fetching; :meth:`reach` resumes it."""
         self._window = None
+        self._rows.await_shards(self._number, ())
         self._ahead.close()

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from itertools import groupby
+from math import inf
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,16 @@ from packer.batches import CHOSEN, SIDES, Bool, DocumentColumns, Float32, Int8, 
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.store.arrow_columns import DocumentRows
-from packer.store.mapping import MappedShard, repair_hint
+from packer.store.column_ranges import read_batches
+from packer.store.files import CacheFiles
+from packer.store.manifest import Place, Shard
+from packer.store.mapping import MappedShard, as_damage, repair_hint
 from packer.store.numbered_rows import FoundRows, NumberedRows
+from packer.store.row_columns import RowColumns
 from packer.store.schema import Kind
-from packer.store.views import document_rows
+from packer.store.views import document_rows, spans_of
+
+_SPANS = ("span_offsets", "span_start", "span_end")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +73,9 @@ class DocumentShards(NumberedRows[DocumentRows]):
     @cached_property
     def weighted(self) -> bool:
         """Whether some shard has fractional loss weights."""
-        return any("loss_weights" in schema.names for schema in self.schemas(self.shards))
+        # Reading a schema takes a request to a bucket, and almost no shard without weights has room for them.
+        suspects = (shard for shard in self.shards if _has_room_for_weights(shard))
+        return any("loss_weights" in schema.names for schema in self.schemas(suspects))
 
     @property
     def is_preference(self) -> bool:
@@ -75,12 +85,17 @@ class DocumentShards(NumberedRows[DocumentRows]):
     @property
     def is_paired(self) -> bool:
         """Whether documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
-        return self.is_preference and len(self) > 0 and int(self.sides()[0]) == CHOSEN
+        return self.is_preference and len(self) > 0 and int(self._first("side", np.int8)) == CHOSEN
+
+    def _first(self, name: str, dtype: type[np.generic]) -> Any:
+        """Return the value of a fixed-width column for the first document."""
+        (values,) = RowColumns(self, {name: dtype}).of(np.zeros(1, np.int64))
+        return values[0]
 
     @property
     def num_tokens(self) -> int:
         """Tokens of these documents."""
-        return super().num_tokens if self._chosen is None else int(self.lengths().sum(dtype=np.int64))
+        return super().num_tokens if self._chosen is None else int(self.stored("length", np.int32).sum(dtype=np.int64))
 
     def lengths(self) -> Int32:
         """Return the number of tokens of each document, checked against the offsets of its ids.  # int32[N]
@@ -106,11 +121,11 @@ class DocumentShards(NumberedRows[DocumentRows]):
             CheckError: the two answers of a pair are not adjacent.
 
         """
-        return self._sides
+        return self._answers[0]
 
     def margins(self) -> Float32:
-        """Return the margin of each document's row, NaN if it has none; digests are not checked here.  # float32[N]"""
-        return self.stored("margin", np.float32)
+        """Margin of each document's row, NaN where it has none; digests are not checked here.  # float32[N]"""
+        return self._answers[1]
 
     def prompts(self) -> Int64:
         """Return a digest of each document's prompt: the ids before its first trained one.  # int64[N]
@@ -150,21 +165,64 @@ class DocumentShards(NumberedRows[DocumentRows]):
             CheckError: the spans of a record batch are out of bounds.
 
         """
-        counts, starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+        parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
         for chunk, (rows, _) in enumerate(self.chunks()):
-            sizes = np.diff(rows.span_offsets)
-            first, last = int(rows.span_offsets[0]), int(rows.span_offsets[-1])
-            if (sizes < 0).any() or first < 0 or last > min(len(rows.span_start), len(rows.span_end)):
-                raise self.damaged(chunk, "spans lie outside their column")
-            counts.append(sizes.astype(np.int64))
-            starts.append(rows.span_start[first:last].copy())  # a view would keep the map alive
-            ends.append(rows.span_end[first:last].copy())
-        offsets, start, end = offsets_of(np.concatenate(counts)), np.concatenate(starts), np.concatenate(ends)
+            parts.append(self._spans(chunk, rows.span_offsets, rows.span_start, rows.span_end))
+        sizes, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+        offsets = offsets_of(sizes)
         if self._chosen is None:
             return offsets, start, end
         number = np.diff(offsets)[self._chosen]
         runs = concatenated_ranges(offsets[self._chosen], number)
         return offsets_of(number), start[runs], end[runs]
+
+    def _spans(self, chunk: int, offsets: Int32, start: Int32, end: Int32) -> tuple[Int64, Int32, Int32]:
+        """Return the number of spans of each document of a record batch, and their starts and ends, all copied."""
+        sizes, first, last = np.diff(offsets).astype(np.int64), int(offsets[0]), int(offsets[-1])
+        if (sizes < 0).any() or first < 0 or last > min(len(start), len(end)):
+            raise self.damaged(chunk, "spans lie outside their column")
+        return sizes, start[first:last].copy(), end[first:last].copy()
+
+    def trained_within(self, most: int, lengths: Int32, num_trained: Int32) -> Int32:
+        """Count the trained tokens among the first `most` of each document; digests are not checked here.  # int32[N]
+
+        Only the spans of longer documents are read, and nothing else is downloaded from a bucket.
+
+        Worked example: trained spans [2, 5) and [7, 9) within the first 8 tokens: 3 + 1.
+
+        Args:
+            most: number of tokens to look at.
+            lengths: of all documents.  # int32[N]
+            num_trained: of all documents.  # int32[N]
+
+        Raises:
+            CheckError: the spans of a record batch are out of bounds.
+
+        """
+        trained, longer = num_trained.copy(), np.flatnonzero(lengths > most)
+        asked = {chunk: (longer[some], rows) for chunk, some, rows in self._by_chunk(self.stored_numbers(longer))}
+        shards = [(shard, list(chunks)) for shard, chunks in groupby(sorted(asked), self._shard_of.__getitem__)]
+
+        def read(shard: int, chunks: list[int]) -> list[tuple[Int64, Int32, Int32]]:
+            numbers = [self._place_of[chunk] for chunk in chunks]
+            batches = read_batches(self.folder, self.shards[shard], numbers, "spans")
+            if batches is not None:
+                with as_damage(self.folder, self.shards[shard]):
+                    columns = [spans_of(batch) for batch in batches]
+            else:
+                opened = [self.chunk(chunk)[0] for chunk in chunks]
+                columns = [{name: getattr(rows, name) for name in _SPANS} for rows in opened]
+            return [
+                self._spans(chunk, *(of_batch[name] for name in _SPANS))
+                for chunk, of_batch in zip(chunks, columns, strict=True)
+            ]
+
+        for (_, chunks), found in zip(shards, CacheFiles(self.folder).many(read, shards), strict=True):
+            for chunk, (sizes, starts, ends) in zip(chunks, found, strict=True):
+                sums, bounds = offsets_of(np.minimum(ends, most) - np.minimum(starts, most)), offsets_of(sizes)
+                documents, rows = asked[chunk]
+                trained[documents] = (sums[bounds[1:]] - sums[bounds[:-1]])[rows]
+        return trained
 
     def ids_at(self, documents: Int64, tokens: Int64) -> Int32:
         """Return one token id from each of the given documents; digests are not checked here.  # int32[Q]
@@ -179,7 +237,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """
         self.lengths()
         ids = np.empty(len(documents), np.int32)
-        for chunk, positions, rows in self._by_chunk(self._in_shards(documents)):
+        for chunk, positions, rows in self._by_chunk(self.stored_numbers(documents)):
             column = self.chunk(chunk)[0].input_ids
             ids[positions] = column.values[column.offsets[rows] + tokens[positions]]
         return ids
@@ -270,12 +328,13 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return lengths
 
     @cached_property
-    def _sides(self) -> Int8:
-        sides = self.stored("side", np.int8)
-        if misplaced_sides(self.stored("row", np.int32), sides).any():
+    def _answers(self) -> tuple[Int8, Float32]:
+        """Sides and margins, read together: one request to a bucket per record batch."""
+        rows, sides, margins = self.stored_together({"row": np.int32, "side": np.int8, "margin": np.float32})
+        if misplaced_sides(rows, sides).any():
             raise CheckError(f"{self.folder}: the two answers of a pair stand apart", hint=repair_hint(self.folder))
-        sides.flags.writeable = False
-        return sides
+        sides.flags.writeable = margins.flags.writeable = False
+        return sides, margins
 
     @cached_property
     def _doc_ids(self) -> Int64:
@@ -288,6 +347,22 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """Indices of the documents sorted by id (stable), and the sorted ids."""
         order = np.argsort(self._doc_ids, kind="stable")
         return order, self._doc_ids[order]
+
+
+def _has_room_for_weights(shard: Shard) -> bool:
+    """Return whether a shard may have loss weights, judging by the space between columns in the manifest.
+
+    Between ``doc_id`` and ``length`` of a record batch of n documents and T tokens are, for each of three columns or,
+    with weights, four, 8 (n + 1) bytes of offsets; 4 T bytes each for ids, labels and weights; T bits; and the spans.
+    """
+    between = sum(_between(place) for place in shard.places)
+    offsets = 8 * (shard.num_rows + len(shard.places))
+    return between >= 4 * offsets + 12 * shard.num_tokens + shard.num_tokens // 8
+
+
+def _between(place: Place) -> float:
+    first, end = place.columns.get("doc_id"), place.columns.get("length")
+    return inf if first is None or end is None else end - first - 8 * place.num_rows
 
 
 def _flat_weights(rows: DocumentRows) -> Float32:

@@ -8,19 +8,19 @@ import shutil
 import stat
 import weakref
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
-from packer.store.bucket import CONNECTIONS
+from packer.store.bucket import CONNECTIONS, BucketFile, is_usable_here
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import (
@@ -32,7 +32,9 @@ from packer.store.folder import (
     sync_folder,
     write_atomically,
 )
-from packer.store.mirror import mirror_of
+from packer.store.mirror import mirror_of, ranges_in_another_process
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,9 @@ class CacheFiles:
 
         """
         mirror = mirror_of(self.folder)
+        if mirror is not None and not is_usable_here():
+            yield from self._read_ranges_unforked(list(wanted))
+            return
 
         def read(name: str, ranges: list[tuple[int, int]]) -> bytes:
             if mirror is not None and not (self.folder / name).exists():
@@ -124,17 +129,39 @@ class CacheFiles:
             file = self.ranges(name)
             return b"".join(file.read(offset, size) for offset, size in ranges)
 
-        if mirror is None:
+        yield from self.many(read, wanted)
+
+    def many(self, read: Callable[..., T], wanted: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+        """Yield the results of a function in order; for a cache in a bucket many calls run at a time."""
+        if mirror_of(self.folder) is None:
             yield from (read(*each) for each in wanted)
             return
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-bucket") as pool:
-            ahead = deque[Future[bytes]]()
+            ahead = deque[Future[T]]()
             for each in wanted:
                 ahead.append(pool.submit(read, *each))
                 if len(ahead) > 2 * CONNECTIONS:
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()
+
+    def _read_ranges_unforked(self, wanted: Sequence[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
+        """Yield as :meth:`read_ranges` does in a forked process: another process downloads for all files at once."""
+        remote = [each for each in wanted if not (self.folder / each[0]).exists()]
+        asked = dict(zip((name for name, _ in remote), ranges_in_another_process(self.folder, remote), strict=True))
+        for name, ranges in wanted:
+            if name in asked:
+                yield asked[name]
+            else:
+                file = self.ranges(name)
+                yield b"".join(file.read(offset, size) for offset, size in ranges)
+
+    def in_bucket_alone(self, name: str, num_bytes: int) -> BucketFile | None:
+        """Open a file that is in a bucket and was not fetched, to read parts of it; None for any other."""
+        mirror = mirror_of(self.folder)
+        if mirror is None or not is_usable_here() or (self.folder / name).exists():
+            return None
+        return mirror.bucket.opened(name, num_bytes)
 
     def map(self, name: str) -> pa.Buffer:
         """Memory-map a file read-only. No descriptor stays open, so a cache may have any number of shards."""

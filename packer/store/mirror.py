@@ -21,7 +21,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -346,23 +346,56 @@ def shown(folder: Path) -> str:
     return bucket_url(folder) or str(folder) if mirror is None else mirror.bucket.url
 
 
+class _Asked(msgspec.Struct, frozen=True):
+    """What a process forked from one that uses obstore (as DataLoader workers are) has a new process download."""
+
+    folder: str
+    fetch: str | None = None
+    ranges: Sequence[tuple[str, list[tuple[int, int]]]] = ()
+
+
 def _fetch_in_another_process(folder: Path, name: str) -> None:
-    """Download in a new process, because this one was forked (as DataLoader workers are) from one that uses obstore."""
-    done = subprocess.run(  # noqa: S603 - this module, with two arguments
-        [sys.executable, "-m", "packer.store.mirror", os.fspath(folder), name],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+    _in_another_process(_Asked(os.fspath(folder), fetch=name))
+
+
+def ranges_in_another_process(folder: Path, wanted: Sequence[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
+    """Yield the ranges of each object, joined, downloaded by a new process because this one was forked.
+
+    Raises:
+        StorageError: an object is missing, too short or cannot be read.
+
+    """
+    content, start = _in_another_process(_Asked(os.fspath(folder), ranges=wanted)) if wanted else b"", 0
+    for _, ranges in wanted:
+        end = start + sum(size for _, size in ranges)
+        yield content[start:end]
+        start = end
+
+
+def _in_another_process(asked: _Asked) -> bytes:
+    done = subprocess.run(
+        [sys.executable, "-m", "packer.store.mirror"],
+        input=msgspec.json.encode(asked),
+        capture_output=True,
         check=False,
     )
     if done.returncode:
-        raise StorageError(f"cannot fetch {folder / name}: {done.stderr.decode('utf-8', 'replace').strip()[-2000:]}")
+        raise StorageError(f"cannot read {asked.folder}: {done.stderr.decode('utf-8', 'replace').strip()[-2000:]}")
+    return done.stdout
+
+
+def _answer(asked: _Asked) -> None:
+    mirror = mirror_of(Path(asked.folder))
+    assert mirror is not None, "asked by one"
+    if asked.fetch is not None:
+        mirror.fetch(asked.fetch)
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for parts in pool.map(lambda each: mirror.bucket.read_ranges(*each), asked.ranges):
+            sys.stdout.buffer.writelines(parts)
 
 
 if __name__ == "__main__":
-    here = mirror_of(Path(sys.argv[1]))
     try:
-        if here is not None:
-            here.fetch(sys.argv[2])
+        _answer(msgspec.json.decode(sys.stdin.buffer.read(), type=_Asked))
     except PackerError as error:
         sys.exit(error.message)

@@ -20,9 +20,10 @@ from packer.batches import Bool, Int64, UInt64
 from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
+from packer.store.column_ranges import read_columns, read_ranges
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, as_damage, as_missing, check_schema, check_sizes, map_shard, repair_hint
+from packer.store.mapping import MappedShard, as_damage, check_schema, map_shard, repair_hint
 from packer.store.schema import Kind
 from packer.store.views import flat_view
 
@@ -141,6 +142,17 @@ class NumberedRows(Generic[Rows]):
         """Pick the values of the chosen rows from those of all rows of the shards."""
         return values if self._chosen is None else values[self._chosen]
 
+    def stored_numbers(self, indices: Int64) -> Int64:
+        """Return the indices of some of these rows among all rows of the shards.
+
+        Raises:
+            IndexError: a row that is not there; negative numbers do not count from the end.
+
+        """
+        if len(indices) and int(indices.view(np.uint64).max()) >= len(self):  # one below 0 is huge there
+            raise IndexError(f"expected rows from 0 to {len(self) - 1}, found {indices.min()} to {indices.max()}")
+        return indices if self._chosen is None else self._chosen[indices]
+
     def schemas(self, shards: Iterable[Shard]) -> Iterator[pa.Schema]:
         """Yield the schemas of shards, without mapping the shards or downloading them from a bucket.
 
@@ -148,9 +160,8 @@ class NumberedRows(Generic[Rows]):
             CheckError: a shard is missing, or does not begin with the schema of its kind.
 
         """
-        shards = list(shards)
-        wanted = ((shard.path, [(0, min(_MOST_SCHEMA, shard.num_bytes))]) for shard in shards)
-        for shard, content in self._read_ranges(shards, wanted):
+        wanted = ((shard, [(0, min(_MOST_SCHEMA, shard.num_bytes))]) for shard in shards)
+        for shard, content in read_ranges(self.folder, wanted):
             with as_damage(self.folder, shard):
                 schema = pa.ipc.read_schema(pa.BufferReader(content[len(_MAGIC) :]))
                 check_schema(shard, schema)
@@ -158,12 +169,12 @@ class NumberedRows(Generic[Rows]):
 
     def place(self, index: int) -> tuple[str, int]:
         """Return the relative path of a row's shard, and the row's index in it."""
-        chunks, rows = self._locate(self._in_shards(np.array([index])))
+        chunks, rows = self._locate(self.stored_numbers(np.array([index])))
         return self.path_of(int(chunks[0])), self.row_in_shard(int(chunks[0]), int(rows[0]))
 
     def shard_of(self, row: int) -> int:
         """Return the index of a row's shard."""
-        return self._shard_of[int(self._locate(self._in_shards(np.array([row])))[0][0])]
+        return self._shard_of[int(self._locate(self.stored_numbers(np.array([row])))[0][0])]
 
     def num_of_shards(self) -> Int64:
         """Return the number of these rows in each shard.  # int64[shards]"""
@@ -181,57 +192,25 @@ class NumberedRows(Generic[Rows]):
 
     def stored(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
         """Return a fixed-width column, read as :meth:`by_shard` does.  # [N]"""
-        check_sizes(self.folder, self.shards)
-        return np.concatenate([np.zeros(0, dtype), *(values for _, (values,) in self.by_shard({name: dtype}))])
+        (column,) = self.stored_together({name: dtype})
+        return column
+
+    def stored_together(self, columns: Mapping[str, type[np.generic]]) -> list[npt.NDArray[Any]]:
+        """Return fixed-width columns, read as :meth:`by_shard` does.  # [N] each"""
+        parts = [[np.zeros(0, kind) for kind in columns.values()], *(values for _, values in self.by_shard(columns))]
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
     def by_shard(self, columns: Mapping[str, type[np.generic]]) -> Iterator[tuple[Shard, list[npt.NDArray[Any]]]]:
-        """Yield fixed-width columns of these rows, shard by shard, read from where the manifest says they are.
-
-        Shards are neither mapped nor downloaded from a bucket, and only a few shards' columns are in memory at a time.
-        Digests are not checked here.
-
-        Args:
-            columns: names and stored types.
-
-        Raises:
-            CheckError: a shard is truncated, or has no such column.
-            StorageError: it cannot be read.
-
-        """
-        sizes = [np.dtype(kind).itemsize for kind in columns.values()]
-
-        def ranges(shard: Shard) -> list[tuple[int, int]]:
-            try:
-                return [
-                    (place.columns[name], size * place.num_rows)
-                    for name, size in zip(columns, sizes, strict=True)
-                    for place in shard.places
-                ]
-            except KeyError as error:
-                reason = f"{self.folder / shard.path} is damaged: not all its rows have a {error.args[0]}"
-                raise CheckError(reason, hint=repair_hint(self.folder)) from None
-
-        contents = self._read_ranges(self.shards, ((shard.path, ranges(shard)) for shard in self.shards))
+        """Yield fixed-width columns of these rows, shard by shard, as :func:`read_columns` does."""
+        wanted = [(shard, shard.places) for shard in self.shards]
         bounds = offsets_of([shard.num_rows for shard in self.shards])
-        for (shard, content), first, end in zip(contents, bounds[:-1], bounds[1:], strict=True):
-            starts = offsets_of([size * shard.num_rows for size in sizes]).tolist()
-            found = [
-                np.frombuffer(content, kind, shard.num_rows, start)
-                for kind, start in zip(columns.values(), starts, strict=False)
-            ]
+        read = read_columns(self.folder, wanted, columns)
+        for shard, found, first, end in zip(self.shards, read, bounds[:-1], bounds[1:], strict=True):
             if self._chosen is not None:
                 own = self._chosen[slice(*np.searchsorted(self._chosen, [first, end]))] - first
-                found = [values[own] for values in found]
-            yield shard, found
-
-    def _read_ranges(
-        self, shards: Iterable[Shard], wanted: Iterable[tuple[str, list[tuple[int, int]]]]
-    ) -> Iterator[tuple[Shard, bytes]]:
-        contents = CacheFiles(self.folder).read_ranges(wanted)
-        for shard in shards:
-            with as_missing(self.folder, shard):
-                content = next(contents)
-            yield shard, content
+                yield shard, [values[own] for values in found]
+            else:
+                yield shard, found
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Check the digests of some rows, by default of all, including rows that were checked before.
@@ -241,7 +220,7 @@ class NumberedRows(Generic[Rows]):
 
         """
         if indices is not None:
-            self._verify(self._in_shards(indices))
+            self._verify(self.stored_numbers(indices))
         else:
             self._verify(np.arange(len(self._checked), dtype=np.int64) if self._chosen is None else self._chosen)
 
@@ -314,23 +293,12 @@ class NumberedRows(Generic[Rows]):
             IndexError: an index is out of range.
 
         """
-        numbers = self._in_shards(np.asarray(indices, np.int64))
+        numbers = self.stored_numbers(np.asarray(indices, np.int64))
         chunks, rows = self._locate(numbers)
         fresh = numbers[~self._checked[numbers]]
         if len(fresh):
             self._verify(fresh)
         return [self.chunk(chunk)[0] for chunk in chunks.tolist()], rows.tolist()
-
-    def _in_shards(self, indices: Int64) -> Int64:
-        """Convert indices of these rows to indices among all rows of the shards.
-
-        Raises:
-            IndexError: an index is out of range; negative ones do not count from the end.
-
-        """
-        if len(indices) and int(indices.view(np.uint64).max()) >= len(self):  # negative values become huge
-            raise IndexError(f"expected rows from 0 to {len(self) - 1}, found {indices.min()} to {indices.max()}")
-        return indices if self._chosen is None else self._chosen[indices]
 
     def _locate(self, numbers: Int64) -> tuple[Int64, Int64]:
         """Return each row's chunk and index in it: with bounds [0, 3, 5], row 4 is row 1 of chunk 1.  # int64[R]"""

@@ -71,7 +71,6 @@ def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
 
     """
     num_rows = batch.num_rows
-    spans = batch.column("spans")
     validity, offsets, text = batch.column("sample_id").buffers()
     weighted, sided = "loss_weights" in batch.schema.names, "side" in batch.schema.names
     return DocumentRows(
@@ -80,8 +79,7 @@ def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
         labels=_ragged(batch, "labels", np.int32, np.int64, reach),
         special_tokens_mask=_ragged(batch, "special_tokens_mask", np.uint8, np.int64, reach),
         loss_weights=_ragged(batch, "loss_weights", np.float32, np.int64, reach) if weighted else None,
-        span_offsets=_bounds(spans.buffers(), num_rows, np.int32, reach),
-        **_span_values(spans, reach),
+        **spans_of(batch, reach),
         length=flat_view(batch, "length", np.int32, num_rows, reach),
         num_trained=flat_view(batch, "num_trained", np.int32, num_rows, reach),
         row=flat_view(batch, "row", np.int32, num_rows, reach),
@@ -158,15 +156,19 @@ def _bounds(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.gener
     return offsets
 
 
-def _span_values(spans: pa.Array, reach: Reach) -> dict[str, npt.NDArray[Any]]:
-    """Return the fields of the spans.
+def spans_of(batch: pa.RecordBatch, reach: Reach = MAPPED) -> dict[str, npt.NDArray[Any]]:
+    """Return the span columns of a record batch of documents, named as in `DocumentRows`.
 
-    Buffers: validity and offsets of the list, validity of the struct, validity and values of each field.
+    Raises:
+        ValueError: a buffer is missing, too small, or marks nulls where there are none.
+
     """
-    buffers = spans.buffers()
+    # Validity and offsets of the list, validity of the struct, validity and values of each field.
+    buffers = batch.column("spans").buffers()
     _refuse_nulls([buffers[2], buffers[3], buffers[5], buffers[7]])
     names = ("span_message", "span_start", "span_end")
-    return {name: _whole(buffers[place], np.int32, reach) for name, place in zip(names, (4, 6, 8), strict=True)}
+    values = {name: _whole(buffers[place], np.int32, reach) for name, place in zip(names, (4, 6, 8), strict=True)}
+    return {"span_offsets": _bounds(buffers, batch.num_rows, np.int32, reach), **values}
 
 
 def _validity(bits: pa.Buffer | None, num_rows: int, reach: Reach) -> npt.NDArray[np.bool_]:
