@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from processes import run_forked
 
 from packer.audit import verify
 from packer.errors import BusyError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
@@ -191,8 +192,7 @@ def test_a_killed_build_is_resumed_to_the_same_bytes(
     uninterrupted: tuple[Path, dict[str, str]], tmp_path: Path, module: str, function: str, call: int, reused: int
 ) -> None:
     starter, whole = uninterrupted
-    command = [sys.executable, "-c", KILLED, str(starter / "recipe.yaml"), str(tmp_path / "killed")]
-    run = subprocess.run([*command, module, function, str(call)], check=False)
+    run = run_forked(KILLED, starter / "recipe.yaml", tmp_path / "killed", module, function, call)
     assert run.returncode == -signal.SIGKILL
     with pytest.raises(InputError, match="not a cache"):
         Cache.open(tmp_path / "killed")
@@ -461,7 +461,14 @@ def test_an_input_that_changes_under_the_build_is_noticed(starter: Path, tmp_pat
     assert digests(tmp_path / "cache") == digests(tmp_path / "clean")
 
 
-@pytest.mark.parametrize("step", ["write_manifest", "stage_rejected", "check_conservation", "make_manifest"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "write_manifest",
+        "make_manifest",
+        *(pytest.param(step, marks=pytest.mark.slow) for step in ("stage_rejected", "check_conservation")),
+    ],
+)
 def test_a_build_that_fails_at_the_commit_leaves_the_cache_that_was_there(
     starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
