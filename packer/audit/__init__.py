@@ -1,4 +1,4 @@
-"""Looking at caches and at what comes before them: is it what was written, what is in it, how does it read."""
+"""Inspection of caches and of the inputs they are built from: integrity, contents, statistics and readable views."""
 
 from packer.audit.check import check, check_files
 from packer.audit.diff import diff

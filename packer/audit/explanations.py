@@ -1,4 +1,4 @@
-"""What `packer explain` knows: the codes of rejected rows and of `lint`, and the keys of the recipe."""
+"""The entries of `packer explain`: codes of rejected rows, codes of `lint`, and the recipe's keys."""
 
 import difflib
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from packer.recipe import recipe_keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What a word of packer's means."""
+    """The meaning of a code, or of the recipe's keys."""
 
     name: str
     kind: str
@@ -19,11 +19,11 @@ class Explanation:
 
     meaning: str
     way_out: str | None = None
-    """What to do about it, where there is something to do."""
+    """What to do about it; None if nothing needs to be done."""
 
 
 def explanations() -> list[Explanation]:
-    """Everything there is, in the order of the reference pages."""
+    """Return all explanations, in the order of the reference pages."""
     rejected = [
         Explanation(name=code, kind="rejected rows", meaning=meaning, way_out=rejections.rejection_hint(code))
         for code, meaning in rejections.CODES.items()
@@ -34,7 +34,11 @@ def explanations() -> list[Explanation]:
 
 
 def explain(name: str) -> list[Explanation]:
-    """What a code means: of the codes of rejected rows and those of `lint`, some have the same name."""
+    """Return the explanations of a code; there are two if rejected rows and `lint` both use the name.
+
+    Raises:
+        UsageError: there is no such code.
+    """
     every = explanations()
     found = [each for each in every if each.name == name]
     if not found:

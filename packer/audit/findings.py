@@ -9,7 +9,7 @@ from packer.display import plural
 Level: TypeAlias = Literal["error", "warning", "note"]
 
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
-"""In the order of a report."""
+"""In the order in which a report lists them."""
 
 
 class Code(NamedTuple):
@@ -18,26 +18,27 @@ class Code(NamedTuple):
     level: Level
     meaning: str
     unit: str = ""
-    """The unit of its count, in the singular, where findings of this kind are counted."""
+    """Unit of the finding's count, in the singular; empty if findings of this kind are not counted."""
 
     hint: str | None = None
 
 
 def in_order(codes: Mapping[str, Code], code: str, level: Level) -> tuple[int, int]:
-    """Where a finding stands in a report: errors first; within a level as the table of codes has them."""
+    """Return the sort key of a finding in a report: by level, errors first, then by position in the table of codes."""
     return LEVELS.index(level), list(codes).index(code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A text that shows a finding, with a place in it."""
+    """A text that illustrates a finding, with the relevant part marked."""
 
     label: str
     """What the text is: `prompt`, `turn 1, trained`, …"""
 
     text: str
     mark: tuple[int, int] | None = None
-    """Characters of `text` the finding is about; empty where it is about the place between two."""
+    """Range of characters in `text` that the finding is about; empty if it is about a position between two characters.
+    """
 
     note: str = ""
     """A remark on the mark."""
@@ -45,10 +46,10 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedFinding:
-    """One thing to know before training with a template, or on rows."""
+    """A problem, or a fact worth knowing, found before training with a template or on rows."""
 
     code: str
-    """One of the codes of the report's folder, which say its level and what it means."""
+    """A key of the report's table of codes, which defines its level and meaning."""
 
     message: str
     """One sentence without a full stop."""
@@ -60,15 +61,15 @@ class CodedFinding:
 
 
 class Findings:
-    """What reports of findings have in common."""
+    """Base class of reports that list findings."""
 
     __slots__ = ()
     findings: tuple[CodedFinding, ...]
-    """Errors first, then warnings, then notes; within a level as the table of codes has them."""
+    """Errors first, then warnings, then notes; within a level in the order of the table of codes."""
 
     @property
     def counted(self) -> str:
-        """`1 error, 2 warnings, 3 notes`."""
+        """Counts by level, such as `1 error, 2 warnings, 3 notes`."""
         return ", ".join(plural(self.count(level), level) for level in LEVELS)
 
     def count(self, level: Level) -> int:

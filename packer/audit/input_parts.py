@@ -1,4 +1,4 @@
-"""The inputs of a cache, found where its manifest says and cut again as its build cut them, to be read row by row."""
+"""The inputs of a cache, located through its manifest and partitioned as in its build, for reading them again."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputPart:
-    """A partition of an input, and how its rows are read."""
+    """A partition of an input, and how to read its rows."""
 
     partition: Partition
     entry: Input
     source: int
-    """Number of the input in the manifest."""
+    """Index of the input in the manifest."""
 
     @property
     def num_bytes(self) -> int:
         return self.partition.num_bytes
 
     def rows(self, max_row_bytes: int, fields: Sequence[str] = ()) -> Iterator[RowBatch]:
-        """Its rows, read as the build read them, with the fields that are asked about."""
+        """Read the partition's rows as the build did; `fields` are extra fields of the rows that rules need."""
         with local_rows(self.entry.path, self.partition) as partition:
             yield from read_rows(
                 partition,
@@ -46,14 +46,14 @@ class InputPart:
             )
 
     def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:
-        """Its rows, and of each its number in the input."""
+        """Yield the rows in batches, each with the rows' numbers in the input."""
         first = self.partition.first_row
         for rows in self.rows(max_row_bytes):
             yield rows, np.arange(first, first + rows.num_rows)
             first += rows.num_rows
 
     def samples(self, rows: Collection[int], max_row_bytes: int) -> Iterator[tuple[int, Sample]]:
-        """Those rows of the input that lie in it and could be read, each with its number."""
+        """Yield the requested rows of the input that are in this partition and can be read, each with its number."""
         first = self.partition.first_row
         own = {row - first for row in rows if first <= row < first + self.partition.num_rows}
         for batch in self.rows(max_row_bytes) if own else ():
@@ -67,9 +67,9 @@ def of_inputs(
     workers: Workers,
     progress: Progress,
 ) -> list[Result]:
-    """What a function that `make` gives makes of each input and its number; of many bytes, several at a time."""
+    """Apply the function that `make` returns to each (number, input); large inputs are processed in parallel."""
     if sum(entry.num_bytes for entry in inputs) < WORTH_SHARING or any(each.path == STANDARD_INPUT for each in inputs):
-        workers = ALONE  # nor has another process what was piped in
+        workers = ALONE  # small inputs are not worth it, and other processes do not see standard input
     progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
     sizes = [entry.num_bytes // CHEAPER for entry in inputs]
     made: dict[int, Result] = {}
@@ -83,9 +83,8 @@ def cut_input(entry: Input, source: int, partition_bytes: int) -> tuple[InputPar
     """Cut an input into the partitions of its build, in one pass over its bytes.
 
     Raises:
-        InputError: it cannot be read, or is not the file that was built from.
+        InputError: it cannot be read, or has changed since the build.
         UsageError: it was standard input, and nothing is piped in.
-
     """
     if entry.format not in get_args(Format) or entry.schema not in SCHEMAS:
         raise InputError(f"{entry.path}: schema '{entry.schema}' in format '{entry.format}' is not known")
@@ -93,7 +92,7 @@ def cut_input(entry: Input, source: int, partition_bytes: int) -> tuple[InputPar
         input_place(entry.path),
         format=cast("Format", entry.format),
         partition_bytes=partition_bytes,
-        limit=entry.num_rows,  # whatever left rows out, those that were taken are the first
+        limit=entry.num_rows,  # a limit keeps the first rows of the file
     )
     if cut.sha256 != entry.sha256:
         raise InputError(f"{entry.path}: it is not the file that was built from")

@@ -1,7 +1,7 @@
-"""The first rows of the inputs as a build would make them: rendered, tokenized, masked, or rejected. Writes nothing.
+"""The first rows of the inputs as a build would process them: rendered, tokenized, masked, or rejected. Writes nothing.
 
-Rows are shown as :func:`~packer.audit.view.view_row` shows them once they are built; of a rejected row, excerpts of the
-row and of its rendering show why.
+Rows are shown in the form in which :func:`~packer.audit.view.view_row` shows built ones. For a rejected row, excerpts
+of the row and of its rendering show why.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ from packer.store.rejected import Rejected
 from packer.store.writing import rows_of
 
 _SHORT, _LONG = 300, 1000
-"""Characters of an excerpt, and of one of a whole rendering."""
+"""Maximum characters of an excerpt, and of an excerpt of a whole rendering."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +41,19 @@ class Excerpt:
     """A piece of text that helps to understand a rejection."""
 
     what: str
-    """A label of a few words."""
+    """A short label."""
 
     text: str
-    """`[...]` stands where something was left out."""
+    """`[...]` marks omitted text."""
 
     blamed: bool
-    """Whether the rejection is about this text; else it stands around it."""
+    """Whether this text is the cause of the rejection; otherwise it is context."""
 
 
 def excerpts_of(
     rejection: Rejection, *, sample: Sample | None, content: bytes | None, renderer: Renderer
 ) -> tuple[Excerpt, ...]:
-    """What can be shown of a rejection; empty where nothing can."""
+    """Return excerpts that explain a rejection; empty if nothing would help."""
     if sample is None:
         text = (content or b"").decode("utf-8", "backslashreplace")
         return (_blamed("the row", _head(text)),) if text else ()
@@ -62,11 +62,11 @@ def excerpts_of(
     try:
         return _of_chat(rejection.code, sample, rejection.message, renderer)
     except RenderError:
-        return ()  # it cannot be rendered even for showing it
+        return ()  # it cannot be rendered even for display
 
 
 def _of_chat(code: str, sample: Sample, message: int | None, renderer: Renderer) -> tuple[Excerpt, ...]:
-    """The start or the end of the rendering up to the first turn from the message on, where a rendering shows more."""
+    """Return the roles of a chat, or the start or end of its rendering up to the first turn from `message` on."""
     if code in ("template_error", "nothing_trained"):
         roles = ", ".join(each.role for each in sample.messages)
         return (Excerpt(what="its messages are from", text=_head(roles), blamed=False),)
@@ -100,17 +100,17 @@ def _tail(text: str, length: int = _SHORT) -> str:
 
 
 LOOKED_AT = 1000
-"""Rows of each input that are searched for rejected ones."""
+"""Number of rows of each input that are searched for rejected ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewedRow:
-    """The result a build would have for one row."""
+    """What a build would make of one row."""
 
     view: RowView
     split: str
     excerpts: tuple[Excerpt, ...]
-    """Texts that show why a row is rejected."""
+    """Texts that show why the row is rejected."""
 
     hint: str | None
     """How to keep a rejected row."""
@@ -128,7 +128,7 @@ class PreviewedInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewTotals:
-    """Sums over the rows that were read, shown or not. They say nothing of the rows after them."""
+    """Sums over the rows that were read, shown or not; they do not cover the rows after them."""
 
     rows: int
     kept: int
@@ -137,15 +137,15 @@ class PreviewTotals:
     tokens: int
     trained: int
     left_out: dict[str, int]
-    """Parts of documents that would be in no block, by code."""
+    """Parts of documents that would not be in any block, by code."""
 
     last_tokens: int
-    """Tokens of each kept row's last document; `tokens` over this is the price of rewritten history."""
+    """Tokens of each kept row's last document; `tokens` divided by this is the cost of rewritten history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """Some rows of the inputs, and sums over those that were read."""
+    """Some rows of the inputs, and sums over all rows that were read."""
 
     inputs: tuple[PreviewedInput, ...]
     rows: tuple[PreviewedRow, ...]
@@ -161,21 +161,20 @@ def preview(
 ) -> Preview:
     """Show what a build of the recipe would make of some rows.
 
-    Of a large file only its beginning is read, and a few places where its schema is to be found out.
+    Only the beginning of a large file is read, and a few other places if its schema must be inferred.
 
     Args:
-        recipe: what would be built.
+        recipe: the recipe to preview.
         rows: rows of each input.
-        row: one row instead: the input, or the end of its path where only one ends so, and the row from 0.
-        rejected_only: of the first `LOOKED_AT` rows of each input, the first `rows` that would be left out.
+        row: one row instead: the input, or an unambiguous suffix of its path, and the row from 0.
+        rejected_only: show the first `rows` rejected ones among the first `LOOKED_AT` rows of each input.
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice.
         InputError: a source or the tokenizer cannot be read.
         TemplateError: the template cannot be used.
-        TemplateOverrunError: it goes on for too long.
+        TemplateOverrunError: the template exceeds its limits.
         UsageError: no such row.
-
     """
     recipe = pin_recipe(recipe, Silent().note)
     files = resolve_sources(recipe)
@@ -223,7 +222,7 @@ def _chosen(entry: InputFile, rows: int, row: tuple[str, int] | None, *, rejecte
 
 
 class _Maker:
-    """Takes single rows through the stages of a build."""
+    """Runs single rows through the stages of a build."""
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
         self._recipe = recipe
@@ -231,7 +230,7 @@ class _Maker:
         self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
 
     def row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
-        """Take a row through the stages."""
+        """Run a row through the stages."""
         with overruns_at(lambda _: f"{entry.name} (row {raw.number}), {named_template(self._recipe)}"):
             return self._row(entry, raw)
 
@@ -261,7 +260,7 @@ class _Maker:
         )
 
     def _left_out(self, source: str, views: Sequence[DocumentView], documents: DocumentBatch) -> Iterator[Rejected]:
-        """Parts of documents that packing would leave out; of a stream only those that are too short."""
+        """Yield the parts of documents that packing would drop; for a stream only those that are too short."""
         pack = self._recipe.pack
         if pack.mode == "none":
             return
@@ -271,7 +270,7 @@ class _Maker:
             _, left_out = arrange_pairs(lengths, pack, count)
         else:
             selected = select(lengths, pack)
-            if pack.mode == "stream":  # nothing is too long for it
+            if pack.mode == "stream":  # a stream has no overlong documents
                 pack = msgspec.structs.replace(pack, block_len=max(int(lengths.max(initial=0)), 1))
             _, left_out = cut(selected, pack, count)
         for number, start, tokens, code in zip(
@@ -322,7 +321,7 @@ def _totals(rows: Sequence[PreviewedRow]) -> PreviewTotals:
 
 
 def _last_tokens(documents: Sequence[DocumentView]) -> int:
-    """Tokens of a row's last document, of a pair those of the last of each side."""
+    """Return the number of tokens of a row's last document; for a pair, those of the last document of each side."""
     return sum({document.side: document.length for document in documents}.values())
 
 

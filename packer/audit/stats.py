@@ -1,4 +1,4 @@
-"""Numbers of a cache: what went in, what came out, how long documents are, how full blocks are."""
+"""Statistics of a cache: rows in, documents out, document lengths, block fill."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +21,14 @@ from packer.store.selected import read_selection
 from packer.store.totals import Cut, Totals
 
 _FILLS = (0, 50, 75, 90, 95, 99, 100)
-"""Percents at which bins of fill begin."""
+"""Lower edges, in percent, of the bins of block fill."""
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Tokens of the documents of a split: the smallest, the largest, and lengths that real documents have between."""
+    """Document lengths of a split in tokens: extremes, quantiles (each an actual length) and a histogram."""
 
     min: int
     p10: int
@@ -39,12 +39,12 @@ class Lengths:
     p99: int
     max: int
     bins: tuple[tuple[int, int, int], ...]
-    """(from, to, documents), both ends included: 1, 2-3, 4-7, 8-15, …; from the first to the last that has any."""
+    """(from, to, documents), both ends included: 1, 2-3, 4-7, 8-15, …; from the first nonempty bin to the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """How many rows, or documents, are not there for one reason."""
+    """Number of rejected rows, or documents, for one reason."""
 
     code: str
     count: int
@@ -53,11 +53,11 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutReason:
-    """Tokens that are in no block, for one reason."""
+    """Tokens that are not in any block, for one reason."""
 
     code: str
     documents: int
-    """Documents of which nothing is in a block."""
+    """Documents that have no token in any block."""
 
     parts: int
     tokens: int
@@ -67,7 +67,7 @@ class CutReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitStats:
-    """One split. `rows` counts rows of the inputs."""
+    """Statistics of one split. `rows` counts rows of the inputs."""
 
     split: str
     rows: int
@@ -76,10 +76,10 @@ class SplitStats:
     tokens: int
     trained: int
     lengths: Lengths | None
-    """None where there are no documents."""
+    """None if there are no documents."""
 
     sides: dict[Side, Lengths]
-    """Of the documents of each side, where the rows are preference data; else empty."""
+    """Document lengths by side for preference data; otherwise empty."""
 
     blocks: int
     slots: int
@@ -87,25 +87,26 @@ class SplitStats:
 
     packed_tokens: int
     documents_per_block: float
-    """Mean number of pieces; 0 where there are no blocks."""
+    """Mean number of pieces; 0 if there are no blocks."""
 
     fills: tuple[tuple[int, int, int], ...]
-    """(from, to, blocks) by the whole percents of their slots that hold tokens, rounded down, both ends included."""
+    """(from, to, blocks): blocks by the percentage of their slots that contain tokens, rounded down; both ends
+    included."""
 
     @property
     def trained_share(self) -> float:
-        """Trained tokens over all tokens of the documents."""
+        """Trained tokens as a fraction of all document tokens."""
         return _ratio(self.trained, self.tokens)
 
     @property
     def fill(self) -> float:
-        """Tokens in blocks over slots."""
+        """Tokens in blocks as a fraction of slots."""
         return _ratio(self.packed_tokens, self.slots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """A whole cache."""
+    """Statistics of a whole cache."""
 
     folder: Path
     fingerprint: str
@@ -114,38 +115,39 @@ class Stats:
     rows: int
     kept: int
     rejected: tuple[Reason, ...]
-    """The most frequent first."""
+    """Most frequent first."""
 
     cut: tuple[CutReason, ...]
-    """Tokens in no block, by reason; the most tokens first."""
+    """Tokens that are not in any block, by reason; the largest number first."""
 
     left_out: LeftOut | None
-    """The tokens of `cut`, where they are worth a warning."""
+    """The tokens of `cut`; None if there are too few to warn about."""
 
     piece_starts: int
-    """Trained tokens that are not trained in their block, as nothing of their document is before them there."""
+    """Trained tokens that are masked in their block because they begin a piece: nothing of their document precedes
+    them there."""
 
     documents: int
     tokens: int
     trained: int
     skipped: int
-    """Answers that say nothing and are not trained."""
+    """Empty answers, which are not trained."""
 
     blocks: int
     slots: int
     separators: int
     padding: int
     rewriting: float
-    """Tokens of all documents over those of each row's last: 1 where the template rewrites nothing."""
+    """Tokens of all documents divided by those of each row's last document: 1 if the template rewrites no history."""
 
     documents_bytes: int
     blocks_bytes: int
     other_bytes: int
-    """Manifest, rejected.jsonl and the tokenizer's files."""
+    """Manifest, rejected.jsonl and tokenizer files."""
 
     splits: tuple[SplitStats, ...]
     selected: RowReport | None
-    """What the rules about rows came to, where the recipe has some."""
+    """Effect of the recipe's rules about rows; None if it has none."""
 
     @property
     def trained_share(self) -> float:
@@ -157,7 +159,7 @@ class Stats:
 
     @property
     def cut_tokens(self) -> int:
-        """Tokens in no block."""
+        """Tokens that are not in any block."""
         return sum(reason.tokens for reason in self.cut)
 
     @property
@@ -166,18 +168,17 @@ class Stats:
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes of the whole cache over tokens of its documents."""
+        """Bytes of the whole cache per document token."""
         return _ratio(self.num_bytes, self.tokens)
 
 
 def stats(folder: Path | str) -> Stats:
-    """Count what is in a cache. Reads the manifest and the columns of lengths and identities, no tokens.
+    """Compute statistics of a cache. Reads the manifest and the columns of lengths and identities, no tokens.
 
     Raises:
         InputError: not a cache, or its build did not finish.
-        CheckError: a file is missing, or not of the size or structure the manifest says.
-        StorageError: something cannot be read.
-
+        CheckError: a file is missing, or does not have the size or structure that the manifest records.
+        StorageError: a file cannot be read.
     """
     with Cache.open(folder) as cache:
         manifest = cache.manifest
@@ -203,12 +204,11 @@ def stats(folder: Path | str) -> Stats:
 
 
 def rows_of_split(folder: Path | str, split: str) -> dict[str, list[int]]:
-    """The exact rows of a split: input → its rows that have documents there, from 0, ascending.
+    """Return the exact rows of a split: input → its rows that have documents there, from 0, ascending.
 
     Raises:
         UsageError: no such split.
         InputError, CheckError, StorageError: as :func:`stats`.
-
     """
     with Cache.open(folder) as cache:
         sources, rows = cache.documents(split).origins()
@@ -219,7 +219,7 @@ def rows_of_split(folder: Path | str, split: str) -> dict[str, list[int]]:
 
 
 def count_lengths(lengths: Int32) -> Lengths | None:
-    """Quantiles and a histogram in powers of two.
+    """Compute quantiles and a histogram in powers of two.
 
     Worked example: lengths 3, 5, 6, 9 have the bins (2, 3, 1), (4, 7, 2), (8, 15, 1): the bit lengths are 2, 3, 3, 4.
     """
@@ -237,7 +237,7 @@ def count_lengths(lengths: Int32) -> Lengths | None:
 
 
 def count_fills(lengths: Int32, block_len: int) -> tuple[tuple[int, int, int], ...]:
-    """A histogram of how full blocks are, finer towards the end; from the first bin that has any to the last.
+    """Compute a histogram of block fill, finer towards 100 percent; from the first nonempty bin to the last.
 
     Worked example: 470, 512 and 512 tokens of 512 are 91, 100 and 100 percent: (90, 94, 1), (95, 98, 0), (99, 99, 0),
     (100, 100, 2).
@@ -284,7 +284,7 @@ def _sides(documents: DocumentShards, lengths: Int32) -> dict[Side, Lengths]:
 
 
 def kept_rows(cache: Cache, split: str) -> int:
-    """Rows of the inputs that have documents in a split."""
+    """Return the number of input rows that have documents in a split."""
     selection = cache.manifest.selection
     if selection is None:
         return sum(shard.num_kept for shard in cache.documents(split).shards)
@@ -308,7 +308,7 @@ def _reasons(counts: dict[str, int]) -> tuple[Reason, ...]:
 
 
 def meaning_of(code: str) -> str:
-    """The meaning of a code of rejected.jsonl."""
+    """Return the meaning of a code of rejected.jsonl."""
     return CODES.get(code, "a reason this version of packer does not know")
 
 

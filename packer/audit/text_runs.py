@@ -1,7 +1,7 @@
-"""Ids as runs of text: what is trained, and from which message, what is masked, what is padding.
+"""Token ids as runs of text: trained (and from which message), masked, or padding.
 
-A run is decoded as a whole, and in its context: one id may be half a character, and some tokenizers write the first
-token of a text without its space. So the text of a run is what it adds to the text of everything before it.
+A run cannot be decoded on its own: an id may be half a character, and some tokenizers write the first token of a text
+without its leading space. So the text of a run is what its ids add to the decoded text of everything before it.
 """
 
 from dataclasses import dataclass
@@ -28,30 +28,30 @@ IntArray: TypeAlias = npt.NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Consecutive tokens that are all trained and from one message, all masked, all padding, or between documents."""
+    """Consecutive tokens of one kind: all trained and from one message, all masked, all separators, or all padding."""
 
     kind: RunKind
     start: int
-    """Its first token, from 0 in what is viewed."""
+    """Index of its first token within the viewed document, piece or block."""
 
     num_tokens: int
     text: str
-    """Special tokens are written out; empty for padding. A character cut by a boundary belongs to the later run."""
+    """Decoded text with special tokens; empty for padding. A character cut by a boundary belongs to the later run."""
 
     message: int | None
-    """The message of its row it is trained from, from 0; a row's `system` field is message 0. None where the run is
+    """Index of the message of its row that it is trained from; a row's `system` field is message 0. None if the run is
     not trained, and for rows that have no messages."""
 
     weight: float | None
-    """Loss weight of its tokens; None where the run is not trained."""
+    """Loss weight of its tokens; None if the run is not trained."""
 
     input_ids: tuple[int, ...]
-    """The labels are the same ids where trained, -100 elsewhere."""
+    """The labels are the same ids if trained, -100 otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """The trained spans of a document, in order. U spans; they may touch."""
+    """The trained spans of a document, in order. U spans; adjacent ones may touch."""
 
     message: Int32  # [U]
     start: Int32  # [U] tokens from the start of the document
@@ -59,7 +59,7 @@ class Spans:
     weight: Float32  # [U]
 
     def numbers(self, start: int, num_tokens: int) -> Int32:
-        """Which span each token of a piece lies in, -1 where in none.  # int32[num_tokens]
+        """Return the index of the span that contains each token of a piece, or -1.  # int32[num_tokens]
 
         Worked example: spans [1, 3) and [3, 5), a piece of 3 tokens from token 2 on: [0, 1, 1].
         """
@@ -70,8 +70,8 @@ class Spans:
 
 
 def has_messages(schema: str, message: int) -> bool:
-    """Whether a span is of a message: the one span of a row of plain text, or of a prompt and its completion, is not,
-    nor are those of a row that brings its tokens.
+    """Whether a span belongs to a message. The spans of plain text, of pretokenized rows, and of a prompt with a
+    completion do not.
 
     A completion may be a list of messages too; then the prompt's messages come before it.
     """
@@ -79,7 +79,7 @@ def has_messages(schema: str, message: int) -> bool:
 
 
 def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
-    """The tokenizer a cache was built with, from its own copy."""
+    """Load the tokenizer that a cache was built with, from the copy in the cache."""
     files = kept_files(folder, manifest)
     if TOKENIZER_FILE not in files:
         raise CheckError(f"{folder} keeps no {TOKENIZER_FILE}")
@@ -87,9 +87,9 @@ def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
 
 
 def boundaries_of(labels: Int32, spans: Int32) -> list[int]:
-    """Where runs begin, and the end.
+    """Return where each run begins, followed by the end of the last one.
 
-    Worked example: labels . . x x x . of the spans - - 0 0 1 1 give [0, 2, 4, 5, 6]: a boundary lies where training
+    Worked example: labels . . x x x . of the spans - - 0 0 1 1 give [0, 2, 4, 5, 6]: a boundary is wherever training
     begins or ends, and between trained tokens of two spans.  # each int32[n]
     """
     runs = np.where(labels == MASKED, np.int32(-2), spans)
@@ -98,11 +98,12 @@ def boundaries_of(labels: Int32, spans: Int32) -> list[int]:
 
 
 def decode_runs(tokenizer: Tokenizer, input_ids: Int32, boundaries: list[int]) -> list[str]:
-    """Text of the ids between each boundary and the next.
+    """Decode the ids between each boundary and the next.
 
-    With ``t(b)`` the text of the first b ids, run [a, b) is what t(b) adds to t(a). Where b cuts a character, t(b)
-    ends in U+FFFD, and with byte fallback so do the bytes before it; then the last id that ends a character is
-    looked for, at most three ids back, as UTF-8 has at most four bytes. The cut character goes to the later run.
+    With ``t(b)`` the text of the first b ids, the text of run [a, b) is what t(b) adds to t(a). If b cuts a
+    character, t(b) ends in U+FFFD; with byte fallback, the bytes before the cut become U+FFFD too. Then the last id
+    that completes a character is searched for, at most three ids back, as UTF-8 has at most four bytes. The later
+    run gets the character.
     """
     ids = input_ids.tolist()
     whole = tokenizer.decode(ids, skip_special_tokens=False)
@@ -114,14 +115,14 @@ def decode_runs(tokenizer: Tokenizer, input_ids: Int32, boundaries: list[int]) -
 
 
 def common_start(one: IntArray, other: IntArray) -> int:
-    """How many ids both begin with."""
+    """Return the length of the longest common prefix of two id sequences."""
     length = min(len(one), len(other))
     differing = np.flatnonzero(one[:length] != other[:length])
     return int(differing[0]) if len(differing) else length
 
 
 def spans_of(mask: Bool) -> list[tuple[int, int]]:
-    """Start and end of each run of True.
+    """Return the start and end of each run of True.
 
     Worked example: F T T F T gives (1, 3) and (4, 5).
     """
@@ -138,16 +139,15 @@ def make_runs(
     schema: str,
     context: Int32 | None = None,
 ) -> tuple[Run, ...]:
-    """The runs of a document or of a piece of one.
+    """Split a document, or a piece of one, into runs.
 
     Args:
-        tokenizer: decodes.
+        tokenizer: decodes the ids.
         input_ids: int32[n]
         labels: int32[n]
-        spans: of the whole document.
-        schema: of the row.
-        context: int32[c], ids of the document before the piece; decoded along, not shown.
-
+        spans: trained spans of the whole document.
+        schema: schema of the row.
+        context: int32[c], the document's ids before the piece; they are decoded with it but not included in its text.
     """
     before = np.zeros(0, np.int32) if context is None else context
     numbers = spans.numbers(len(before), len(input_ids))
@@ -175,18 +175,18 @@ def make_runs(
 
 
 def untrained_run(kind: RunKind, start: int, input_ids: Int32, text: str = "") -> Run:
-    """The run of padding at the end of a block, or what stands between two of its documents."""
+    """Make a run of padding, or of the separator between two documents of a block."""
     ids = tuple(input_ids.tolist())
     return Run(kind=kind, start=start, num_tokens=len(ids), text=text, message=None, weight=None, input_ids=ids)
 
 
 def _shortest(weight: np.float32) -> float:
-    """The shortest decimal that is this float32: 0.3, not 0.30000001192092896."""
+    """Return the shortest decimal that round-trips to this float32: 0.3, not 0.30000001192092896."""
     return float(str(weight))
 
 
 def _place(tokenizer: Tokenizer, ids: list[int], boundary: int, whole: str) -> int:
-    """How many characters of the whole text the ids before a boundary decode to."""
+    """Return how many characters of the whole text the ids before a boundary decode to."""
     best = 0
     for end in range(boundary, max(boundary - 4, -1), -1):
         text = tokenizer.decode(ids[:end], skip_special_tokens=False)

@@ -1,4 +1,4 @@
-"""A block, a document or a row of a cache as runs of text, with where it comes from."""
+"""A block, a document or a row of a cache as runs of text, with its origin."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from packer.store.rejected import Rejected, read_rejected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentView:
-    """A document, or the piece of one that lies in a block; of identical documents there, the first."""
+    """A document, or the piece of one that is in a block. Its origin is that of the first of identical documents."""
 
     doc_id: int
     split: str
@@ -31,22 +31,22 @@ class DocumentView:
 
     sample_id: str | None
     piece_start: int
-    """Where in the document the piece starts; 0 for a whole document."""
+    """Token of the document at which the piece starts; 0 for a whole document."""
 
     document_length: int
     length: int
     num_trained: int
     runs: tuple[Run, ...]
     side: Side | None = None
-    """Which answer of its row; None where the row is no preference data."""
+    """Which answer of its row this is; None if the row is not preference data."""
 
     margin: float | None = None
     behind: Run | None = None
-    """In a block: what follows the piece before the next one begins; an EOS, or padding where documents are aligned."""
+    """In a block: the tokens between this piece and the next, an EOS or, where documents are aligned, padding."""
 
     @property
     def slots(self) -> tuple[Run, ...]:
-        """Its runs and what follows them."""
+        """Its runs and what follows them in the block."""
         return self.runs if self.behind is None else (*self.runs, self.behind)
 
     @property
@@ -61,10 +61,10 @@ class BlockView:
     split: str
     index: int
     num_blocks: int
-    """Blocks of the split."""
+    """Number of blocks in the split."""
 
     path: str
-    """Its shard, relative to the cache."""
+    """Path of its shard, relative to the cache."""
 
     shard_row: int
     block_len: int
@@ -72,12 +72,12 @@ class BlockView:
     num_trained: int
     documents: tuple[DocumentView, ...]
     padding: Run | None
-    """None where the block is full."""
+    """None if the block is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowView:
-    """The result of one input row: documents, reasons, or both."""
+    """The result of one input row: documents, rejections, or both."""
 
     source: str
     row: int
@@ -86,12 +86,11 @@ class RowView:
 
 
 def view_block(cache: Cache, split: str, index: int) -> BlockView:
-    """Read a block for people; digests are checked.
+    """Return a readable view of a block. Digests are checked.
 
     Raises:
         UsageError: no such split or block.
         CheckError: the block, a document of it or the kept tokenizer is damaged.
-
     """
     shards = cache.blocks(split)
     if not 0 <= index < len(shards):
@@ -134,17 +133,16 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
 
 
 def view_document(cache: Cache, doc_id: int, *, split: str | None = None) -> DocumentView:
-    """Read a document for people, by its doc_id; its digest is checked.
+    """Return a readable view of the document with this doc_id. Its digest is checked.
 
     Args:
         cache: an open cache.
         doc_id: its identity, as in the column `doc_id`.
-        split: where to look; by default in all splits, in the manifest's order.
+        split: the split to search; by default all splits, in the manifest's order.
 
     Raises:
         UsageError: no such document or split.
         CheckError: the document or the kept tokenizer is damaged.
-
     """
     splits = cache.splits("documents") if split is None else (split,)
     for name in splits:
@@ -157,17 +155,16 @@ def view_document(cache: Cache, doc_id: int, *, split: str | None = None) -> Doc
 
 
 def view_pieces(cache: Cache, split: str, pieces: Iterable[tuple[int, int, Int32, Int32]]) -> Iterator[DocumentView]:
-    """Documents, or pieces of them, as they lie in a batch: with the ids and labels that are found there.
+    """Yield views of documents, or pieces of them, as they appear in a batch, with the ids and labels found there.
 
     Args:
         cache: an open cache.
-        split: of the documents.
-        pieces: of each its doc_id, where in the document it begins, and its ids and labels, int32[n].
+        split: the split of the documents.
+        pieces: for each, its doc_id, where in the document it begins, and its ids and labels, int32[n].
 
     Raises:
         UsageError: no such document or split.
         CheckError: a document or the kept tokenizer is damaged.
-
     """
     reader = _Reader(cache, split)
     nothing = np.zeros(0, np.int32)
@@ -176,17 +173,16 @@ def view_pieces(cache: Cache, split: str, pieces: Iterable[tuple[int, int, Int32
 
 
 def view_row(cache: Cache, source: str, row: int) -> RowView:
-    """Find what became of a row of an input.
+    """Return the documents and rejections that an input row produced.
 
     Args:
         cache: an open cache.
-        source: the input as the manifest names it, or the end of that path (``chat.jsonl``) where only one ends so.
+        source: the input as the manifest names it, or an unambiguous suffix of that path (``chat.jsonl``).
         row: from 0; blank lines do not count.
 
     Raises:
-        UsageError: no such input or row, or several inputs end so.
-        CheckError: something is damaged.
-
+        UsageError: no such input or row, or several inputs match.
+        CheckError: the cache is damaged.
     """
     paths = [entry.path for entry in cache.manifest.inputs]
     numbers = find_inputs(paths, source, missing=f"{cache.folder} was not built from '{source}'")
@@ -209,7 +205,7 @@ def view_row(cache: Cache, source: str, row: int) -> RowView:
 
 
 _TOKENIZERS: WeakKeyDictionary[Cache, Tokenizer] = WeakKeyDictionary()
-"""Of open caches: to read and hash the files of one again takes longer than a view."""
+"""Tokenizers of open caches: reading and hashing the files of one for every view would take longer than the view."""
 
 
 class _Reader:
@@ -225,15 +221,16 @@ class _Reader:
         self._tokenizer = _TOKENIZERS[cache]
 
     def document(self, index: int) -> DocumentView:
-        """A whole document by its number."""
+        """View a whole document by its index in the split."""
         return self._view(index, None)
 
     def piece(
         self, doc_id: int, start: int, input_ids: Int32, labels: Int32, *, behind: Int32, number: int | None = None
     ) -> DocumentView:
-        """A piece as it lies in a block, and the ids of the slots after it that it takes too.
+        """View a piece as it appears in a block.
 
-        `number` is that of its document; None where only its identity is known.
+        `behind` are the ids between it and the next piece. `number` is the index of its document; None if only the
+        doc_id is known.
         """
         index = self._documents.find(doc_id) if number is None else number
         if index is None:
@@ -276,18 +273,17 @@ def make_document_view(
     schema: str,
     piece: tuple[int, Int32, Int32] | None = None,
 ) -> DocumentView:
-    """A document of a shard, or of rows that might become one, as runs of text.
+    """View a document as runs of text; it may come from a shard or from rows that have not been written.
 
     Args:
-        tokenizer: decodes.
+        tokenizer: decodes the ids.
         rows: documents.
-        number: which of them.
-        split: of the document.
+        number: index of the document in `rows`.
+        split: its split.
         source: the input it comes from.
-        row: of that input.
-        schema: of that input.
-        piece: of it, as it lies in a block: its first token, its ids and its labels.
-
+        row: its row in that input.
+        schema: schema of that input.
+        piece: if only a piece of the document is viewed: its first token, its ids and its labels.
     """
     ids = rows.input_ids[number]
     start, input_ids, labels = piece or (0, ids, rows.labels[number])
@@ -323,18 +319,19 @@ def make_document_view(
 
 
 def _padding(cache: Cache, batch: BlockBatch) -> int:
-    """Slots of the padding run of a single block: the last run, where there is one more than documents need."""
+    """Return the slots in the padding run of a single block: its last run, if it has one more run than its documents
+    need.
+    """
     one_run = cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"}
     needed = 1 if one_run else len(batch.doc_ids)
     return int(batch.seq_lengths[-1]) if len(batch.seq_lengths) > needed else 0
 
 
 def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]:
-    """Numbers of the inputs meant by a path or by the end of one; a file may be there once for each split.
+    """Return the indices of the inputs that match a path or a suffix of one; a file may be listed once for each split.
 
     Raises:
-        UsageError: none, with `missing` as its message; or several files.
-
+        UsageError: no input matches, with `missing` as its message; or several files match.
     """
     name = source.replace("\\", "/").removeprefix("./")
     exact = [i for i, path in enumerate(paths) if path == name]

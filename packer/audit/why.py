@@ -1,4 +1,4 @@
-"""Why rows are not in a cache: the rule, and the row or the question they lost to, with both texts."""
+"""Why rows are not in a cache: the rule, and the row or benchmark question that they matched, with both texts."""
 
 import hashlib
 from dataclasses import dataclass
@@ -25,59 +25,58 @@ from packer.store.rejected import Rejected, read_rejected
 from packer.store.selected import read_selection
 
 _EXAMPLES = 2
-"""Of each reason."""
+"""Examples for each reason."""
 
 _FARTHEST = 50_000
-"""Rows of an input that are read over to find an example; those after are without their text."""
+"""Example rows beyond this row number are listed without their text: reaching them means reading every row before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyView:
-    """What was decided of one row.
+    """The decision about one row.
 
-    Texts are what user and assistant say; of a row that lost to nothing else, the row as its file has it. They are
-    empty where the input is not there any more, or is not what was built from.
+    The texts are what user and assistant say; if the row did not lose to another row or a question, its text is the
+    row as its file has it. They are empty if the input no longer exists or has changed since the build.
     """
 
     row: RowText
-    """Its split is empty where it is in none."""
+    """`split` is empty if the row is in no split."""
 
     code: str | None
-    """None where the row is in the cache."""
+    """None if the row is in the cache."""
 
     reason: str | None
     lost_to: RowPair | None
-    """The row beside the one it lost to, or beside the question of a benchmark that it holds."""
+    """The row paired with the row it lost to, or with the benchmark question that it contains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonView:
-    """One code of rejected.jsonl."""
+    """A code in rejected.jsonl, with its count and examples."""
 
     code: str
     meaning: str
     hint: str
     count: int
-    """Lines: whole rows, or parts of documents."""
+    """Lines of rejected.jsonl: whole rows, or parts of documents."""
 
     of: str
-    """What is counted: rows or parts."""
+    """The unit of `count`: rows or parts."""
 
     examples: tuple[WhyView, ...]
 
 
 def why(cache: Cache, source: str, row: int) -> WhyView:
-    """Find out why a row is not in a cache, or in which split it is.
+    """Find out why a row is not in a cache, or which split it is in.
 
     Args:
         cache: an open cache.
-        source: the input as the manifest names it, or the end of that path.
+        source: the input as the manifest names it, or an unambiguous suffix of that path.
         row: from 0.
 
     Raises:
-        UsageError: no such input or row, or several inputs end so.
-        CheckError: something is damaged.
-
+        UsageError: no such input or row, or several inputs match.
+        CheckError: the cache is damaged.
     """
     inputs = cache.manifest.inputs
     number = find_inputs([entry.path for entry in inputs], source, missing=f"{cache.folder} has no '{source}'")[0]
@@ -93,9 +92,9 @@ def why(cache: Cache, source: str, row: int) -> WhyView:
 
 
 def reasons(cache: Cache) -> list[ReasonView]:
-    """Every code of rejected.jsonl with its count and first rows; the most frequent first.
+    """Return every code of rejected.jsonl with its count and first rows, most frequent first.
 
-    An input counts as what was built from where it has the same size. None is fetched, and standard input is not read.
+    An input counts as unchanged if its size is the same. Remote inputs are not fetched, and standard input is not read.
     """
     counts: dict[tuple[str, str], int] = {}
     first: dict[tuple[str, str], list[Rejected]] = {}
@@ -120,10 +119,10 @@ def reasons(cache: Cache) -> list[ReasonView]:
 
 
 class _Rows:
-    """The rows of a cache's inputs, with what its selection says of them."""
+    """The rows of a cache's inputs, with the selection's decisions about them."""
 
     def __init__(self, cache: Cache, *, thorough: bool) -> None:
-        """`thorough`: compare the digest of an input, however large, and fetch it where it is elsewhere."""
+        """`thorough`: compare the digest of an input, however large, and fetch the input if it is remote."""
         manifest = cache.manifest
         self._cache = cache
         self._thorough = thorough
@@ -133,7 +132,7 @@ class _Rows:
         self._files: dict[int, InputFile | None] = {}
 
     def view(self, source: int, row: int, line: Rejected | None) -> WhyView:
-        """A row of an input, by its number, with a line of rejected.jsonl about it."""
+        """Describe a row of an input, given its line in rejected.jsonl if it has one."""
         if line is None:
             return WhyView(row=self._row(source, row), code=None, reason=None, lost_to=None)
         lost_to = self._lost_to(source, row, line.code)
@@ -141,7 +140,7 @@ class _Rows:
         return WhyView(row=own, code=line.code, reason=line.reason, lost_to=lost_to)
 
     def split(self, source: int, row: int) -> str:
-        """The split of a row; empty where it is in none."""
+        """Return the split of a row; empty if it is in none."""
         for name in self._cache.splits("documents"):
             sources, rows = self._cache.documents(name).origins()
             if np.any((sources == source) & (rows == row)):
@@ -149,7 +148,7 @@ class _Rows:
         return ""
 
     def _lost_to(self, source: int, row: int, code: str) -> RowPair | None:
-        """The row beside the row or the question it lost to; None where there is none."""
+        """Pair the row with the row or question it lost to; None if there is none."""
         if self._selected is None or code not in ROW_REASONS:
             return None
         place = self._places.number(source, row)
@@ -172,7 +171,7 @@ class _Rows:
         return RowText(input=path, row=row, split=self.split(source, row), text=text)
 
     def _read(self, source: int, row: int) -> RawRow | None:
-        """A row as its file has it; None where it cannot be had."""
+        """Read a row as its file has it; None if it cannot be read."""
         try:
             if source not in self._files:
                 self._files[source] = self._open(self._cache.manifest.inputs[source])
@@ -182,7 +181,7 @@ class _Rows:
             return None
 
     def _open(self, entry: Input) -> InputFile | None:
-        """An input, where it is what was built from."""
+        """Return an input, or None if it has changed since the build."""
         path = input_place(entry.path) if self._thorough else Path(entry.path)
         if path.stat().st_size != entry.num_bytes:
             return None
@@ -203,7 +202,7 @@ class _Rows:
         )
 
     def _question(self, number: int) -> RowText | None:
-        """A question of the benchmarks, numbered through; None where its file cannot be read."""
+        """Return a benchmark question by its number, counted over all benchmarks; None if its file cannot be read."""
         assert self._recipe.decontaminate is not None, "a question was found"
         for rule in self._recipe.decontaminate.against:
             if number < (rule.questions or 0):

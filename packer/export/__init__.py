@@ -1,4 +1,4 @@
-"""Exports of a cache to the files of other trainers: documents or blocks, with their loss masks or not at all."""
+"""Exports of a cache to other trainers' file formats: documents or blocks, with loss masks if the format has them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,9 @@ __all__ = ["FORMATS", "Exported", "export"]
 
 
 def __getattr__(name: str) -> Any:
-    """``export`` and ``Exported`` load numpy and Arrow; the command line asks for the formats alone."""
+    """Import ``export`` and ``Exported`` lazily: they load numpy and Arrow, and the command line needs only the
+    formats.
+    """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from packer.export import run  # noqa: PLC0415 - see above

@@ -1,8 +1,8 @@
-"""Configurations of axolotl and LLaMA-Factory as recipes, each key of them carried over or reported.
+"""Conversion of axolotl and LLaMA-Factory configurations to recipes; every key is carried over or reported.
 
-config            the keys of a configuration, the rules of tables (*.yaml), the report of what becomes of each key
-axolotl           what one key alone cannot say
-llamafactory      the same, with dataset_info.json
+config            the keys of a configuration, the tables of rules (*.yaml), the report of what happened to each key
+axolotl           rules that involve more than one key
+llamafactory      the same for LLaMA-Factory, with dataset_info.json
 convert           reads a configuration, writes a recipe
 """
 

@@ -1,7 +1,7 @@
-"""What packer knows as pages for people, in one file or served on this machine.
+"""HTML reports, written to one file or served locally.
 
-A cache with its facts, plots and the tokens of a sample; the lines of other reports; and the card of a cache that is
-pushed to the Hub.
+They show a cache's facts, plots and the tokens of a sample of documents, or the text of another report. The cache card
+for pushing to the Hub is written here too.
 """
 
 from packer.report.items import Chosen

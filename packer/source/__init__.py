@@ -1,11 +1,11 @@
-"""From files to samples: the first stage.
+"""The source stage: reads files into samples.
 
-`expand` finds the files, `detect_format` and `detect_schema` say what they are, `partition_file` cuts them into pieces
-that depend on nothing but their bytes, and `read_rows` turns a piece into batches of samples and rejections. No row is
-lost: each is one or the other. `InputFile` reads the first rows of a file without cutting it.
+`expand` finds the files, `detect_format` and `detect_schema` determine what they contain, `partition_file` cuts them
+into pieces that depend only on their bytes, and `read_rows` reads a piece as batches of samples and rejections. No row
+is lost: each becomes one or the other. `InputFile` reads the first rows of a file without cutting it.
 
-`rows` has the rows of every format as `FileRow`s: lines and elements of JSON are bytes until they are decoded, those of
-CSV (`csv_rows`) and of Parquet and Arrow (`tables`) come as values. From `read_row` on nobody can tell them apart.
+`rows` reads every format as `FileRow`s: lines and elements of JSON stay bytes until they are decoded, while rows of CSV
+(`csv_rows`) and of Parquet and Arrow (`tables`) are values already. From `read_row` on, all formats are alike.
 """
 
 from packer.source.chat import TEXT_FIELDS, unused_keys

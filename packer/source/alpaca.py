@@ -1,6 +1,6 @@
-"""Schema `alpaca`: an instruction, perhaps an input or reasoning, and the output.
+"""Schema `alpaca`: an instruction, optionally an input and reasoning, and the output.
 
-ms-swift says `query` and `response`.
+ms-swift calls the fields `query` and `response`.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
-"""Schema `messages`, OpenAI's chat format with its dialects, and the messages of every schema of chats.
+"""Schema `messages`, OpenAI's chat format with its dialects; also builds the messages of every other chat schema.
 
 The fields of a message keep their names and values, with these exceptions: the role gets its OpenAI name; a content
-list becomes a string; a refusal is a content; calls are read; reasoning stands where templates look for it; what says
-how much a message counts is taken out; a null counts as absent, except in the `content` of a message of calls or
-reasoning. A message without content, calls and reasoning is refused: its text may stand under another key.
+list becomes a string; a refusal becomes content; calls are normalized; reasoning is stored where templates look for it;
+fields that weight the message are removed; a null counts as absent, except as the `content` of a message with calls or
+reasoning. A message without content, calls and reasoning is refused: its text may be stored under another key.
 """
 
 import re
@@ -49,27 +49,27 @@ ROLES = {
 }
 
 CALL_ROLES = frozenset({"function_call", "tool_call"})
-"""Senders whose message is the JSON of a call, or of a list of calls, made by the assistant."""
+"""Senders whose messages are the JSON of one call or of a list of calls, made by the assistant."""
 
 
 class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of a message that have a meaning here, beside who says what."""
+    """Fields of a message that have a meaning to packer, besides its sender and content."""
 
     tool_calls: list[Any] | str | None = None
     function_call: dict[str, Any] | None = None
-    """The older name of a single call."""
+    """The older field for a single call."""
 
     reasoning_content: str | None = None
     thinking: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
-    """What OpenAI's models say in place of a content."""
+    """The answer of OpenAI's models in place of a content."""
 
     train: bool | None = None
     training: bool | None = None
     trainable: bool | None = None
     loss: bool | float | None = None
-    """Another number than 0 and 1 is a loss that was measured, and says nothing of training."""
+    """Numbers other than 0 and 1 are measured losses, which say nothing about training."""
 
     loss_mask: bool | Literal[0, 1] | None = None
     weight: Weight | None = None
@@ -88,11 +88,10 @@ class MessagesRow(RowFields, frozen=True, kw_only=True):
 
 
 def role_of(name: str, *, where: str) -> str:
-    """The OpenAI name of a role.
+    """Return the OpenAI name of a role.
 
     Raises:
-        Refused: `unknown_role`; the reason quotes the role only where it looks like a name.
-
+        Refused: `unknown_role`; the reason quotes the role only if it looks like a name.
     """
     role = ROLES.get(name) or ROLES.get(name.lower())
     if role is None:
@@ -118,17 +117,16 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     """Build a message.
 
     Args:
-        raw: The message's fields; those without a meaning here are passed through.
-        shape: The same, typed.
-        where: Path of the message in its row, for reasons.
+        raw: the message's fields; those without a meaning to packer are passed through.
+        shape: the same fields, typed.
+        where: path of the message in its row, for reasons of rejections.
 
     Raises:
         Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`.
-
     """
     role = ROLES.get(shape.role)
     if role is not None and type(shape.content) is str and raw.keys() <= _PLAIN_FIELDS and "<img>" not in shape.content:
-        return Message(fields={"role": role, "content": shape.content})  # as below, and four times as fast
+        return Message(fields={"role": role, "content": shape.content})  # as below, but four times as fast
     content = _content(shape, where=where)
     calls = [*read_calls(shape.tool_calls, where=f"{where}.tool_calls"), *content.calls]
     if shape.function_call:
@@ -144,7 +142,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     text = "" if content.text is None and shape.content is UNSET else content.text
     fields: dict[str, Any] = {"role": role, "content": text}
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
-    if calls:  # an empty list is no call, but a template that asks `is defined` takes it for one
+    if calls:  # no empty list: a template that tests `is defined` would see calls
         fields["tool_calls"] = calls
     if role != "assistant":
         content = replace(content, trained=frozenset())
@@ -153,9 +151,9 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
 
 
 def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
-    """Keys of messages that have no meaning here, one for each message that has it.
+    """Yield the keys of messages that have no meaning to packer, once per message.
 
-    The template receives them all the same, and may write them.
+    The template receives them nevertheless, and may write them.
     """
     for sample in samples:
         for message in sample.all_messages:
@@ -164,7 +162,7 @@ def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
 
 
 def _with_older_call(calls: list[dict[str, Any]], older: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
-    """The calls with the one of `function_call`, which may say once more what `tool_calls` says."""
+    """Return the calls, with the one of `function_call` added unless it repeats what `tool_calls` contains."""
     call = read_calls([older], where=where)
     if not calls:
         return call
@@ -185,7 +183,7 @@ def _content(shape: ChatMessage, *, where: str) -> Content:
 
 
 def _says_elsewhere(raw: dict[str, Any]) -> bool:
-    """Whether a message with an empty content has a text under a name that other tools give it."""
+    """Whether a message with empty content has a text under a name that other tools use."""
     return any(isinstance(raw.get(name), str) and raw[name].strip() for name in TEXT_FIELDS)
 
 
@@ -195,7 +193,7 @@ def _no_content(raw: dict[str, Any], *, where: str) -> Refused:
 
 
 def _refusal(content: Content, refusal: str, role: str, *, where: str) -> Content:
-    """A refusal is the assistant's answer, and no template has another place for it."""
+    """Make a refusal the assistant's content, as templates have no other place for it."""
     if role != "assistant":
         raise Refused("wrong_type", f"`refusal` of a message that is not the assistant's at {where}")
     if content.text:
@@ -216,8 +214,9 @@ def _with_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str
 
 
 def reasoned(fields: dict[str, Any], reasoning: str) -> dict[str, Any]:
-    """A message with its reasoning where transformers 5 puts it: `reasoning_content`, and `thinking` unless taken.
+    """Return a message with its reasoning where transformers 5 puts it.
 
+    That is `reasoning_content`, and also `thinking` unless that has a text.
     Source: `_alias_reasoning_fields` of transformers.utils.chat_template_utils.
     """
     others = {name: value for name, value in fields.items() if name != "thinking" or value.strip()}
@@ -225,7 +224,7 @@ def reasoned(fields: dict[str, Any], reasoning: str) -> dict[str, Any]:
 
 
 def _weight(shape: MessageFields, content: Content, *, where: str) -> float | None:
-    """A message's own word: `train: false` is 0; else its weight, if it has one; else `train: true` is 1."""
+    """Return a message's own weight: 0 for `train: false`, else its weight if it has one, else 1 for `train: true`."""
     given = shape.weight if shape.weight is not None else shape.loss_weight
     if shape.loss_weight is not None and given != shape.loss_weight:
         raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
@@ -240,16 +239,15 @@ def _weight(shape: MessageFields, content: Content, *, where: str) -> float | No
 
 
 def weighted(message: Message, weight: float) -> Message:
-    """The message with another loss weight, which only those of the assistant have."""
+    """Return the message with another loss weight; only the assistant's messages have one."""
     return Message(fields=message.fields, weight=weight) if message.role == "assistant" else message
 
 
 def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Message], *, number: int) -> Sample:
-    """A sample of messages, with the tools, the system message and the template variables of its row.
+    """Make a sample of messages, with the tools, the system message and the template variables of its row.
 
     Raises:
-        Refused: `empty`, `bad_tools`, or `wrong_type` where the row has two system messages.
-
+        Refused: `empty`, `bad_tools`, or `wrong_type` if the row has two system messages.
     """
     if not messages:
         raise Refused("empty", "the row has no messages")

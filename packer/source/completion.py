@@ -1,4 +1,4 @@
-"""Schema `completion`: a prompt and what follows it, as strings, or as messages in TRL's conversational form."""
+"""Schema `completion`: a prompt and its continuation, as strings, or as messages in TRL's conversational form."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class StringsRow(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     completion: str
     reasoning: str | None = None
-    """Always refused: nothing would write it."""
+    """Always refused: there is no template to write it."""
 
 
 class MessagesRow(RowFields, frozen=True, kw_only=True):
@@ -55,11 +55,10 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
 
 def refuse_chat_fields(row: dict[str, Any], *, columns: str) -> None:
-    """Refuse what a chat has beside its messages, in a row of strings; `columns` make a chat of it.
+    """Refuse fields that only a chat has, in a row of strings; the reason suggests `columns` that make it a chat.
 
     Raises:
         Refused: `wrong_type`.
-
     """
     unused = next((name for name in ("system", "tools", "functions") if row.get(name)), None)
     if unused is not None:

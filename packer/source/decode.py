@@ -1,4 +1,4 @@
-"""From the bytes of a row to a JSON value, or to the reason why not."""
+"""Decodes the bytes of a row to a JSON value, or explains why they are not one."""
 
 import json
 import re
@@ -8,14 +8,15 @@ from typing import Any, NoReturn
 import msgspec
 
 MAX_DEPTH = 256
-"""Arrays and objects inside one another. A limit of our own: Python's recursion limit depends on who is calling."""
+"""Maximum nesting depth of arrays and objects. It is fixed because Python's recursion limit depends on the caller's
+stack."""
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _ESCAPED_COLON = b"\\u003"
 
 _SHOWN_KEY = 40
-"""Characters of a key that a reason holds."""
+"""Maximum length of a key in a reason, in characters."""
 
 _BRACKETS = bytes.maketrans(b"[]{}", b"()()")
 _NO_BRACKETS = bytes(set(range(256)) - {*b"[]{}"})
@@ -24,7 +25,7 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Refused(Exception):  # noqa: N818 - not an error of the program but a row's fate
+class Refused(Exception):  # noqa: N818 - not a program error
     """The row cannot be a sample; becomes a :class:`~packer.batches.Rejection`."""
 
     def __init__(self, code: str, reason: str) -> None:
@@ -34,13 +35,12 @@ class Refused(Exception):  # noqa: N818 - not an error of the program but a row'
 
 
 def decode_json(data: bytes) -> Any:
-    """Decode one strict JSON value (RFC 8259: no NaN, no bare control characters, no halves of surrogate pairs).
+    """Decode one strict JSON value (RFC 8259: no NaN, no bare control characters, no lone surrogates).
 
-    A key that an object has twice is refused: decoders differ in which value they take, and none says so.
+    A duplicate key in an object is refused: decoders silently differ in which value they keep.
 
     Raises:
-        Refused: `not_utf8`, `not_json`, `duplicate_key`, or `wrong_type` for a number that no float can hold.
-
+        Refused: `not_utf8`, `not_json`, `duplicate_key`, or `wrong_type` for a number out of the range of floats.
     """
     try:
         value = _decode(data)
@@ -57,10 +57,10 @@ def decode_json(data: bytes) -> Any:
 
 
 def _repeated_key(data: bytes, value: Any) -> str | None:
-    """The first key, from the inside out, that its object has twice in the text; None where the value has every key.
+    """Return the first key that one object of the text has twice, innermost objects first; None if there is none.
 
-    A key that the value lacks takes its colon along. So where the value, written again, has as many colons as the text,
-    it has every key; only an escape could write one in two ways.
+    Decoding drops duplicates together with their colons. So if the value encodes to as many colons as the text has, no
+    key was dropped. That holds unless the text contains an escaped colon, which is encoded without the escape.
     """
     if _ESCAPED_COLON not in data and data.count(b":") == _encode(value).count(b":"):
         return None
@@ -93,7 +93,7 @@ def _refusal(data: bytes, message: str) -> Refused:
 
 
 def _is_lenient_json(data: bytes) -> bool:
-    """Whether Python's own decoder, which lets halves of pairs through, reads it; NaN and Infinity are no JSON."""
+    """Whether Python's own decoder, which accepts lone surrogates, reads it; NaN and Infinity are still refused."""
     try:
         json.loads(data, parse_constant=_no_json)
     except ValueError:
@@ -107,12 +107,12 @@ def _no_json(constant: str) -> NoReturn:
 
 def _is_deep(data: bytes) -> bool:
     """Whether brackets outside of strings are nested deeper than MAX_DEPTH."""
-    # Nothing short or with few brackets can be deep; the rest is looked at closely.
+    # Short data and data with few brackets cannot be deep, so the full check is rarely needed.
     if len(data) <= MAX_DEPTH or data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
     brackets = _STRING.sub(b"", data).translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(MAX_DEPTH):  # the innermost pairs go, level by level
-        if b"()" not in brackets:  # those that are never closed are left
+    for _ in range(MAX_DEPTH):  # remove the innermost pairs, level by level
+        if b"()" not in brackets:  # only unclosed ones are left
             return brackets.count(b"(") > MAX_DEPTH
         brackets = brackets.replace(b"()", b"")
     return brackets != b""

@@ -1,4 +1,4 @@
-"""What a file is, by its bytes: its format, and the schema of its rows."""
+"""Detects the format of a file from its bytes, and the schema of its rows."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -22,10 +22,10 @@ from packer.source.text_rows import cells_of, delimiter_of, read_csv
 
 _SAMPLED_ROWS = 1000
 _SAMPLED_BYTES = 64 * 2**20
-"""Rows that vote on the schema: the first ones of a file."""
+"""Limits of the sample of first rows that determines a file's schema."""
 
 _LONGEST_SAMPLED_BYTES = 16 * 2**20
-"""A longer row has no vote, so that a look at a file stays a look."""
+"""Longer rows are not part of the sample, so that inspecting a file stays cheap."""
 
 _EXPECTED = "JSON lines, a JSON array, CSV, Parquet or Arrow"
 
@@ -36,7 +36,7 @@ _FOREIGN: tuple[tuple[bytes, str, str], ...] = (
     (b"\xff\xfe", "UTF-16 text", "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}"),
     (b"\xfe\xff", "UTF-16 text", "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}"),
 )
-"""Beginnings of files that are often met, with what to do."""
+"""Signatures of common formats that packer does not read, each with a hint."""
 
 _MAY_BE_CSV = (
     "if it is CSV, say format: csv in the recipe's source, or --set sources.format=csv, and give `columns`; else "
@@ -45,14 +45,13 @@ _MAY_BE_CSV = (
 
 
 def detect_format(path: Path) -> Format:
-    """What a file holds, packed or not: JSON lines, one JSON array or object, CSV, Parquet or Arrow.
+    """Return the format of a file, compressed or not: JSON lines, one JSON array or object, CSV, Parquet or Arrow.
 
-    The bytes decide. A name counts for CSV alone, which looks like many a text: files called so, and those whose header
-    names a field of a schema.
+    The bytes decide. The name matters for CSV only, which is hard to distinguish from other text: a file is CSV if its
+    name says so, or if its header names a field of a schema.
 
     Raises:
         InputError: the file cannot be read, is empty, or is none of these; the message says what it looks like.
-
     """
     head = next(read_chunks(path), b"")
     binary = _binary_format(head)
@@ -82,8 +81,8 @@ def _text_format(path: Path, head: bytes) -> Format:
     named = {".csv", ".tsv"}.intersection(suffix.lower() for suffix in path.suffixes[-2:])
     if named and text[:1] not in (b"[", b"{") and b"\x00" not in head:
         return "tsv" if ".tsv" in named else "csv"
-    if text[:1] == b"[" and text[1:2] != b"\x00":  # else it is UTF-16
-        # An array ends where the text does; rows that are arrays are wrong, but they are rows.
+    if text[:1] == b"[" and text[1:2] != b"\x00":  # a zero byte means UTF-16
+        # An array ends only where the text does. Otherwise lines are rows, although arrays are invalid rows.
         return "jsonl" if _is_json(lines[0]) and any(line.strip(BLANK) for line in lines[1:]) else "json"
     if any(line[:1] == b"{" and _is_json(line) for line in lines):
         return "jsonl"
@@ -114,31 +113,29 @@ def _neither(path: Path, head: bytes) -> InputError:
 
 
 def detect_schema(path: Path, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word
-    """The schema that most of the first rows fit.
+    """Return the schema that most of the first rows fit.
 
     Raises:
-        InputError: the file cannot be read, or no row looked at fits a schema.
-
+        InputError: the file cannot be read, or none of the sampled rows fits a schema.
     """
     rows = [*first_rows(path, format, columns)]
     votes = Counter(schema for row in rows if (schema := schema_of(rename(row, columns))) is not None)
     if votes:
-        return max(SCHEMAS, key=lambda schema: votes[schema])  # the first of those with most votes
+        return max(SCHEMAS, key=lambda schema: votes[schema])  # on a tie, the first schema
     if format not in CSV_FORMATS and format not in TABLE_FORMATS:
         raise no_schema(path, rows, columns)
     found = _columns_of(path, format)
-    schema = schema_of(rename(found, columns))  # its rows are empty or unreadable: each is rejected with its reason
+    schema = schema_of(rename(found, columns))  # rows are empty or unreadable: each gets a rejection of its own
     if schema is None:
         raise no_schema(path, [found], columns)
     return schema
 
 
 def field_names(path: Path, *, format: Format, most: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word
-    """The columns of a table, or the fields that the first rows of JSON have, of `most` rows.
+    """Return the columns of a table, or all fields of the first `most` rows of JSON.
 
     Raises:
         InputError: the file cannot be read.
-
     """
     if format in TABLE_FORMATS or format in CSV_FORMATS:
         return {*_columns_of(path, format)}
@@ -146,11 +143,12 @@ def field_names(path: Path, *, format: Format, most: int = _SAMPLED_ROWS) -> set
 
 
 def fields_found(path: Path, fields: Collection[str], *, format: Format) -> set[str]:  # noqa: A002 - as above
-    """Which fields the columns of a table have, or the first rows of JSON, null or not; a dot leads into an object.
+    """Return those of the fields that a table or the first rows of JSON have, null or not.
+
+    A dot in a field leads into an object.
 
     Raises:
         InputError: the file cannot be read.
-
     """
     if format in CSV_FORMATS:
         return {*fields} & _columns_of(path, format).keys()
@@ -167,7 +165,7 @@ def _has_field(row: Any, path: str) -> bool:
 
 
 def _has_column(kind: pa.DataType, path: str) -> bool:
-    """Whether a struct has a field; of what is no struct, such as a map or JSON in a text, nobody knows."""
+    """Whether a struct has a field. True for types whose fields are unknown, such as maps and JSON in text."""
     if not pa.types.is_struct(kind):
         return pa.types.is_map(kind) or isinstance(kind, pa.BaseExtensionType)
     name, separator, rest = path.partition(".")
@@ -177,7 +175,7 @@ def _has_column(kind: pa.DataType, path: str) -> bool:
 
 
 def _columns_of(path: Path, format: Format) -> dict[str, str]:  # noqa: A002
-    """Columns of a table → their types."""
+    """Return the type of each column of a table."""
     if format in CSV_FORMATS:
         return dict.fromkeys(read_csv(path, file_stream(path), format)[0], "string")
     return {field.name: str(field.type) for field in table_schema(path, format)}
@@ -189,12 +187,11 @@ def first_rows(
     columns: Columns,
     most: int = _SAMPLED_ROWS,
 ) -> Iterator[dict[str, Any]]:
-    """The objects among the first rows, as many as fit in a few megabytes.
+    """Yield the objects among the first rows, as many as fit in a few megabytes.
 
     Raises:
         InputError: the file cannot be read.
-        NoRowsError: it holds none.
-
+        NoRowsError: it contains no rows.
     """
     left, row = _SAMPLED_BYTES, None
     rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)

@@ -1,6 +1,6 @@
-"""The bytes of a file, a megabyte at a time, unpacked where they are compressed.
+"""Reads the bytes of a file in chunks of a megabyte, decompressed if necessary.
 
-The first bytes of a file say how it is compressed, not its name. A compressed file is read from its beginning.
+The compression is detected from the first bytes, not from the name. A compressed file can only be read from its start.
 """
 
 import gzip
@@ -29,11 +29,10 @@ _SIGNATURES: tuple[tuple[bytes, Codec], ...] = (
 
 
 def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-    """Bytes `start` … `stop` of a file; to its end where `stop` is None. No chunk is empty.
+    """Yield the bytes `start` … `stop` of a file, or all from `start` on if `stop` is None. No chunk is empty.
 
     Raises:
         InputError: the file cannot be read, or ends before `stop`.
-
     """
     try:
         with path.open("rb") as file:
@@ -52,22 +51,22 @@ def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator
 
 
 def hashed(chunks: Iterator[bytes], *updates: Callable[[bytes], object]) -> Iterator[bytes]:
-    """The chunks, each given to what hashes or counts it."""
+    """Pass the chunks through, calling each of `updates`, which hash or count them, with every chunk."""
 
     def passed(chunk: bytes) -> bytes:
         for update in updates:
             update(chunk)
         return chunk
 
-    return map(passed, chunks)  # no generator: one that is left early would not hand out the rest
+    # Not a generator: a consumer that stops early would close it, and the rest could no longer be read.
+    return map(passed, chunks)
 
 
 def codec_of(path: Path) -> Codec | None:
-    """How a file is compressed; None where it is not.
+    """Return how a file is compressed; None if it is not.
 
     Raises:
         InputError: it cannot be read.
-
     """
     head = next(read_chunks(path, 0, None), b"")
     return next((codec for signature, codec in _SIGNATURES if head.startswith(signature)), None)
@@ -76,7 +75,7 @@ def codec_of(path: Path) -> Codec | None:
 def text_stream(
     path: Path, chunks: Iterable[bytes], codec: Codec | None, *, at_start: bool = True
 ) -> io.BufferedReader:
-    """The text in the bytes of a file, without the byte order mark it may begin with."""
+    """Return the text of a file as a stream, decompressed and without the byte order mark."""
     raw: Any = _Chunks(decompressed(path, chunks, codec))
     stream = io.BufferedReader(raw, READ_BYTES)
     if at_start and stream.peek(len(BYTE_ORDER_MARK)).startswith(BYTE_ORDER_MARK):
@@ -85,7 +84,10 @@ def text_stream(
 
 
 def skip_blank_lines(stream: io.BufferedReader, blank: bytes = BLANK) -> int:
-    """Pass over the blank lines in the buffer of a stream: a few compressed bytes may stand for gigabytes of them."""
+    """Skip blank lines in the buffer of a stream, and return their number.
+
+    Done in bulk, because a few compressed bytes may expand to gigabytes of blank lines.
+    """
     ahead = stream.peek()
     size = ahead.rfind(b"\n") + 1
     if not size or ahead[:size].strip(blank):
@@ -94,14 +96,13 @@ def skip_blank_lines(stream: io.BufferedReader, blank: bytes = BLANK) -> int:
 
 
 def decompressed(path: Path, chunks: Iterable[bytes], codec: Codec | None) -> Iterator[bytes]:
-    """The text in the bytes of a file, about a megabyte at a time, however much a few bytes decode to.
+    """Yield the decompressed text, about a megabyte at a time, however much a few bytes expand to.
 
-    All of `chunks` is read, or the file is refused: members and frames may follow one another, nothing else may, but
-    for the zeros that tapes and disks pad gzip with.
+    All of `chunks` is consumed, or the file is refused: several members or frames may follow one another, but nothing
+    else, except for the zeros that pad gzip data on tapes and disks.
 
     Raises:
-        InputError: the bytes are damaged, or end too early; the message says how far the text could be read.
-
+        InputError: the bytes are damaged or end too early; the message says how much text could be read.
     """
     if codec is None:
         yield from chunks
@@ -126,12 +127,12 @@ def decompressed(path: Path, chunks: Iterable[bytes], codec: Codec | None) -> It
 
 
 def _opened(stream: io.BufferedReader, codec: Codec) -> Any:
-    # Arrow's gzip takes no zeros after a member.
+    # Arrow's gzip does not accept zeros after a member.
     return gzip.GzipFile(fileobj=stream) if codec == "gzip" else pa.CompressedInputStream(pa.PythonFile(stream), codec)
 
 
 class _Chunks(io.RawIOBase):
-    """Chunks as a file."""
+    """Chunks as a raw stream."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         super().__init__()
@@ -151,7 +152,7 @@ class _Chunks(io.RawIOBase):
 
 
 class NoRowsError(InputError):
-    """A file holds nothing, or nothing but blank lines."""
+    """A file is empty, or contains only blank lines."""
 
 
 def no_rows(path: Path) -> NoRowsError:
@@ -170,6 +171,6 @@ def changed(path: Path | str, detail: str) -> InputError:
 
 
 def shown(text: str, length: int = 40) -> str:
-    """A text of a file, quoted and cut, for a message: nothing in it can do anything to a terminal."""
+    """Return a text of a file for a message: quoted, truncated, and without anything that could affect a terminal."""
     printable = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:length])
     return f"`{''.join(printable)}`"

@@ -1,18 +1,18 @@
-"""Cutting an input file into partitions, in one pass over its bytes.
+"""Cuts an input file into partitions, in one pass over its bytes.
 
-Nominal cuts lie at fixed places, so cuts depend on nothing but the file and `partition_bytes`. Nominal partitions
+Nominal cuts are at fixed positions, so cuts depend only on the file and on `partition_bytes`. Nominal partitions
 grow: eight of an eighth of `partition_bytes`, eight of a quarter, eight of a half, then all of `partition_bytes`. So a
-file of a few megabytes keeps many processes busy, and one of a terabyte is no heap of shards.
+file of a few megabytes keeps many processes busy, and one of a terabyte does not yield too many shards.
 
-JSON lines are cut by bytes: a line belongs to the partition in which its first byte lies, so appending to a file
-changes only its last partitions. A JSON array, CSV, and whatever is compressed is one partition. Parquet and Arrow are
-cut by row groups; their partitions are known by the sha256 of the file and the numbers of their groups, so a change of
-the file changes all of them.
+JSON lines are cut by bytes: a line belongs to the partition that contains its first byte, so appending to a file
+changes only its last partitions. A JSON array, CSV, and any compressed file is one partition. Parquet and Arrow are
+cut by row groups; their partitions are identified by the sha256 of the file and the numbers of their groups, so any
+change of the file changes all of them.
 
-Worked example, `partition_bytes` = 80: nominal cuts lie at 10, 20, … 80, then at 100, 120, … 240, at 280, … 560, and
+Worked example, `partition_bytes` = 80: nominal cuts are at 10, 20, … 80, then at 100, 120, … 240, at 280, … 560, and
 then at every 80. Lines of 4, 9, 12 and 2 bytes begin at 0, 4, 13 and 25, so they belong to the nominal partitions 0, 0,
-1 and 2, which are the bytes [0, 13), [13, 25) and [25, 27). Had the third line 20 bytes, the fourth would begin at 33,
-and there would be no partition for the nominal 2.
+1 and 2, which are the bytes [0, 13), [13, 25) and [25, 27). If the third line had 20 bytes, the fourth would begin at
+33, and there would be no partition for the nominal 2.
 """
 
 import hashlib
@@ -39,18 +39,18 @@ from packer.source.table_files import Group, row_groups, table_sha256
 from packer.source.text_rows import text_rows
 
 MAX_PIECES = 16
-"""Of a large row group. Who reads one decodes the rows before it too: together eight and a half times the group."""
+"""Maximum number of pieces of a large row group. Reading a piece also decodes the rows before it in its group: for 16
+pieces, that is 8.5 times the group in total."""
 
 
 def partition_file(path: Path, *, format: Format, partition_bytes: int, limit: int | None = None) -> FilePartitions:  # noqa: A002 - the recipe's word
-    """Cut a file into partitions in one pass, a megabyte in memory at a time.
+    """Cut a file into partitions in one pass, holding about a megabyte in memory.
 
-    `partition_bytes` is the distance of the nominal cuts, but for the first ones. Only the first `limit` rows are
-    taken.
+    `partition_bytes` is the distance between nominal cuts, except for the first, closer ones. Only the first `limit`
+    rows are used.
 
     Raises:
-        InputError: the file cannot be read, holds no rows, or is not the array its format says.
-
+        InputError: the file cannot be read, contains no rows, or does not have the given format.
     """
     if format in TABLE_FORMATS:
         sha256, num_bytes, partitions = _cut_table(path, format, partition_bytes, limit)
@@ -72,7 +72,7 @@ def partition_file(path: Path, *, format: Format, partition_bytes: int, limit: i
 
 
 class _Length:
-    """Counts bytes, as a digest hashes them."""
+    """Counts bytes, with the interface of a hash."""
 
     num_bytes = 0
 
@@ -81,12 +81,12 @@ class _Length:
 
 
 def smallest_partition(partition_bytes: int) -> int:
-    """Bytes of the first nominal partition: a larger file has several partitions."""
+    """Return the size in bytes of the first nominal partition: a larger file has several partitions."""
     return max(1, partition_bytes // 8)
 
 
 def nominal(position: int, partition_bytes: int) -> tuple[int, int]:
-    """The nominal partition that a byte of a file lies in, and where that ends."""
+    """Return the number of the nominal partition that contains a byte of the file, and where that partition ends."""
     start = 0
     unit = smallest_partition(partition_bytes)
     for growth in range(3):
@@ -126,12 +126,15 @@ def _cut_lines(path: Path, chunks: Iterator[bytes], partition_bytes: int, limit:
                 num_rows=num_rows - first_row,
                 xxh3=xxh3.hexdigest(),
             )
-    for _ in chunks:  # the rest of the file, for its digest
+    for _ in chunks:  # read the rest of the file for its digest
         pass
 
 
 def _whole_file(path: Path, chunks: Iterator[bytes], kind: Format, limit: int | None) -> Iterator[Partition]:
-    """The one partition, but for its digest; none where there are no rows. No row is held, but for records of CSV."""
+    """Yield the single partition, still without its digest; nothing if there are no rows.
+
+    Rows are counted without being held in memory, except for records of CSV.
+    """
     codec = codec_of(path)
     stream = text_stream(path, chunks, codec)
     num_rows = sum(1 for _ in text_rows(path, stream, kind, columns={}, max_row_bytes=0))
@@ -172,28 +175,28 @@ def _cut_table(path: Path, kind: Format, partition_bytes: int, limit: int | None
 
 
 class Run(NamedTuple):
-    """The groups of a partition, or some rows of one group."""
+    """The groups of a partition, or a range of rows of one group."""
 
     first_group: int
     num_groups: int
     skip: int
-    """Rows of the first group before the partition."""
+    """Number of rows of the first group that precede the partition."""
 
     num_rows: int
 
 
 def cut_groups(groups: Sequence[Group], partition_bytes: int, limit: int | None = None) -> list[Run]:
-    """The partitions of a table, in order, up to `limit` rows; each has a row.
+    """Return the partitions of a table, in order, up to `limit` rows; each has at least one row.
 
-    The nominal cuts are laid over the groups' uncompressed sizes. A group of more than `partition_bytes` is cut by rows
-    into pieces of about that size, at most `MAX_PIECES`, for many files hold one group alone.
+    The nominal cuts are applied to the groups' uncompressed sizes. A group of more than `partition_bytes` is cut by
+    rows into pieces of about that size, at most `MAX_PIECES`, because many files consist of a single group.
 
     Worked example, `partition_bytes` = 80, groups of 6, 6, 30 and 200 bytes: they begin at 0, 6, 12 and 42, in the
     nominal partitions 0, 0, 1 and 4. So the first two are one partition, the third is one, and the last is cut into
     three.
     """
     runs: list[Run] = []
-    start = end = 0  # of the group; of the nominal partition that the last run may grow in
+    start = end = 0  # start of the group; end of the nominal partition that the last run belongs to
     for number, group in enumerate(groups):
         if not group.num_rows:
             pass

@@ -1,13 +1,13 @@
-"""From the name of a source to its files: paths and globs, saved data sets of `datasets`, standard input.
+"""Resolves the name of a source to files: paths and globs, saved datasets of `datasets`, standard input.
 
-A data set that `save_to_disk` wrote is a folder, with one in it for each split where it is a DatasetDict:
+A dataset written by `save_to_disk` is a folder; a DatasetDict has a subfolder for each split:
 
     state.json  dataset_info.json  data-00000-of-00002.arrow …        a Dataset
     dataset_dict.json  train/  test/                                   a DatasetDict, with a Dataset in each folder
 
-A build reads its inputs more than once: for digests and partitions, in several processes, and again before it commits.
-So standard input is copied to a temporary file first (in the folder that `TMPDIR` names), which goes when the program
-ends. A cache names such an input ``-``; the same rows piped in again are the same input.
+A build reads its inputs several times: for digests and partitions, in several processes, and again before it commits.
+So standard input is first copied to a temporary file (in the folder that `TMPDIR` names), which is deleted on exit.
+A cache names such an input ``-``; piping in the same rows again yields the same input.
 """
 
 import atexit
@@ -40,19 +40,18 @@ _SPLITS = "dataset_dict.json"
 _AGAIN = "save it again with save_to_disk"
 _MANIFEST = "manifest.json"
 _CACHE_MARK = re.compile(rb'"format"\s*:\s*"packer-cache"')
-"""Near the start of every manifest; other files of that name lack it."""
+"""Occurs near the start of every manifest of packer, but not in other files of that name."""
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
-    """The files that paths and globs name: in the order of the patterns, sorted by name within a glob.
+    """Return the files that paths and globs name, in the order of the patterns, sorted by name within a glob.
 
-    A pattern that is the path of a file is that file, brackets in its name or not. Everything else with ``*``, ``?``
-    or ``[`` in it is a glob; ``**`` stands for any number of folders. As in a shell, ``*`` passes over names that
-    begin with a dot. A relative pattern gives relative paths.
+    A pattern that is the path of an existing file means that file, even if its name contains brackets. Any other
+    pattern with ``*``, ``?`` or ``[`` in it is a glob; ``**`` matches any number of folders. As in a shell, ``*`` does
+    not match names that begin with a dot. A relative pattern yields relative paths.
 
     Raises:
         InputError: a file is missing, is a folder, or is named twice; a glob matches no file.
-
     """
     files = [file for pattern in patterns for file in _matches(pattern)]
     seen: dict[str, Path] = {}
@@ -81,14 +80,14 @@ def _matches(pattern: str) -> list[Path]:
             )
         on_hub = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; " if may_be_repository(pattern) else ""
         raise InputError(f"{pattern}: no such file", hint=on_hub + looked)
-    files = sorted(Path(match) for match in glob.glob(pattern, recursive=True) if Path(match).is_file())  # noqa: PTH207 - Path.glob takes no absolute pattern
+    files = sorted(Path(match) for match in glob.glob(pattern, recursive=True) if Path(match).is_file())  # noqa: PTH207 - Path.glob accepts no absolute pattern
     if not files:
         raise InputError(f"{pattern}: no file matches", hint=looked)
     return files
 
 
 def _no_data_set(folder: Path) -> InputError:
-    """The error for a folder that is no data set. It does not say which of its files belong to which split."""
+    """Return the error for a folder that is not a dataset. It does not guess which file belongs to which split."""
     if _is_cache(folder):
         return InputError(
             f"{folder}: is a cache of packer, and no source: its rows are packed already",
@@ -122,7 +121,8 @@ class _State(msgspec.Struct, frozen=True, rename=lambda name: f"_{name}"):
     data_files: list[_File]
     indices_files: list[_File] | None = None
     indices_data_files: list[_File] | None = None
-    """As the one above, of other versions: rows are not taken in the order of the files, or not all."""
+    """As `indices_files`, from other versions of `datasets`. If set, the rows are a selection or permutation of the
+    files'."""
 
 
 class _Splits(msgspec.Struct, frozen=True):
@@ -134,12 +134,11 @@ def is_data_set(folder: Path) -> bool:
 
 
 def data_set_files(folder: Path) -> list[tuple[str | None, Path]]:
-    """The Arrow files of a data set, in the order of its rows, each with its split; None where it is no DatasetDict.
+    """Return the Arrow files of a dataset in the order of its rows, each with its split (None for a Dataset).
 
     Raises:
-        InputError: the folder is no data set, is not whole, or its rows are not those of its files.
+        InputError: the folder is not a dataset, is incomplete, or its rows are a selection from its files.
         NoRowsError: there are no files.
-
     """
     if not is_data_set(folder):
         raise _no_data_set(folder)
@@ -154,11 +153,12 @@ def data_set_files(folder: Path) -> list[tuple[str | None, Path]]:
 
 
 def data_set_splits(folder: Path) -> list[tuple[str | None, list[Path]]]:
-    """Each split of a data set, whatever its name is, with its files, of which there may be none; None of a Dataset.
+    """Return the splits of a dataset (None for a Dataset) with their files, of which there may be none.
+
+    Unlike in :func:`data_set_files`, a split may have any name that a folder can have.
 
     Raises:
-        InputError: the data set is not whole, or its rows are not those of its files.
-
+        InputError: the dataset is incomplete, or its rows are a selection from its files.
     """
     if (folder / _STATE).is_file():
         return [(None, _arrow_files(folder))]
@@ -193,12 +193,11 @@ def _read(path: Path, kind: type[T]) -> T:
 
 
 def place_of(name: str) -> Path:
-    """The file that holds an input, by the name a recipe or a manifest gives it.
+    """Return the file that contains an input, given the name that a recipe or a manifest uses for it.
 
     Raises:
         UsageError: it is standard input, and nothing is piped in.
-        StorageError: there is no room for what is piped in.
-
+        StorageError: there is no space for the piped data.
     """
     return _standard_input() if name == STANDARD_INPUT else Path(name)
 

@@ -1,9 +1,9 @@
-"""What a message is made of beside plain text: content parts, tool calls, and the tools of its row.
+"""Parts of a message other than plain text: content parts, tool calls, and the tools of its row.
 
-Templates disagree about lists of content parts, and many render them wrongly or not at all; a string renders
-everywhere. So texts are joined as they stand, and reasoning and calls go where a message keeps them. Tools and calls
-take OpenAI's form, and arguments become objects: chat templates print an object as JSON, but a string as a string in
-JSON.
+Templates disagree about lists of content parts, and many render them wrongly or not at all; a string is rendered by
+all. So texts are concatenated, and reasoning and calls move to the fields that messages have for them. Tools and calls
+are converted to OpenAI's form with arguments as objects: chat templates print an object as JSON, but a string as a
+quoted JSON string.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _json = partial(nested_json, code="bad_tools")
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a content list. OpenAI keeps its text under `text` or `refusal`, LLaMA-Factory under `value`."""
+    """One part of a content list. OpenAI stores its text under `text` or `refusal`, LLaMA-Factory under `value`."""
 
     type: str
     text: str | None = None
@@ -38,21 +38,21 @@ class Content:
     reasoning: str | None = None
     calls: tuple[dict[str, Any], ...] = ()
     trained: frozenset[bool] = frozenset()
-    """What its parts say of being trained; parts without a word of their own say nothing if none has one."""
+    """The parts' own settings of whether they are trained. If any part has one, a part without one counts as trained.
+    """
 
 
 _TEXT_FIELDS = ("text", "value", "thinking", "refusal")
 
 _ORDER = {"thinking": 0, "reasoning": 0, "text": 1, "refusal": 1, "tool_call": 2}
-"""A message has its reasoning first, then its text, then its calls; no other order can be kept."""
+"""A message has its reasoning first, then its text, then its calls; no other order can be preserved."""
 
 
 def read_content(content: str | list[Part] | None, *, where: str) -> Content:
-    """Take a content apart.
+    """Split a content into text, reasoning and calls.
 
     Raises:
         Refused: `multimodal`, `wrong_type`, `bad_tools`.
-
     """
     if not isinstance(content, list):
         if content:
@@ -110,17 +110,17 @@ _CALL_KEYS = frozenset({"name", "arguments", "id", "index", "type"})
 
 
 def read_tools(value: list[Any] | str | None, *, where: str) -> list[Any] | None:
-    """Tool definitions as ``{"type": "function", "function": {...}}``; None where there are none.
+    """Return tool definitions as ``{"type": "function", "function": {...}}``; None if there are none.
 
-    A bare ``{"name", "description", "parameters"}`` is wrapped; the order of keys is kept, for it shows when rendered.
+    A bare ``{"name", "description", "parameters"}`` is wrapped. The order of keys is kept, because it affects the
+    rendering.
 
     Args:
-        value: A list of definitions, each an object or its JSON, or the JSON of such a list.
-        where: Path of the value, for the reason.
+        value: a list of definitions, each an object or its JSON, or the JSON of such a list.
+        where: path of the value, for the reason.
 
     Raises:
         Refused: `bad_tools`.
-
     """
     tools = _decoded(value, where=where)
     if not tools:
@@ -133,7 +133,7 @@ def read_tools(value: list[Any] | str | None, *, where: str) -> list[Any] | None
 
 
 def _decoded(value: Any, *, where: str) -> Any:
-    """A value that may stand as its JSON in a text; None for an empty one."""
+    """Decode a value that may be given as JSON text; None for an empty text."""
     if not isinstance(value, str):
         return value
     return _json(value, where=where) if value.strip() else None
@@ -153,15 +153,14 @@ def _definition(tool: Any, *, where: str) -> dict[str, Any]:
 
 
 def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, Any]]:
-    """Tool calls as ``{"type": "function", "function": {"name", "arguments"}}``, other keys such as `id` kept.
+    """Return tool calls as ``{"type": "function", "function": {"name", "arguments"}}``; other keys such as `id` stay.
 
     Args:
-        value: A list of calls, each an object or its JSON, or the JSON of one call or of a list of calls.
-        where: Path of the value, for the reason.
+        value: a list of calls, each an object or its JSON, or the JSON of one call or of a list of calls.
+        where: path of the value, for the reason.
 
     Raises:
         Refused: `bad_tools`.
-
     """
     calls = _decoded(value, where=where)
     if calls is None:
@@ -194,7 +193,7 @@ def _function(function: Any, *, where: str) -> dict[str, Any]:
     if isinstance(arguments, str) and arguments.strip():
         arguments = _json(arguments, where=f"{where}.arguments")
     elif arguments is None or isinstance(arguments, str):
-        arguments = {}  # a call without arguments; servers write "" for it
+        arguments = {}  # a call without arguments, for which servers write ""
     if not isinstance(arguments, dict):
         raise Refused("bad_tools", f"expected an object, got `{type_name(arguments)}` at {where}.arguments")
     others = [key for key, given in function.items() if key not in _CALL_KEYS and not isinstance(given, bool)]

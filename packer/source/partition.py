@@ -1,4 +1,4 @@
-"""Partitions, the pieces of an input file that are built one by one, and the formats of files."""
+"""Partitions (the pieces of an input file that are built one by one) and file formats."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ TABLE_FORMATS = ("parquet", "arrow")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStatus:
-    """Size, time and number of a file: where they are the same, so are its bytes."""
+    """Size, modification time and inode of a file: if these are unchanged, so are its bytes."""
 
     num_bytes: int
     modified_ns: int
@@ -22,11 +22,10 @@ class FileStatus:
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """Look at a file.
+        """Return the status of a file.
 
         Raises:
-            InputError: it cannot be looked at.
-
+            InputError: the status cannot be read.
         """
         try:
             found = path.stat()
@@ -37,7 +36,7 @@ class FileStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """The Parquet or Arrow file of a partition, as it was when it was cut."""
+    """The state of a Parquet or Arrow file when it was cut into partitions."""
 
     status: FileStatus
     sha256: str
@@ -45,21 +44,22 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """A piece of an input file that is read, tokenized and kept as one; holds at least one row."""
+    """A piece of an input file that is read, tokenized and stored as a unit; it has at least one row."""
 
     path: Path
     format: Format
     start: int  # bytes
-    stop: int  # bytes; of Parquet both are those of a file that is not compressed
+    stop: int  # bytes; for Parquet, start and stop are offsets in the uncompressed data
     first_row: int
-    """Rows of the file before this partition."""
+    """Number of rows in the file before this partition."""
 
     first_line: int
-    """Lines of the file before this partition, blank ones too; 0 where its rows are no lines."""
+    """Number of lines in the file before this partition, including blank ones; 0 if its rows are not lines."""
 
     num_rows: int
     xxh3: str
-    """xxh3-128 of bytes `start` … `stop`, in hexadecimal; of a table, of the file's sha256 and the numbers below."""
+    """xxh3-128 in hexadecimal: of the bytes `start` … `stop`; for a table, of the file's sha256 and the three numbers
+    below."""
 
     codec: Codec | None = None
     """How the bytes are compressed."""
@@ -67,10 +67,10 @@ class Partition:
     table: TableFile | None = None
     first_group: int = 0
     num_groups: int = 0
-    """Row groups of Parquet, or record batches of Arrow."""
+    """Number of row groups (Parquet) or record batches (Arrow)."""
 
     skip: int = 0
-    """Rows of the first group before this partition."""
+    """Number of rows of the first group that precede this partition."""
 
     @property
     def num_bytes(self) -> int:
@@ -79,13 +79,13 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePartitions:
-    """A file and its partitions, in order; together they hold each of its rows once."""
+    """A file and its partitions, in order; together they contain each of its rows exactly once."""
 
     sha256: str
     """Digest of the whole file, including rows beyond a limit."""
 
     num_bytes: int
     num_rows: int
-    """Rows in the partitions: at most the limit."""
+    """Number of rows in the partitions, at most the limit."""
 
     partitions: tuple[Partition, ...]

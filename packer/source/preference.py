@@ -1,9 +1,9 @@
-"""Schema `preference`: two answers to one request, the one chosen and the other rejected.
+"""Schema `preference`: two answers to one request, one chosen and one rejected.
 
-A pair is read as two rows of another schema, one with each answer, by that schema's own reader: answers that are texts
-after a prompt that is a text are completions, all others are chats. What two chats say alike from their start on,
-message by message and never by characters, is the context, of which nothing is trained. After it, both go on with an
-answer of the assistant's.
+A pair is read as two rows of another schema, one with each answer, by that schema's own reader: text answers to a text
+prompt are completions, all others are chats. The common beginning of the two chats, compared message by message and
+never by characters, is the context, which is not trained. After it, each chat continues with an answer of the
+assistant's.
 """
 
 import re
@@ -23,14 +23,14 @@ from packer.source.row import ID_FIELDS, RowFields, RowSchema, one_of, type_name
 from packer.source.unsupported_rows import is_preference
 
 Turns: TypeAlias = list[Any]
-"""Messages as a row has them."""
+"""Messages as they are in a row."""
 
 Messages: TypeAlias = tuple[Message, ...]
 
 _CHOSEN = ("chosen", "chosen_messages", "chosen_response")
 _REJECTED = ("rejected", "rejected_messages", "rejected_response")
 _OPENINGS = ("prompt", "conversations", "conversation", "messages")
-"""Fields that may hold the messages before the answers."""
+"""Fields that may contain the messages before the answers."""
 
 _OF_ALPACA = ("instruction", "query", "input", "history")
 _SCORES = (
@@ -47,13 +47,13 @@ _OPENS_MESSAGE = re.compile(r"\s*(?:\[\s*)?\{")
 _MESSAGE_KEYS = ({"from", "value"}, {"role", "content"})
 
 _BESIDE = {*RowFields.__struct_fields__, *ID_FIELDS, *_OF_ALPACA}
-"""Fields that both answers have in common, but for what comes before them as messages or as a text."""
+"""Fields that apply to both answers, except the messages or the text before them."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class _TwoRows(NamedTuple):
-    """A pair as two rows: who reads them, and the field that each has of its own."""
+    """A pair as two rows: the function that reads them, the field in which they differ, and its two values."""
 
     read: Callable[[dict[str, Any], int], Sample]
     field: str
@@ -94,9 +94,9 @@ def _side(name: Literal["chosen", "rejected"], rows: _TwoRows, beside: dict[str,
 
 
 def _apart(chosen: Sample, rows: _TwoRows, beside: dict[str, Any], number: int) -> tuple[Messages, Messages, Messages]:
-    """What both chats say alike from their start on, and how each of them goes on.
+    """Return the common beginning of the two chats, and how each of them continues.
 
-    What is the same in the row is read once: of the rejected side only what follows it is read.
+    Messages that are equal in the row are read only once: of the rejected side, only what follows them is read.
     """
     num_same = 0
     if not isinstance(rows.chosen, str):
@@ -106,12 +106,12 @@ def _apart(chosen: Sample, rows: _TwoRows, beside: dict[str, Any], number: int) 
             num_same += 1
     rest: Messages | None = None
     if 0 < num_same < len(rows.rejected):
-        with suppress(Refused):  # the whole side says where
+        with suppress(Refused):  # reading the whole side reports where
             rest = rows.read({rows.field: rows.rejected[num_same:]}, number).messages
     if rest is None:
         rest, num_same = _side("rejected", rows, beside, number).messages, 0
     else:
-        num_same += len(chosen.messages) - len(rows.chosen)  # one more, where `system` stands beside
+        num_same += len(chosen.messages) - len(rows.chosen)  # one more message if there is a field `system`
     num_alike = num_shared(chosen.messages[num_same:], rest)
     first = num_same + num_alike
     return chosen.messages[:first], chosen.messages[first:], rest[num_alike:]
@@ -143,9 +143,10 @@ def _as_two_rows(row: dict[str, Any], prompt: str | None) -> _TwoRows:
 
 
 def _answers(row: dict[str, Any], *, are_texts: bool) -> tuple[str | Turns, str | Turns]:
-    """Both answers as texts, or both as messages; `are_texts` says that a text is no JSON of messages.
+    """Return both answers as texts, or both as messages.
 
-    ms-swift has the chosen answer at the end of `messages`.
+    `are_texts`: a text is an answer as it is, and not the JSON of messages. ms-swift has the chosen answer at the end
+    of `messages`.
     """
     rejected = _answer(row, _REJECTED, are_texts=are_texts)
     chosen: str | Turns
@@ -175,7 +176,7 @@ def _answer(row: dict[str, Any], names: tuple[str, ...], *, are_texts: bool) -> 
 
 
 def _opening(row: dict[str, Any], chosen: str | Turns) -> Turns:
-    """The messages before the answers; `messages` may end with the chosen answer, and are taken without it."""
+    """Return the messages before the answers, without the chosen answer that `messages` may end with."""
     answer = _turns(chosen)
     lists = {name: row[name] for name in _OPENINGS if isinstance(row.get(name), list)}
     messages = lists.get("messages", [])
@@ -199,20 +200,19 @@ def _chats(opening: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -
         raise Refused("pair_context_differs", reason)
     chosen, rejected = [*opening, *chosen], [*opening, *rejected]
     names = set().union(*(turn for turn in (*chosen, *rejected) if isinstance(turn, dict)))
-    if "from" in names and "human" not in names:  # of exchanges, a turn is two messages
+    if "from" in names and "human" not in names:  # not exchanges, whose turns are two messages
         return _TwoRows(sharegpt.read, "conversations", chosen, rejected)
     return _TwoRows(chat.read, "messages", chosen, rejected)
 
 
 def _as_context_of_pair(shared: Messages, ours: Messages, theirs: Messages, prompt: str | None) -> Messages:
-    """What both chats share, not trained.
+    """Check the two answers, and return the context that they share, not trained.
 
     Args:
-        shared: what both say alike.
+        shared: the messages that both chats begin with.
         ours: the chosen answer.
-        theirs: the rejected one.
-        prompt: a text that may say again what the user says first or last before the answers.
-
+        theirs: the rejected answer.
+        prompt: a text that may repeat the first or the last user message before the answers.
     """
     if not ours and not theirs:
         raise _identical()
@@ -231,11 +231,10 @@ def _as_context_of_pair(shared: Messages, ours: Messages, theirs: Messages, prom
 
 
 def as_context(messages: Messages) -> Messages:
-    """The messages before an answer that was compared or rated, none of them trained.
+    """Return the messages before a compared or rated answer, none of them trained.
 
     Raises:
-        Refused: `pair_no_prompt`; nobody asks anything in them.
-
+        Refused: `pair_no_prompt`; no message is a user's or a tool's.
     """
     if not any(message.role in {"user", "tool"} for message in messages):
         raise Refused("pair_no_prompt", "no message of a user stands before the answer")
@@ -247,7 +246,6 @@ def refuse_empty_answer(answer: Messages, reason: str) -> None:
 
     Raises:
         Refused: `pair_empty_side`.
-
     """
     for message in answer:
         if message.role == "assistant" and says_something(message.fields):
@@ -264,7 +262,7 @@ def _turns(answer: str | Turns) -> Turns:
 
 
 def _turns_in_text(text: str) -> Any:
-    """The messages whose JSON a cell of a table holds, a list or a single one; else the text."""
+    """Return the message or messages whose JSON a cell of a table contains, or the text if it is not that."""
     if not _OPENS_MESSAGE.match(text):
         return text
     try:
@@ -279,12 +277,11 @@ def _turns_in_text(text: str) -> Any:
 
 
 def _transcript(text: str) -> Turns:
-    r"""The messages of a transcript as the data sets of HH have it; the blank after a speaker's name is the form's.
+    r"""Return the messages of a transcript in the form of the HH datasets; the space after a speaker's name is dropped.
 
     Example:
         >>> _transcript("\n\nHuman: Hi\n\nAssistant: Hello")
         [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello'}]
-
     """
     _, *parts = _SPEAKER.split(text)
     return [
@@ -294,7 +291,7 @@ def _transcript(text: str) -> Turns:
 
 
 def _speaker(turn: Any) -> str | None:
-    """The role of a message as it stands in its row; None for one that its reader will refuse."""
+    """Return the role of a raw message; None for one that its reader will refuse."""
     name = (turn.get("from") or turn.get("role")) if isinstance(turn, dict) else None
     if not isinstance(name, str):
         return None
@@ -306,7 +303,7 @@ def _text(value: Any) -> str | None:
 
 
 def _margin(row: dict[str, Any]) -> float | None:
-    """By how much the chosen answer is better: `margin`, or how far two scores lie apart."""
+    """Return how much better the chosen answer is: `margin`, or the difference of two scores."""
     given = row.get("margin")
     if given is not None and given != "":
         margin = _number(given)
@@ -323,7 +320,7 @@ def _margin(row: dict[str, Any]) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    """A number that a margin can be, or a text that is one, as CSV has no others."""
+    """Return a number that can be a margin, also from a text, since CSV has only texts; None for other values."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

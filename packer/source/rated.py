@@ -1,7 +1,7 @@
-"""Schema `rated`: an answer that was found desirable or not, as KTO learns from it.
+"""Schema `rated`: an answer labelled desirable or undesirable, as used by KTO.
 
-The row is one of another schema with a boolean `label` beside it, and is read by that schema's own reader. Of a
-`completion`, all of it is the answer; of a chat, what the assistant says after the last message of the user.
+The row has another schema plus a boolean `label`, and is read by that schema's own reader. The answer is the whole
+`completion`, or what the assistant says after the last user message of a chat.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from packer.source.preference import as_context, refuse_empty_answer
 from packer.source.row import RowSchema, type_name
 
 _SCHEMAS = (chat.SCHEMA, sharegpt.SCHEMA, completion.SCHEMA, alpaca.SCHEMA)
-"""Of the answers that are rated, in the order in which a row that fits several is taken."""
+"""Schemas of rated answers; a row that fits several is read by the first."""
 
 
 class RatedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ def _schema_of(row: Any) -> RowSchema | None:
 
 
 def _rated(sample: Sample, num_context: int, *, is_desirable: bool) -> Sample:
-    """The sample with its rating, of which the first messages are not trained."""
+    """Return the sample with its rating; its first `num_context` messages are not trained."""
     preference = Preference(is_desirable=is_desirable)
     if sample.kind == "completion":
         if not sample.prompt.strip():

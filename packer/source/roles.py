@@ -1,4 +1,4 @@
-"""Roles that a data set has names of its own for: `roles` of a source, and which are suggested where it has none."""
+"""Roles under a dataset's own names: applies `roles` of a source, and suggests them if a source has none."""
 
 import re
 from collections import Counter
@@ -12,13 +12,13 @@ _LISTS = (
     *("messages", "conversations", "conversation", "prompt", "completion"),
     *("chosen", "rejected", "chosen_messages", "rejected_messages"),
 )
-"""Fields of a row that may hold messages, or a single one."""
+"""Fields of a row that may contain messages, or a single one."""
 
 _SENDER = ("role", "from")
-"""Fields of a message that may hold its role."""
+"""Fields of a message that may contain its role."""
 
 _LONGEST = 40
-"""Characters of what may be the name of a role; longer ones are texts in the wrong place."""
+"""Maximum length of a role's name, in characters; longer values are texts in the wrong place."""
 
 _USERS = re.compile(
     "advisee|asker|caller|client|customer|guest|inquirer|learner|member|patient|questioner|seeker|student|usr|visitor"
@@ -28,16 +28,15 @@ _ASSISTANTS = re.compile(
     "llm|nurse|operator|physician|provider|responder|support|supporter|teacher|therapist|tutor|wizard"
 )
 _PLAIN_KEY = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)\Z)[A-Za-z]\w*", re.IGNORECASE)
-"""Keys that YAML takes for text without quotes."""
+"""Keys that need no quotes in YAML."""
 
 
 def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:
-    """The row with the roles of its messages as `roles` of a source has them: as written there, or in small letters.
+    """Return the row with its messages' roles renamed by `roles` of a source, matched exactly or in lower case.
 
     Example:
         >>> rename_roles({"messages": [{"role": "Client", "content": "Hi"}]}, {"client": "user"})
         {'messages': [{'role': 'user', 'content': 'Hi'}]}
-
     """
     if not roles:
         return row
@@ -45,7 +44,7 @@ def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any
 
 
 def _renamed(said_by: Any, roles: Mapping[str, str]) -> Any:
-    """A message, or a list of them."""
+    """Rename the roles in a message, or in a list of messages."""
     if isinstance(said_by, list):
         return [_renamed(message, roles) for message in said_by]
     if not isinstance(said_by, dict):
@@ -55,7 +54,7 @@ def _renamed(said_by: Any, roles: Mapping[str, str]) -> Any:
 
 
 def roles_hint(rows: Iterable[dict[str, Any]], columns: Columns) -> str:
-    """How to say which role is which, by the names data sets give them, and else by who speaks first."""
+    """Return a hint for setting `roles`, guessed from the names that datasets use and from who speaks first."""
     guessed = guess_roles(rename(row, columns) for row in rows)
     pairs = ", ".join(f"{_as_key(name)}: {role}" for name, role in guessed.items())
     if not pairs:
@@ -64,10 +63,10 @@ def roles_hint(rows: Iterable[dict[str, Any]], columns: Columns) -> str:
 
 
 def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Roles of some rows that no schema knows → what they probably are.
+    """Guess the meaning of the roles that no schema knows.
 
-    Names that tell nothing, or of which all mean one side, are told apart by who opens most rows: that is the user, the
-    other the assistant. Where there are more than one or two of them, they are left out.
+    Unknown names, and names that would all mean the same side, are told apart by position: the one that opens most rows
+    is the user, the other the assistant. If there are more such names than roles left to assign, they are omitted.
     """
     opens: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
@@ -105,7 +104,7 @@ def _meant(name: str) -> str | None:
 
 
 def _as_key(name: str) -> str:
-    """A name as a key in YAML and within quotes of a shell."""
+    """Return a name as a YAML key within single quotes of a shell."""
     if _PLAIN_KEY.fullmatch(name):
         return name
     shown = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in name)

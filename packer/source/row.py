@@ -1,4 +1,4 @@
-"""What every schema shares: typed views of JSON values, and the fields a row may have beside its messages."""
+"""Common to all schemas: typed views of JSON values, and the fields a row may have besides its messages."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,34 +13,33 @@ from packer.source.decode import Refused, decode_json
 T = TypeVar("T")
 
 Columns: TypeAlias = Mapping[str, str | None]
-"""The `columns` of a source: new name of a field → its name in the rows, or None, which hides the field."""
+"""The `columns` of a source: new name of a field → its name in the rows, or None to hide the field."""
 
 NO_ROLES: Mapping[str, str] = {}
-"""The `roles` of a source whose rows have no names of their own for roles."""
+"""The `roles` of a source that does not rename any."""
 
 ID_FIELDS = ("sample_id", "id", "uuid")
 _ID_SET = frozenset(ID_FIELDS)
 
 
 class FileRow(NamedTuple):
-    """A row as its file holds it."""
+    """A row as read from its file."""
 
     content: bytes | dict[str, Any] | Refused
-    """JSON that is not decoded yet; for CSV and tables, the value; or the reason why there is none."""
+    """JSON that is not decoded yet, or a value (CSV and tables), or the reason why the row has none."""
 
     line: int | None
-    """From 1 in the partition, or in the file, where rows are lines."""
+    """Number of its line in the partition or the file, from 1; None if rows are not lines."""
 
     num_bytes: int
     fields: dict[str, Any] | None = None
-    """Columns of a table that were asked for beside those of the schema; rows of other formats hold them already."""
+    """Requested columns of a table that are not part of its schema; in other formats, `content` has them already."""
 
     def value(self) -> Any:
-        """The row, decoded.
+        """Return the decoded row.
 
         Raises:
             Refused: it has no value.
-
         """
         if isinstance(self.content, bytes):
             return decode_json(self.content)
@@ -50,15 +49,14 @@ class FileRow(NamedTuple):
 
 
 def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
-    """The row under its new names, as `columns` of a source says.
+    """Return the row with its fields renamed by `columns` of a source.
 
-    `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is gone under
-    its old name, and a new name covers a field that had it already.
+    `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is no longer
+    available under its old name, and replaces a field that already had the new name.
 
     Example:
         >>> rename({"q": "2+2?", "a": "4", "label": True}, {"instruction": "q", "output": "a", "label": None})
         {'instruction': '2+2?', 'output': '4'}
-
     """
     if not columns:
         return row
@@ -69,12 +67,11 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
 
 
 def field_value(row: Any, path: str) -> Any:
-    """The value of a field of a row as its file has it, null and absent alike None. A dot leads into an object.
+    """Return a field of a row as it is in the file, or None if it is null or absent. A dot leads into an object.
 
     Example:
         >>> field_value({"metadata": {"user": 7}, "a.b": 1}, "metadata.user"), field_value({"a.b": 1}, "a.b")
         (7, 1)
-
     """
     if not isinstance(row, dict):
         return None
@@ -86,45 +83,45 @@ def field_value(row: Any, path: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSchema:
-    """One kind of rows: how it is recognised, which fields it takes, and how it is read."""
+    """A kind of row: how it is recognized, which fields it has, and how it is read."""
 
     needs: tuple[tuple[str, ...], ...]
-    """A row of this schema has one field of every group."""
+    """Groups of fields; a row of this schema has at least one field of every group."""
 
     rows: tuple[type[msgspec.Struct], ...]
-    """What rows look like; their fields are the columns that are read of a table."""
+    """Typed forms of the rows; their fields are the columns that are read from a table."""
 
     others: tuple[str, ...] = ()
-    """Fields that it reads beside those, of whatever type."""
+    """Further fields that it reads, of any type."""
 
     read: Callable[[dict[str, Any], int], Sample]
-    """Reads a row with its number; raises :class:`~packer.source.decode.Refused` where it cannot be a sample."""
+    """Reads a row, given its number; raises :class:`~packer.source.decode.Refused` if it cannot be a sample."""
 
     help: str
-    """Its fields, as docs/reference/recipe.md lists them."""
+    """Description of its fields for docs/reference/recipe.md."""
 
     is_templated: bool = False
     """Whether every row goes through the chat template."""
 
     is_rated: bool = True
-    """Whether a boolean `label` is a rating of the answer; in plain text it is some label like others."""
+    """Whether a boolean `label` is a rating of the answer; beside plain text it is a label like any other."""
 
     is_meant: Callable[[Mapping[str, Any]], bool] = lambda _: True
-    """Whether the values of a row that has the fields are of this schema; asked where the schema is inferred."""
+    """Whether the values of a row that has the fields fit this schema; only used to infer the schema."""
 
     json_fields: tuple[str, ...] = ()
-    """Fields that are no texts: where a table has a text in one, it is JSON. `tools` may be JSON in every format."""
+    """Fields that are not texts: a text in such a column of a table is JSON. `tools` may be JSON in every format."""
 
     message_fields: tuple[str, ...] = ()
-    """Fields that are texts or messages: where a table has a text in one, it may be the JSON of messages."""
+    """Fields that are texts or messages: a text in such a column of a table may be the JSON of messages."""
 
     @property
     def fields(self) -> frozenset[str]:
-        """All its fields, but for the row's own name."""
+        """All its fields, except the sample's id."""
         return frozenset(self.others).union(*(row.__struct_fields__ for row in self.rows))
 
     def missing(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """The first group of fields of which the row has none; None where the row fits the schema."""
+        """Return the first group of fields of which the row has none; None if the row fits the schema."""
         for group in self.needs:
             for name in group:
                 if row.get(name) is not None:
@@ -139,7 +136,7 @@ def row_too_large(max_row_bytes: int) -> Refused:
 
 
 class RowFields(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of a chat row beside its messages; every schema of chats extends it."""
+    """Fields of a chat row besides its messages; every chat schema extends it."""
 
     tools: list[Any] | str | None = None
     functions: list[Any] | str | None = None
@@ -150,24 +147,24 @@ class RowFields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask")
-"""Whether a message is trained: the word of packer and OpenAI's dialects, axolotl, tinker, ms-swift, and a mask."""
+"""Fields that decide whether a message is trained: packer's and those of OpenAI's dialects, axolotl, tinker, ms-swift,
+and a mask."""
 
 OPTIONAL_FIELDS = frozenset({"tools", "functions", "system", "chat_template_kwargs", "input", "history", "reasoning"})
-"""Fields of a row that may hold nothing."""
+"""Fields of a row that may be empty."""
 
 OPTIONAL_OF_MESSAGES = frozenset({"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight"})
-"""Fields of a message that may hold nothing. An empty reasoning is not among them: some templates write it."""
+"""Fields of a message that may be empty. Empty reasoning is not among them, because some templates render it."""
 
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
 def filled(fields: Any, optional: frozenset[str]) -> Any:
-    """A row or a message without the optional fields that hold nothing: null, an empty text, list or object.
+    """Return a row or a message without optional fields that are empty: null, an empty text, list or object.
 
     Example:
         >>> filled({"instruction": "2+2?", "output": "", "history": ""}, OPTIONAL_FIELDS)
         {'instruction': '2+2?', 'output': ''}
-
     """
     if not isinstance(fields, dict) or optional.isdisjoint(fields):
         return fields
@@ -175,18 +172,17 @@ def filled(fields: Any, optional: frozenset[str]) -> Any:
 
 
 def with_filled_messages(row: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The row, and the messages it has under these names, without optional fields that hold nothing."""
+    """Return the row without empty optional fields, also in the lists of messages under these names."""
     row = filled(row, OPTIONAL_FIELDS)
     lists = {name: row[name] for name in names if isinstance(row.get(name), list)}
     return row | {name: [filled(each, OPTIONAL_OF_MESSAGES) for each in lists[name]] for name in lists}
 
 
 def typed(value: Any, shape: type[T]) -> T:
-    """The value as a struct of `shape`, without coercions.
+    """Convert the value to a struct of type `shape`, without coercions.
 
     Raises:
         Refused: `wrong_type`, with what was expected, what was found and where.
-
     """
     try:
         return msgspec.convert(value, shape)
@@ -195,13 +191,12 @@ def typed(value: Any, shape: type[T]) -> T:
 
 
 def typed_row(row: dict[str, Any], shape: type[T], *names: str) -> T:
-    """The row as a struct of `shape`; an optional field that holds nothing may hold it in any type.
+    """Convert the row to a struct; an empty optional field may have the wrong type.
 
     `names` are those of its fields that are lists of messages.
 
     Raises:
         Refused: `wrong_type`, as :func:`typed`.
-
     """
     try:
         return msgspec.convert(row, shape)
@@ -210,12 +205,11 @@ def typed_row(row: dict[str, Any], shape: type[T], *names: str) -> T:
 
 
 def type_reason(message: str) -> str:
-    """A message of msgspec as a reason.
+    """Turn an error message of msgspec into a reason.
 
     Example:
         >>> type_reason("Expected `str`, got `int` - at `$.messages[3].content`")
         'expected `str`, got `int` at $.messages[3].content'
-
     """
     text, separator, path = message.partition(" - at `")
     missing = re.fullmatch(r"Object missing required field `(.*)`", text)
@@ -224,17 +218,16 @@ def type_reason(message: str) -> str:
 
 
 def type_name(value: Any) -> str:
-    """JSON's name of a value's type, spelled as msgspec spells it."""
+    """Return the JSON type of a value, spelled as msgspec spells it."""
     names = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str", list: "array", dict: "object"}
     return names[type(value)]
 
 
 def one_of(fields: Mapping[str, T], *, where: str) -> T | None:
-    """The value of a field that has two names: of those that are given, the one that says something.
+    """Return the value of a field that has several names: the one that is not empty, if they differ in that.
 
     Raises:
-        Refused: `wrong_type`; they say different things.
-
+        Refused: `wrong_type`; the values contradict each other.
     """
     given = [value for value in fields.values() if value is not None]
     if len(given) < 2:
@@ -246,7 +239,7 @@ def one_of(fields: Mapping[str, T], *, where: str) -> T | None:
 
 
 def sample_id(row: dict[str, Any]) -> str | None:
-    """The row's own name: the first of `sample_id`, `id`, `uuid` that holds a string or a whole number."""
+    """Return the row's own id: the first of `sample_id`, `id`, `uuid` that is a nonempty string or an integer."""
     if _ID_SET.isdisjoint(row):
         return None
     for field in ID_FIELDS:
@@ -257,12 +250,11 @@ def sample_id(row: dict[str, Any]) -> str | None:
 
 
 def nested_json(text: str, *, where: str, code: str | None = None) -> Any:
-    """Decode JSON that stands inside a string of a row.
+    """Decode JSON that is stored in a string of a row.
 
     Raises:
-        Refused: `not_utf8` for half of a surrogate pair; else `code`, or where there is none, as
-            :func:`~packer.source.decode.decode_json`; with the place.
-
+        Refused: `not_utf8` for a lone surrogate; otherwise `code` or, if that is None, the code of
+            :func:`~packer.source.decode.decode_json`. The reason names the field.
     """
     try:
         return decode_json(text.encode())
@@ -275,7 +267,7 @@ _OPENS_MESSAGES = re.compile(r"\s*\[\s*\{")
 
 
 def messages_in_text(text: str) -> Any:
-    """The messages whose JSON a cell of a table holds, where a text may stand as well; else the text."""
+    """Return the messages whose JSON a cell of a table contains, or the text if it is not that."""
     if not _OPENS_MESSAGES.match(text):
         return text
     try:
@@ -287,5 +279,5 @@ def messages_in_text(text: str) -> Any:
 
 
 def json_in_text(text: str, column: str) -> Any:
-    """Decode the JSON in a cell of a table; None where the cell is empty."""
+    """Decode the JSON in a cell of a table; None if the cell is empty."""
     return nested_json(text, where=f"column `{column[:40]}`") if text.strip() else None

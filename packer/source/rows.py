@@ -1,4 +1,4 @@
-"""The rows of a file or of a partition: every one becomes a sample or a rejection."""
+"""Reads the rows of a file or of a partition: each becomes a sample or a rejection."""
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,15 +22,14 @@ from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows
 
 BATCH_BYTES = 16 * 2**20
-"""A batch of large rows ends early: batches are bounded by bytes as well as by rows."""
+"""A batch ends once its rows exceed this size, so batches are bounded by bytes as well as by rows."""
 
 
 def file_stream(path: Path) -> io.BufferedReader:
-    """The text of a file.
+    """Open the decompressed text of a file.
 
     Raises:
         InputError: the file cannot be read.
-
     """
     return text_stream(path, read_chunks(path), codec_of(path))
 
@@ -43,11 +42,12 @@ def file_rows(
     columns: Columns,
     max_row_bytes: int,
 ) -> Iterator[FileRow]:
-    """The rows of a file, from its start. Of a table, only the columns of the schema are decoded; None is any schema.
+    """Yield the rows of a file from its start.
+
+    Of a table, only the columns of the schema are decoded; if `schema` is None, those that determine one.
 
     Raises:
-        InputError: the file cannot be read, or is not what its format says.
-
+        InputError: the file cannot be read, or does not have its format.
     """
     if format in TABLE_FORMATS:
         names = columns_read(table_schema(path, format).names, schema, columns)
@@ -57,12 +57,11 @@ def file_rows(
 
 
 def refuse_empty(path: Path, *, format: Format) -> None:  # noqa: A002 - the recipe's word
-    """Look for a first row, whatever it is.
+    """Check that the file has at least one row, valid or not.
 
     Raises:
-        NoRowsError: there is none.
-        InputError: the file cannot be read, or is not the array its format says.
-
+        NoRowsError: it has none.
+        InputError: the file cannot be read, or does not have its format.
     """
     if next(file_rows(path, format=format, schema=None, columns={}, max_row_bytes=1), None) is None:
         raise no_rows(path)
@@ -78,16 +77,15 @@ def read_rows(
     fields: Sequence[str] = (),
     batch_rows: int = 1024,
 ) -> Iterator[RowBatch]:
-    """The rows of a partition, a batch at a time.
+    """Yield the rows of a partition in batches.
 
-    Memory is bounded by a batch: `batch_rows` rows, or about `BATCH_BYTES` and one row. The partition is compared with
-    its digest when all of it is read: whoever writes what he read must read to the end. A row of more than
-    `max_row_bytes` is rejected without being held. `fields` are paths of fields of rows, under the names that the file
-    has for them, whose values the batches hold besides; they change nothing of the samples.
+    Memory is bounded by a batch: `batch_rows` rows, or about `BATCH_BYTES` plus one row. The digest of the partition is
+    checked after its last row: a caller that uses the rows must read to the end. A row of more than `max_row_bytes` is
+    rejected without being held in memory. `fields` are paths of fields, under their names in the file, whose values the
+    batches have in addition; they do not affect the samples.
 
     Raises:
-        InputError: the file cannot be read, or is not what it was when it was cut.
-
+        InputError: the file cannot be read, or has changed since it was cut.
     """
     read = partial(
         read_batch, first_line=partition.first_line, schema=schema, columns=columns, roles=roles, fields=fields
@@ -116,7 +114,7 @@ def read_batch(
     roles: Mapping[str, str],
     fields: Sequence[str] = (),
 ) -> RowBatch:
-    """Rows that follow one another; `first` is the number of the first, `first_line` the lines before them."""
+    """Read consecutive rows; `first` is the number of the first, `first_line` the lines before the partition."""
     samples: list[Sample] = []
     rejections: list[Rejection] = []
     found: list[list[Any]] = [[] for _ in fields]
@@ -142,7 +140,7 @@ def read_batch(
 def _partition_rows(
     partition: Partition, *, schema: str, columns: Columns, max_row_bytes: int, fields: Sequence[str]
 ) -> Iterator[FileRow]:
-    """The rows of a partition, which is compared with what it was at the end."""
+    """Yield the rows of a partition, then check that it has not changed."""
     path = partition.path
     digest = xxhash.xxh3_128()
     chunks = hashed(read_chunks(path, partition.start, partition.stop), digest.update)
@@ -162,12 +160,12 @@ def _partition_rows(
     else:
         stream = text_stream(path, chunks, partition.codec, at_start=not partition.start)
         rows = text_rows(path, stream, partition.format, columns=columns, max_row_bytes=max_row_bytes)
-    for num_rows, row in enumerate(islice(rows, partition.num_rows), 1):  # noqa: B007 - counted until here
+    for num_rows, row in enumerate(islice(rows, partition.num_rows), 1):  # noqa: B007 - used after the loop
         yield row
     if partition.format in TABLE_FORMATS:
         _refuse_changed_table(partition)
     else:
-        for _ in chunks:  # what follows the rows that are taken
+        for _ in chunks:  # read the rest for the digest
             pass
         if num_rows == partition.num_rows and digest.hexdigest() != partition.xxh3:
             raise changed(path, f"bytes {partition.start} to {partition.stop} are not what they were")
@@ -176,7 +174,7 @@ def _partition_rows(
 
 
 def _refuse_changed_table(partition: Partition) -> None:
-    """Compare the file of a table's partition with what it was. One that was only touched is read once more."""
+    """Check that the file of a table's partition is unchanged; it is only hashed again if its status has changed."""
     assert partition.table is not None, "partitions of tables have it"
     path = partition.path
     if FileStatus.of(path) != partition.table.status and table_sha256(path) != partition.table.sha256:
@@ -185,28 +183,28 @@ def _refuse_changed_table(partition: Partition) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRow:
-    """A row as it stands in its file, and what it was understood as."""
+    """A row as it is in its file, and the sample or rejection it was read as."""
 
     number: int
-    """From 0 in the file; blank lines do not count."""
+    """Its number in the file, from 0, not counting blank lines."""
 
     line: int | None
-    """From 1 in the file, where its rows are lines."""
+    """Its line in the file, from 1; None if rows are not lines."""
 
     content: bytes | None
-    """None where it is larger than `rows.max_bytes`. Of a row that is no JSON in its file, its values as JSON; None
-    where they could not be had."""
+    """The row's JSON, encoded from its values if the file is not JSON. None if the row is larger than `rows.max_bytes`,
+    or if its values cannot be read."""
 
     batch: RowBatch
-    """The row alone: one sample or one rejection."""
+    """A batch of this row alone: one sample or one rejection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """An input, and how its rows are read."""
+    """An input file and how its rows are read."""
 
     name: str
-    """As a recipe would name this file alone."""
+    """The name by which a recipe would refer to this file alone."""
 
     path: Path
     split: str
@@ -214,17 +212,16 @@ class InputFile:
     schema: str
     columns: Columns
     limit: int | None
-    """Rows of the file that the recipe takes; None takes all."""
+    """Maximum number of the file's rows that the recipe uses; None for all."""
 
     max_row_bytes: int
     roles: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self, start: int = 0) -> Iterator[RawRow]:
-        """The rows from `start` on, one at a time, up to the limit, without reading the file whole.
+        """Yield the rows from `start` to the limit, one at a time, without reading the whole file.
 
         Raises:
-            InputError: the file cannot be read, holds no rows, or is not what its format says.
-
+            InputError: the file cannot be read, contains no rows, or does not have its format.
         """
         number = -1
         found = file_rows(

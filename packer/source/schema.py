@@ -1,4 +1,4 @@
-"""Which schema a row fits, which columns of a table it needs, and reading it."""
+"""Determines which schema a row fits and which columns of a table it needs, and reads rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,12 +23,12 @@ from packer.source.tokens import MARKS
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference, refuse_unsupported
 
 SCHEMAS: dict[str, RowSchema] = {name: import_module(module).SCHEMA for name, module in ROW_SCHEMAS.items()}
-"""In the order in which a row that fits several is taken."""
+"""All schemas; a row that fits several has the first."""
 
 _JSON_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.json_fields)
 _MESSAGE_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.message_fields)
 VOTING_FIELDS = frozenset(name for schema in SCHEMAS.values() for group in schema.needs for name in group)
-"""Fields by which a row is recognised."""
+"""Fields by which a schema is recognized."""
 
 
 _FIELDS = {name: schema.fields for name, schema in SCHEMAS.items()}
@@ -36,10 +36,10 @@ _SUSPECT = {name: SUSPECT_FIELDS - fields for name, fields in _FIELDS.items()}
 
 
 def schema_of(row: dict[str, Any]) -> str | None:
-    """The schema a row votes for, or None.
+    """Return the schema that a row votes for, or None.
 
-    One side of a pair votes as a pair, and ids without a word on what is trained as tokens, so that a file of such rows
-    has a schema and each of them its reason.
+    One side of a pair votes for `preference`, and ids without labels or mask vote for `tokens`. So a file of such rows
+    has a schema, and each of its rows is rejected with a specific reason.
     """
     for name, schema in SCHEMAS.items():
         if schema.missing(row) is None and schema.is_meant(row):
@@ -50,11 +50,10 @@ def schema_of(row: dict[str, Any]) -> str | None:
 
 
 def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: Mapping[str, str] = NO_ROLES) -> Sample:
-    """One decoded row as a sample; `number` is its place in the partition, from 0.
+    """Read a decoded row as a sample; `number` is its position in the partition, from 0.
 
     Raises:
         Refused: the row cannot be a sample.
-
     """
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
@@ -69,27 +68,30 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
 
 
 def fields_read(schema: str) -> frozenset[str]:
-    """The fields that rows of a schema are read from."""
+    """Return the fields that are read from rows of a schema."""
     return _FIELDS[schema] | SUSPECT_FIELDS | {*ID_FIELDS}
 
 
 def columns_read(names: Sequence[str], schema: str | None, columns: Columns) -> list[str]:
-    """Those of a table's columns that a schema is read from, in the table's order; None: those that tell a schema."""
+    """Return those columns of a table that a schema reads, in the table's order.
+
+    If `schema` is None, these are the columns that determine one.
+    """
     read = columns_of([*(VOTING_FIELDS | SUSPECT_FIELDS if schema is None else fields_read(schema))], names, columns)
     return [name for name in names if name in read]
 
 
 def columns_of(fields: Sequence[str], names: Sequence[str], columns: Columns) -> tuple[str, ...]:
-    """Those of a table's columns that hold one of these fields."""
+    """Return those columns of a table that contain one of these fields."""
     taken = set(columns.values())
     called = (columns.get(field, field) for field in fields if field in columns or field not in taken)
     return tuple(name for name in called if name is not None and name in names)
 
 
 def text_converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[str], Any]]:
-    """What makes values of the texts in those of a table's columns that hold JSON, or may hold that of messages.
+    """Return converters for the table columns whose texts are JSON, or may be the JSON of messages, by column.
 
-    They raise :class:`~packer.source.decode.Refused` where a text is no JSON.
+    They raise :class:`~packer.source.decode.Refused` if a text is not JSON.
     """
     texts: dict[str, Callable[[str], Any]] = dict.fromkeys(
         columns_of(_MESSAGE_FIELDS, names, columns), messages_in_text

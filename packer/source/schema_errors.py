@@ -1,4 +1,4 @@
-"""What is said where rows fit no schema: the fields they have and need, and `columns` with which they would fit one."""
+"""Errors and hints for rows that fit no schema: fields found and needed, and `columns` that would make them fit."""
 
 import difflib
 import json
@@ -21,13 +21,13 @@ _SYNONYMS = {
     "output": ("output", "answer", "response", "completion", "solution"),
     "reasoning": ("reasoning", "reasoningcontent", "cot", "complexcot", "chainofthought", "thinking", "rationale"),
 }
-"""Fields of schema `alpaca`, and what data sets call them: small letters and digits alone."""
+"""Fields of schema `alpaca` and the names that datasets use for them, reduced to lower-case letters and digits."""
 
 _MEANT = {synonym: field for field, synonyms in _SYNONYMS.items() for synonym in synonyms}
 
 
 def no_schema(path: Path, rows: Sequence[Mapping[str, Any]], columns: Columns) -> InputError:
-    """The error for a file none of whose rows, before their columns are renamed, fits a schema."""
+    """Return the error for a file of which no row fits a schema. The rows are those before renaming columns."""
     if not rows:
         return InputError(
             f"{path}: none of the rows looked at is a JSON object",
@@ -46,11 +46,10 @@ def no_schema(path: Path, rows: Sequence[Mapping[str, Any]], columns: Columns) -
 
 
 def refuse_unread_columns(path: Path, columns: Columns, schema: str) -> None:
-    """Refuse a mapping to a field that rows are not read from: what it names would be lost without a word.
+    """Refuse a mapping to a field that the schema does not read, because its content would be lost silently.
 
     Raises:
-        InputError: the schema is without the field.
-
+        InputError: the schema does not have the field.
     """
     known = fields_read(schema)
     unread = next((new for new, old in columns.items() if old is not None and new not in known), None)
@@ -66,11 +65,10 @@ def refuse_unread_columns(path: Path, columns: Columns, schema: str) -> None:
 
 
 def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -> None:
-    """Refuse a mapping from a field that is not among the `names` of the rows looked at.
+    """Refuse a mapping from a field that is not in `names`, the fields of the sampled rows.
 
     Raises:
         InputError: there is no such field.
-
     """
     for new, old in columns.items():
         if old is not None and old not in names:
@@ -83,7 +81,7 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -
 
 
 def schema_hint(rows: Sequence[Mapping[str, Any]], schema: str, columns: Columns) -> str:
-    """The hint where no row fits the schema that was named for it."""
+    """Return the hint for a file of which no row fits the schema that the user named for it."""
     renamed = [rename(dict(row), columns) for row in rows]
     found = f"the first rows have the fields {listed(_names(renamed))}"
     votes = Counter(fit for row in renamed if (fit := schema_of(row)) not in {None, schema})
@@ -93,7 +91,7 @@ def schema_hint(rows: Sequence[Mapping[str, Any]], schema: str, columns: Columns
 
 
 def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
-    """How to say which field is which, by the names that data sets usually give them."""
+    """Return a hint for setting `columns`, guessed from the names that datasets usually use."""
     found: dict[str, str] = {}
     renamed = [rename(dict(row), columns) for row in rows]
     for name in _names(renamed):
@@ -111,12 +109,12 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The fields of some rows, the most frequent first."""
+    """Return the fields of some rows, the most frequent first."""
     return [name for name, _ in Counter(name for row in rows for name in row).most_common()]
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names of fields, quoted, and how many more there are."""
+    """List names of fields, quoted, and how many were left out."""
     every = list(names)
     more = len(every) - _MOST_NAMED
     return ", ".join(shown(name) for name in every[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -127,7 +125,7 @@ def _field_meant(name: str) -> str | None:
 
 
 def _field_of(name: str, value: Any) -> str | None:
-    """Guess which known field a field of another name was meant to be; never one for a side of a preference pair."""
+    """Guess which known field a field of another name corresponds to, but never for a side of a preference pair."""
     if isinstance(value, str):
         return _field_meant(name)
     if isinstance(value, list) and isinstance(value[0], dict) and name not in SUSPECT_FIELDS:
@@ -136,5 +134,5 @@ def _field_of(name: str, value: Any) -> str | None:
 
 
 def _as_yaml(name: str) -> str:
-    """A name as a value in YAML and within quotes of a shell."""
+    """Return a name as a YAML value within single quotes of a shell."""
     return name if re.fullmatch(r"\w+", name) else json.dumps(name, ensure_ascii=False).replace("'", "'\\''")

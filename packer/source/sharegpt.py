@@ -1,7 +1,7 @@
-"""Schema `sharegpt`: turns of `from` and `value`, and the forms that grew out of it.
+"""Schema `sharegpt`: turns with `from` and `value`, and the formats derived from it.
 
 A turn may also be written ``{"role", "content"}``, and ms-swift writes an exchange as ``{"human": …, "assistant": …}``.
-A turn from `function_call` is the JSON of a call, or of a list of calls; it becomes an assistant message of its own.
+A turn from `function_call` is the JSON of a call, or of a list of calls; it becomes a separate assistant message.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ class Turn(MessageFields, frozen=True, kw_only=True):
 
 
 class Exchange(MessageFields, frozen=True, kw_only=True):
-    """A question and its answer; what it says beside them is of the answer."""
+    """A question and its answer; all other fields belong to the answer."""
 
     human: str
     assistant: str

@@ -1,12 +1,12 @@
-"""Parquet and Arrow files: their columns, their row groups, and the record batches of some of these.
+"""Parquet and Arrow files: their columns, their row groups, and the record batches of some of the groups.
 
-Parquet has row groups, Arrow IPC has record batches; both are called groups here.
+Parquet has row groups, Arrow IPC has record batches; here both are called groups.
 
-Of a Parquet footer only what is said of whole row groups is read. Where a footer is damaged, pyarrow's
-`RowGroupMetaData.column` ends the process, while its decoder answers with an error.
+Only the metadata of whole row groups is read from a Parquet footer. If a footer is damaged, pyarrow's
+`RowGroupMetaData.column` crashes the process, while its decoder raises an error.
 
-Arrow IPC is a file format, and a stream format, as `datasets` writes its caches. A file is a stream between two magics,
-with an index after it, so both are read as streams.
+Arrow IPC has a file format and a stream format; `datasets` writes its caches in the latter. A file is a stream between
+two magic numbers, followed by an index, so both are read as streams.
 """
 
 import hashlib
@@ -26,20 +26,21 @@ from packer.source.partition import Format, Partition
 
 ARROW_MAGIC = b"ARROW1"
 ARROW_CONTINUATION = b"\xff\xff\xff\xff"
-"""What a stream begins with, and every message of it."""
+"""The first bytes of a stream, and of every message in it."""
 
 _STREAM_START = 8
-"""Where the stream begins in an IPC file: after the magic and two bytes of padding."""
+"""Offset of the stream in an IPC file, after the magic number and two bytes of padding."""
 
 BATCH_ROWS = 256
-"""Of Parquet. A dictionary of strings, by default of a megabyte at most, brings its longest text into each row."""
+"""Maximum number of rows decoded at a time from Parquet. If strings are dictionary-encoded (by default up to a
+megabyte), every row may take as much memory as the longest string."""
 
 _BATCH_BYTES = 16 * 2**20
 _BUFFER_BYTES = 2**20
 
 MAX_DECODED_BYTES = 256 * 2**20
 MAX_RATIO = 100
-"""Text is compressed to a tenth, seldom to a fiftieth. A row group of Parquet that exceeds both is refused."""
+"""Text is compressed to a tenth, rarely to a fiftieth. A row group of Parquet that exceeds both limits is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,19 +49,18 @@ class Group:
 
     start: int
     stop: int
-    """Its place in the file, in bytes; of Parquet, in one that is not compressed."""
+    """`start` and `stop` are offsets in the file in bytes; for Parquet, in the uncompressed data."""
 
     num_rows: int
     num_bytes: int
-    """Uncompressed."""
+    """Uncompressed size."""
 
 
 def row_groups(path: Path, kind: Format) -> tuple[Group, ...]:
-    """The groups of a file, in order.
+    """Return the groups of a file, in order.
 
     Raises:
-        InputError: it cannot be read, or is not whole; or two columns have the same name.
-
+        InputError: the file cannot be read, or is incomplete; or two columns have the same name.
     """
     table_schema(path, kind)
     with reading(path, kind):
@@ -71,11 +71,10 @@ def row_groups(path: Path, kind: Format) -> tuple[Group, ...]:
 
 
 def table_schema(path: Path, kind: Format) -> pa.Schema:
-    """Names and types of the columns; of an Arrow file only its beginning is read.
+    """Return names and types of the columns; of an Arrow file, only the start is read.
 
     Raises:
         InputError: the file cannot be read, or two columns have the same name.
-
     """
     with reading(path, kind):
         if kind == "arrow":
@@ -84,7 +83,7 @@ def table_schema(path: Path, kind: Format) -> pa.Schema:
         else:
             with open_parquet(path) as file:
                 schema = file.schema_arrow
-        names = Counter(schema.names)  # a name that is not UTF-8 is noticed here
+        names = Counter(schema.names)  # raises for names that are not UTF-8
     repeated = sorted(name for name, count in names.items() if count > 1)
     if repeated:
         raise InputError(
@@ -97,11 +96,10 @@ def table_schema(path: Path, kind: Format) -> pa.Schema:
 def record_batches(
     path: Path, kind: Format, columns: Sequence[str], partition: Partition | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, or those of the groups of a partition; of other columns Parquet reads nothing.
+    """Yield the rows of a file, or those of a partition's groups; from Parquet, only the given columns are read.
 
     Raises:
-        ValueError, OSError, pyarrow.ArrowException: it is damaged; see :func:`reading`.
-
+        ValueError, OSError, pyarrow.ArrowException: the file is damaged; see :func:`reading`.
     """
     if kind == "arrow":
         yield from (
@@ -130,11 +128,10 @@ def table_sha256(path: Path) -> str:
 
 @contextmanager
 def reading(path: Path, kind: Format) -> Iterator[None]:
-    """Whatever a broken file makes of the reader, the file is named.
+    """Turn any error that a damaged file causes in the reader into one that names the file.
 
     Raises:
-        InputError: it cannot be read.
-
+        InputError: the file cannot be read.
     """
     try:
         yield
@@ -150,8 +147,8 @@ def reading(path: Path, kind: Format) -> Iterator[None]:
 
 
 def open_parquet(path: Path) -> Any:
-    """The file as pyarrow has it. Not mapped into memory: a file that shrinks meanwhile would kill the process."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - takes as long as a tenth of a small build
+    """Open a file with pyarrow. It is not memory-mapped: truncating a mapped file would kill the process."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - takes a tenth of the time of a small build
 
     return pq.ParquetFile(
         pa.OSFile(str(path)), buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
@@ -175,7 +172,7 @@ def _parquet_groups(path: Path, metadata: Any) -> tuple[Group, ...]:
 
 
 def _arrow_groups(path: Path) -> tuple[Group, ...]:
-    """The record batches; one group from byte 0 on where dictionaries are needed to read them."""
+    """Return the record batches; a single group starting at byte 0 if dictionaries are needed to read them."""
     with pa.OSFile(str(path)) as file:
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
         reader = _open_stream(file)
@@ -196,9 +193,9 @@ def _arrow_groups(path: Path) -> tuple[Group, ...]:
 
 
 def _arrow_batches(path: Path, start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
-    """The record batches whose bytes are `start` … `stop`, or all of a file where `start` is 0.
+    """Yield the record batches in the bytes `start` … `stop`, or all of the file if `start` is 0.
 
-    Nothing in a batch may be believed before it is validated: a wrong offset reads what lies anywhere in memory.
+    A batch must be validated before its content is used: a wrong offset would read arbitrary memory.
     """
     with pa.OSFile(str(path)) as file:
         reader = _open_stream(file)
@@ -216,13 +213,13 @@ def _open_stream(file: pa.NativeFile) -> Any:
 
 
 def _read_batches(file: pa.NativeFile, reader: Any, stop: int | None) -> Iterator[pa.RecordBatch]:
-    """The record batches from where the file stands on."""
+    """Yield the record batches from the current position of the file on."""
     while stop is None or file.tell() < stop:
         try:
             yield reader.read_next_batch()
         except StopIteration:
             return
-        except pa.ArrowMemoryError as error:  # most often a damaged length
+        except pa.ArrowMemoryError as error:  # usually a damaged length
             raise ValueError(f"a record batch claims more bytes than there is memory for: {error}") from None
 
 
@@ -233,7 +230,7 @@ def _holds_dictionary(kind: pa.DataType) -> bool:
 
 
 def bytes_of(batch: pa.RecordBatch) -> int:
-    """Bytes of its rows; of views, which pyarrow before 24 cannot count, those of all buffers they share."""
+    """Return the size of a batch's rows; for views, which pyarrow before 24 cannot measure, of all shared buffers."""
     try:
         return int(batch.nbytes)
     except pa.ArrowException:

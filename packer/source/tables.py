@@ -1,11 +1,11 @@
-"""Rows of Parquet and Arrow files, as the values a row of JSON would have.
+"""Reads rows of Parquet and Arrow files as the values that a JSON row would have.
 
-A struct cannot leave a field out, so a null in a struct says that the row has no such field; `datasets` fills in every
-key that some row has. The `content` of a message is the exception: a call of OpenAI's has a null there, and the key.
-Nulls in lists and in maps, which can leave things out, stay. NaN is how pandas writes a missing number: it is null.
+A struct cannot omit a field, so a null in a struct means that the row lacks the field; `datasets` adds every key that
+any row has. The exception is `content` of a message: OpenAI's messages with calls have that key with a null. Nulls in
+lists and in maps, which can omit entries, are kept. NaN is null: pandas writes it for a missing number.
 
-JSON has no timestamps, bytes or decimals. Where packer would read one the row is refused; in a field of a message that
-nobody reads, it is left out.
+JSON has no timestamps, bytes or decimals. If packer needs the value, the row is refused; in a field of a message that
+is not read, it is omitted.
 """
 
 import datetime as dt
@@ -37,7 +37,7 @@ _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, 
 
 
 def holds_messages(kind: pa.DataType) -> bool:
-    """Whether the type is one that messages have: lists of objects."""
+    """Whether the type is one that messages have: a list of structs."""
     return isinstance(kind, _LISTS) and _types.is_struct(kind.value_type)
 
 
@@ -49,9 +49,9 @@ def converter(kind: pa.DataType, name: str) -> Convert | None:
 
 
 def _convert(kind: pa.DataType, where: str) -> Convert | None:
-    """As :func:`converter`, of any value; no converter is given a null."""
+    """Return a converter for values of any type, not only for messages; converters are never called with a null."""
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
-        return partial(nested_json, where=where)  # `datasets` keeps values of mixed types so
+        return partial(nested_json, where=where)  # how `datasets` stores values of mixed types
     kind = _plain(kind)
     if isinstance(kind, _LISTS):
         inner = _convert(kind.value_type, f"{where}[]")
@@ -66,7 +66,7 @@ def _convert(kind: pa.DataType, where: str) -> Convert | None:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type of the values, however they are laid out."""
+    """Return the type of the values, regardless of their encoding."""
     while True:
         if isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type
@@ -137,7 +137,7 @@ def _refuse(kind: str, where: str, _: Any) -> None:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of the type are texts, however they are laid out."""
+    """Whether values of the type are texts, regardless of their encoding."""
     kind = _plain(kind)
     return bool(_types.is_string(kind) or _types.is_large_string(kind) or _types.is_string_view(kind))
 
@@ -147,7 +147,7 @@ def _is_json(kind: pa.DataType) -> bool:
 
 
 def is_foreign(kind: pa.DataType) -> bool:
-    """Whether values of the type, or in it, may be none of JSON's."""
+    """Whether the type has, or contains, values that JSON does not have."""
     kind = _plain(kind)
     if kind.num_fields:
         return any(is_foreign(kind.field(i).type) for i in range(kind.num_fields))
@@ -155,10 +155,10 @@ def is_foreign(kind: pa.DataType) -> bool:
 
 
 _SLICE_ROWS = 1000
-"""Rows of a record batch of Arrow that are Python values at one time."""
+"""Number of rows of a record batch that are converted to Python values at a time."""
 
 _OPTIONAL_FIELDS = (*ID_FIELDS, *PREFERENCE_FIELDS, "label")
-"""Fields that say something if they hold what JSON can hold, and nothing otherwise."""
+"""Fields that are ignored if their type is not one of JSON's."""
 
 
 def table_rows(
@@ -171,15 +171,14 @@ def table_rows(
     partition: Partition | None = None,
     fields: Sequence[str] = (),
 ) -> Iterator[FileRow]:
-    """The rows of a file, or those from the start of a partition on, to the end of its groups.
+    """Yield the rows of a file, or those from the start of a partition to the end of its groups.
 
-    Only the columns called `names` are read, and a row counts the bytes of these. `columns` tells which of them hold
-    pictures, of which only is asked whether there is one, and of which a text is JSON. The columns called `fields` are
-    read beside the rows, and change nothing of them.
+    Only the columns in `names` are read, and the size of a row is that of these columns. `columns` determines which of
+    them contain media, which are only checked for presence, and in which a text is JSON. The columns in `fields` are
+    read in addition, and do not affect the rows.
 
     Raises:
         InputError: the file cannot be read, or is damaged.
-
     """
     reader = _ColumnReader(names, columns)
     skip = partition.skip if partition is not None else 0
@@ -187,7 +186,7 @@ def table_rows(
         for batch in record_batches(path, kind, [*dict.fromkeys((*names, *fields))], partition):
             passed = min(skip, batch.num_rows)
             skip -= passed
-            own = batch.select(list(names))  # a name with a dot in it brings others
+            own = batch.select(list(names))  # reading a name with a dot may add others
             for start in range(passed, own.num_rows, _SLICE_ROWS):
                 rows = _rows(own.slice(start, _SLICE_ROWS), max_row_bytes, reader)
                 if not fields:
@@ -198,9 +197,9 @@ def table_rows(
 
 
 def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """The columns of a batch as objects of JSON, a row each; a value that JSON does not have is absent.
+    """Yield each row of a batch as a JSON object, without values that JSON does not have.
 
-    Times become ISO texts, in UTC where they have a zone.
+    Dates and times become ISO strings, in UTC if they have a time zone.
     """
     columns: list[tuple[str, Any, Convert | None]] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -213,7 +212,7 @@ def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     for i in range(batch.num_rows):
         found = {}
         for name, column, convert in columns:
-            with suppress(Refused, ValueError):  # among them what is not UTF-8
+            with suppress(Refused, ValueError):  # including invalid UTF-8
                 value = column[i].as_py()
                 found[name] = value if convert is None or value is None else convert(value)
         yield found
@@ -224,7 +223,7 @@ def _isoformat(value: dt.date) -> str:
 
 
 def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") -> Iterator[FileRow]:
-    """The rows of a batch; one by one where they may be too large, or where a text is not UTF-8."""
+    """Yield the rows of a batch; one by one if some may be too large, or if a text is not UTF-8."""
     num_bytes = bytes_of(batch)
     is_single = batch.num_rows == 1
     values: Sequence[dict[str, Any] | Refused] | None = None
@@ -244,15 +243,15 @@ def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") ->
 
 
 def _fits(row: pa.RecordBatch, max_row_bytes: int) -> bool:
-    """Whether a row that shares buffers with others, as dictionaries and views do, is small all the same."""
+    """Whether a row whose buffers are shared with other rows, as with dictionaries and views, is small nevertheless."""
     try:
         return sum(len(str(value)) for column in row.columns for value in column.to_pylist()) <= max_row_bytes
     except UnicodeDecodeError:
-        return True  # it is refused for that
+        return True  # refused for that reason later
 
 
 class _ColumnReader:
-    """Makes rows of record batches; knows which columns are not read as they stand."""
+    """Converts record batches to rows; knows which columns need special treatment."""
 
     def __init__(self, names: Sequence[str], columns: Columns) -> None:
         self._media, self._optional = (columns_of(each, names, columns) for each in (MEDIA_FIELDS, _OPTIONAL_FIELDS))
@@ -274,7 +273,7 @@ class _ColumnReader:
                 yield refused
 
     def _values(self, name: str, column: pa.Array) -> tuple[list[Any], Convert | None]:
-        """The values of a column, and what makes those of JSON of them."""
+        """Return the values of a column, and the converter that turns them into JSON values."""
         if name in self._media:
             return _is_there(column).to_pylist(), None
         if name in self._optional and is_foreign(column.type) and not holds_messages(column.type):
@@ -286,8 +285,8 @@ class _ColumnReader:
 
 
 def _is_there(column: pa.Array) -> pa.Array:
-    """Which rows of a column of pictures have one: they are not null, no empty list and no empty text."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second that rows of JSON need not wait
+    """Return which rows of a media column have media: the value is not null, an empty list or an empty text."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second, not needed for JSON
 
     valid = column.is_valid()
     for measure in (pc.list_value_length, pc.binary_length):

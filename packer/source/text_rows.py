@@ -1,15 +1,17 @@
-"""Rows of text: lines of JSON lines, elements of the array that a JSON file is, records of CSV and TSV.
+"""Rows of text files: lines of JSON lines, elements of a JSON array, records of CSV and TSV.
 
-A line is a row unless it is blank: nothing but spaces, tabs and carriage returns. The last one may lack its newline.
+A line is a row unless it is blank, that is, consists only of spaces, tabs and carriage returns. The last one may lack
+its newline.
 
-An array is cut without being decoded and without being held: only quotes, escapes, brackets and commas decide where an
-element ends, so an element that is not JSON is one bad row and not a bad file. Worked example, ``[{"a": [1, 2]}, 7]``:
-the depth of brackets outside of strings is 1 between the elements. An element ends at a comma at depth 1, or at the
-bracket that brings the depth from 1 to 0. The comma between 1 and 2 stands at depth 3 and ends nothing.
+An array is cut without being decoded and without being held in memory. Only quotes, escapes, brackets and commas decide
+where an element ends, so an element that is not JSON is one bad row, not a bad file. Worked example,
+``[{"a": [1, 2]}, 7]``: the depth of brackets outside of strings is 1 between the elements. An element ends at a comma
+at depth 1, or at the bracket that brings the depth from 1 to 0. The comma between 1 and 2 is at depth 3 and ends
+nothing.
 
-CSV is read by Python's `csv`, records below a header, every cell a text. Cells of some columns hold JSON:
-``[{"role": "user", …}]`` for messages; an empty one counts as absent. `true` and `false` under `label` are booleans, so
-that a rated answer is seen as one. Every other cell is the text it is.
+CSV is read by Python's `csv` as records below a header; every cell is a text. Cells of some columns contain JSON, such
+as ``[{"role": "user", …}]`` for messages; an empty one counts as absent. `true` and `false` under `label` are booleans,
+so that a rated answer is recognized. Every other cell is used as it is.
 """
 
 import csv
@@ -33,11 +35,11 @@ from packer.source.schema import columns_of, text_converters
 from packer.source.unsupported_rows import MEDIA_FIELDS
 
 MAX_RECORD_BYTES = 256 * 2**20
-"""A record is held until its quotes are closed; a file with a longer one is refused."""
+"""A record is held in memory until its quotes are closed; a file with a longer one is refused."""
 
 _DELIMITERS = b",;\t|"
 
-csv.field_size_limit(2**31 - 1)  # Of the process: it can only be set for all. `rows.max_bytes` is the limit here.
+csv.field_size_limit(2**31 - 1)  # Applies to the whole process. Here `rows.max_bytes` is the limit.
 
 
 def text_rows(
@@ -48,11 +50,10 @@ def text_rows(
     columns: Columns,
     max_row_bytes: int,
 ) -> Iterator[FileRow]:
-    """The rows of JSON or CSV. One of more than `max_row_bytes` comes as `row_too_large`, and is not held.
+    """Yield the rows of JSON or CSV; one of more than `max_row_bytes` is yielded as `row_too_large` and never held.
 
     Raises:
-        InputError: the file is no CSV, or no JSON.
-
+        InputError: the file is not valid CSV or JSON.
     """
     too_large = row_too_large(max_row_bytes)
     if format in CSV_FORMATS:
@@ -67,20 +68,19 @@ def text_rows(
 
 class Record(NamedTuple):
     line: int
-    """The line of the file it begins at, from 1."""
+    """Line of the file at which it begins, from 1."""
 
     num_bytes: int
     cells: list[str] | Refused
 
 
 def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> tuple[tuple[str, ...], "Iterator[Record]"]:
-    """Read the header; returns its names, and the records after it.
+    """Read the header; return its names and an iterator over the records after it.
 
-    TSV has tabs; the delimiter of CSV is the one that its header has most often.
+    The delimiter of TSV is the tab; that of CSV is the one that is most frequent in the header.
 
     Raises:
-        InputError: there is no header, or a column stands in it twice; from `records`, a quote is never closed.
-
+        InputError: there is no header, or it names a column twice; while iterating, a quote is never closed.
     """
     lines = _Lines(path, stream)
     first = next(lines, None)
@@ -102,7 +102,7 @@ def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> tuple[tuple
     repeated = next((name for i, name in enumerate(names) if name and name in names[:i]), None)
     if repeated is not None:
         raise InputError(f"{path}: has more than one column {shown(repeated)}", hint="rename or drop one in its header")
-    # Where there is but one column, spaces are what its cell holds.
+    # With a single column, a line of spaces is a cell of spaces, not a blank line.
     lines.blank = b"\r\n" if len(names) == 1 else BLANK.replace(delimiter.encode(), b"")
     return names, records
 
@@ -110,11 +110,10 @@ def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> tuple[tuple
 def csv_rows(
     path: Path, stream: io.BufferedReader, kind: Format, *, columns: Columns, max_row_bytes: int
 ) -> Iterator[FileRow]:
-    """The rows of a file; a record of more than `max_row_bytes` comes as `row_too_large`.
+    """Yield the rows of a file; a record of more than `max_row_bytes` is yielded as `row_too_large`.
 
     Raises:
         InputError: as :func:`read_csv`.
-
     """
     names, records = read_csv(path, stream, kind)
     converters = _converters(names, columns)
@@ -137,14 +136,14 @@ def csv_rows(
 
 
 def delimiter_of(head: bytes) -> str:
-    """The delimiter that the first line has most often outside of quotes."""
+    """Return the delimiter that is most frequent in the first line outside of quotes."""
     first = head.lstrip(BLANK).split(b"\n", 1)[0]
     plain = b"".join(first.split(b'"')[::2])
     return max((chr(each) for each in _DELIMITERS), key=lambda each: plain.count(each.encode()))
 
 
 def cells_of(line: str, delimiter: str) -> list[str]:
-    """The cells of a line; none where it is no CSV."""
+    """Return the cells of a line; empty if it is not CSV."""
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:
@@ -152,7 +151,7 @@ def cells_of(line: str, delimiter: str) -> list[str]:
 
 
 def _converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[str], Any]]:
-    """What makes values of the cells in those columns that do not hold mere texts."""
+    """Return converters for the columns whose cells are not plain texts, by column."""
     converters = text_converters(names, columns) | dict.fromkeys(columns_of(MEDIA_FIELDS, names, columns), _media)
     return converters | dict.fromkeys(columns_of(("label",), names, columns), _label)
 
@@ -166,7 +165,7 @@ def _label(cell: str) -> str | bool:
 
 
 def _records(lines: "_Lines", reader: Iterator[list[str]]) -> Iterator[Record]:
-    """The records of a file, the header too."""
+    """Yield the records of a file, including the header."""
     while True:
         cells: list[str] | Refused
         try:
@@ -182,21 +181,21 @@ def _records(lines: "_Lines", reader: Iterator[list[str]]) -> Iterator[Record]:
 
 
 class _Lines:
-    """The lines of a file for `csv.reader`, which takes as many as a record has; blank ones between are passed over."""
+    """The lines of a file for `csv.reader`, which reads as many as a record has; skips blank lines between records."""
 
     def __init__(self, path: Path, stream: io.BufferedReader) -> None:
         self._path = path
         self._stream = stream
         self._number = 0
         self.blank = BLANK
-        """Characters that count as nothing: a line of these alone is skipped."""
+        """Characters of blank lines: a line that consists only of these is skipped."""
 
         self.first = 0
-        """The line at which the record begins."""
+        """The line at which the current record begins."""
 
         self.num_bytes = 0
         self.bad_byte: int | None = None
-        """Place of the first byte of the record that is not UTF-8."""
+        """Position of the first byte of the record that is not valid UTF-8."""
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -246,13 +245,13 @@ _STRUCTURAL[list(b"[]{},")] = True
 
 
 def split_lines(stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[tuple[bytes | None, int]]:
-    """Cut a stream into rows, each with its line from 1.
+    """Split a stream into rows, each with its line number, from 1.
 
-    A row of more than `max_row_bytes` comes as None and is never held in memory. Blanks around a row are not part of
-    what is handed out, but count towards its size.
+    A row of more than `max_row_bytes` is yielded as None and is never held in memory. White space around a row is
+    removed, but counts towards its size.
     """
     number = 0
-    while line := stream.readline(max_row_bytes + 2):  # a newline, and a byte that tells that there are more
+    while line := stream.readline(max_row_bytes + 2):  # room for the newline, and one byte to detect a longer line
         number += 1
         row: bytes | None = line.strip(BLANK)
         is_row = bool(row)
@@ -269,13 +268,12 @@ def split_lines(stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[tu
 
 
 def split_elements(path: Path, stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[bytes | None]:
-    """Cut a stream into the elements of its array; one of more than `max_row_bytes` comes as None, never held.
+    """Split a stream into the elements of its array; one of more than `max_row_bytes` is yielded as None, never held.
 
-    A stream that begins with ``{`` is a single element. What stands between two commas is an element even if blank.
+    A stream that begins with ``{`` is a single element. Whatever is between two commas is an element, even if blank.
 
     Raises:
-        InputError: no array and no object, brackets left open, or something after the end.
-
+        InputError: neither an array nor an object, unclosed brackets, or trailing data.
     """
     chunks = iter(partial(stream.read, READ_BYTES), b"")
     opening = next(filter(None, (chunk.lstrip(BLANK) for chunk in chunks)), b"")
@@ -285,7 +283,7 @@ def split_elements(path: Path, stream: io.BufferedReader, *, max_row_bytes: int)
         raise _broken(path, "it begins neither with [ nor with {")
     single = opening[:1] == b"{"
     brackets, element = _Brackets(), _OpenElement(max_row_bytes)
-    start = 0 if single else 1  # the array's own bracket belongs to no element, the single object's brackets do
+    start = 0 if single else 1  # the array's bracket is not part of an element, a single object's brackets are
     empty = True
     for chunk in chain([opening], chunks):
         data, ends = brackets.ends(chunk, single=single)
@@ -310,21 +308,24 @@ def _broken(path: Path, what: str) -> InputError:
 
 @dataclass(slots=True)
 class _Brackets:
-    """How deep brackets are nested, and what the next chunk must know of the one before."""
+    """State of the bracket scanner between chunks: nesting depth, and whether it is inside a string."""
 
     depth: int = 0
     in_string: bool = False
     held: bytes = b""
-    """A backslash at the end of a chunk, which belongs to the byte after it."""
+    """A backslash at the end of a chunk, which escapes the byte after it."""
 
     def ends(self, chunk: bytes, *, single: bool) -> tuple[bytes, list[tuple[int, bool]]]:
-        """The chunk without what is held, and where in it an element ends, each with whether the array ends there."""
+        """Return the data without what is held back, and where in it elements end.
+
+        Each end comes with whether the array ends there, too.
+        """
         data = self.held + chunk
         self.held = b"\\" * ((len(data) - len(data.rstrip(b"\\"))) % 2)
         data = data[: len(data) - len(self.held)]
         if not data:
             return data, []
-        # Two bytes for two, from left to right: after this no quote and no backslash is escaped.
+        # Blank out escapes, left to right and without changing positions: the remaining quotes delimit strings.
         plain = np.frombuffer(data.replace(b"\\\\", b"__").replace(b'\\"', b"__"), np.uint8)
         inside = (np.cumsum(plain == _QUOTE, dtype=np.int32) + self.in_string) % 2 == 1
         self.in_string = bool(inside[-1])
@@ -340,7 +341,7 @@ class _Brackets:
 
 @dataclass(slots=True)
 class _OpenElement:
-    """An element whose end has not been seen yet."""
+    """An element whose end has not been found yet."""
 
     max_row_bytes: int
     num_bytes: int = 0

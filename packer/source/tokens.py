@@ -1,10 +1,10 @@
-"""Schema `tokens`: a row that brings its ids, and says which of them are trained.
+"""Schema `tokens`: a row that has token ids already, and says which of them are trained.
 
-The names are those that tools write: `labels` of Hugging Face collators, axolotl and LLaMA-Factory; `loss_mask` of
-verl, slime and AReaL; `response_mask` of verl; `assistant_masks` of transformers; `completion_mask` of TRL. The mask of
-slime is that of the response alone, as long as `response_length` says. Where a row has several, a token is trained
-where all of them say so; TRL does so with masks, and takes labels alone where there are any. A field `mask` has no
-meaning here: in torchtune it is true where a token is *not* trained.
+The field names are those that tools write: `labels` of Hugging Face collators, axolotl and LLaMA-Factory; `loss_mask`
+of verl, slime and AReaL; `response_mask` of verl; `assistant_masks` of transformers; `completion_mask` of TRL. slime's
+mask covers the response only, whose length is `response_length`. If a row has several of them, a token is trained only
+if all say so. TRL combines masks in this way, but uses labels alone if there are any. A field `mask` is ignored: in
+torchtune it is true for tokens that are *not* trained.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from packer.source.row import RowSchema, sample_id, typed
 MASKS = ("loss_mask", "assistant_masks", "completion_mask", "response_mask")
 WEIGHTS = ("loss_weights", "weights")
 MARKS = ("labels", *MASKS, *WEIGHTS)
-"""Fields that say what is trained; a row has one of them at least."""
+"""Fields that say what is trained; a row has at least one of them."""
 
 _MASKED = -100
 _MAX_ID = np.iinfo(np.int32).max
@@ -30,7 +30,7 @@ _Flags: TypeAlias = list[int | bool] | None
 
 
 class TokensRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of such a row that are read; every list has an entry a token, but for `seq_lengths`."""
+    """The fields that are read; every list has one entry per token, except `seq_lengths`."""
 
     input_ids: list[int]
     labels: list[int] | None = None
@@ -44,7 +44,7 @@ class TokensRow(msgspec.Struct, frozen=True, kw_only=True):
     position_ids: list[int] | None = None
     seq_lengths: list[int] | None = None
     response_length: int | None = None
-    """Tokens of the response, which is the end of `input_ids`; a mask may be as long."""
+    """Number of tokens in the response, which ends `input_ids`; a mask may cover the response only."""
 
 
 _LISTS = tuple(name for name in TokensRow.__struct_fields__ if name != "response_length")
@@ -84,12 +84,12 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
 
 def _plain(value: Any) -> Any:
-    """Columns may come as arrays of numpy."""
+    """Convert a numpy array to a list."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _arrays(row: TokensRow) -> dict[str, npt.NDArray[Any]]:
-    """The fields that are there.  # int64[N], of weights float64[N]"""
+    """Return the fields that the row has.  # int64[N], weights float64[N]"""
     arrays = {}
     for name in _LISTS:
         values = getattr(row, name)
@@ -103,7 +103,7 @@ def _arrays(row: TokensRow) -> dict[str, npt.NDArray[Any]]:
 
 
 def _lengthen(fields: dict[str, npt.NDArray[Any]], response_length: int | None) -> None:
-    """Put zeros for the prompt in front of masks of the response alone."""
+    """Prepend zeros for the prompt to masks that cover the response only."""
     num_prompt = len(fields["input_ids"]) - (response_length or 0)
     for name in MASKS:
         if name in fields and len(fields[name]) == response_length and num_prompt > 0:
@@ -111,7 +111,7 @@ def _lengthen(fields: dict[str, npt.NDArray[Any]], response_length: int | None) 
 
 
 def _refuse_other_labels(ids: Int64, labels: Int64) -> None:
-    """Every label is -100 or the id at its place."""
+    """Check that every label is -100 or the id at the same position."""
     trained = labels != _MASKED
     wrong = np.flatnonzero(trained & (labels != ids))
     if not len(wrong):
@@ -127,7 +127,7 @@ def _refuse_other_labels(ids: Int64, labels: Int64) -> None:
 
 
 def _weight(fields: Mapping[str, npt.NDArray[Any]]) -> Float32:
-    """The loss weight of each token.  # float32[N]"""
+    """Return the loss weight of each token.  # float32[N]"""
     weight = np.ones(len(fields["input_ids"]), np.float32)
     for name in WEIGHTS:
         if name in fields:
@@ -152,11 +152,10 @@ def _flags(fields: Mapping[str, npt.NDArray[Any]], name: str) -> Bool:
 
 
 def _unpadded(fields: Mapping[str, npt.NDArray[Any]]) -> slice:
-    """The tokens that the attention mask does not call padding, which lies before or after them.
+    """Return the range of tokens that the attention mask does not mark as padding, which may precede or follow them.
 
     Raises:
-        Refused: `bad_mask`, `already_packed`, or `empty` where all is padding.
-
+        Refused: `bad_mask`, `already_packed`, or `empty` if all tokens are padding.
     """
     if "attention_mask" not in fields:
         return slice(0, len(fields["input_ids"]))

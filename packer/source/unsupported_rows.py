@@ -1,4 +1,4 @@
-"""Rows that are no examples to imitate: with pictures or sound in them, or with answers that were compared or rated."""
+"""Detects rows that are not examples to imitate: with images or sound, or with compared or rated answers."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -17,26 +17,25 @@ PREFERENCE_FIELDS = (
 )
 _FLAGS = ("train", "training", "trainable")
 _WEIGHTS = ("weight", "loss_weight")
-"""Fields by which a row may say whether, or how much, it is trained as a whole."""
+"""Fields in which a row may say whether, or how much, it is trained as a whole."""
 
 SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *_FLAGS, *_WEIGHTS, "label"})
-"""A row without any of these is an example to imitate, as far as its fields tell."""
+"""A row with none of these is an example to imitate, as far as its fields tell."""
 
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
 _MEDIA_TAG = re.compile(r"<img>[^<>\n]+</img>")
 
 
 def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: bool) -> None:
-    """Look at the fields of a row.
+    """Check the fields of a row.
 
     Args:
-        row: The row, its columns renamed.
-        suspect: Those of :data:`SUSPECT_FIELDS` that are no fields of its schema.
-        rated: Whether a boolean `label` is a rating of the answer; in plain text it is some label like others.
+        row: the row, its columns renamed.
+        suspect: those of :data:`SUSPECT_FIELDS` that are not fields of its schema.
+        rated: whether a boolean `label` is a rating of the answer; beside plain text it is a label like any other.
 
     Raises:
-        Refused: `multimodal`, `preference` or `nothing_trained`.
-
+        Refused: `multimodal`, `preference`, `nothing_trained`, or `wrong_type` for a fractional weight of the row.
     """
     if row.keys().isdisjoint(suspect):
         return
@@ -54,7 +53,10 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
 
 
 def _refuse_weight(field: str, value: Any) -> None:
-    """Refuse a row that is not to be trained; cells of CSV are texts. Weights of whole rows are not there yet."""
+    """Refuse a row that is not to be trained, or only with a fraction of its weight, which is not supported for rows.
+
+    The value may be a text, as in cells of CSV.
+    """
     number = {"false": 0.0, "no": 0.0, "true": 1.0, "yes": 1.0}.get(str(value).strip().lower())
     if number is None and isinstance(value, int | float | str):
         try:
@@ -69,26 +71,25 @@ def _refuse_weight(field: str, value: Any) -> None:
 
 
 def is_preference(row: Mapping[str, Any]) -> bool:
-    """Whether a row has an answer under a name that only a side of a pair has."""
+    """Whether a row has an answer in a field that only a side of a pair has."""
     return any(_holds_answer(row.get(field)) for field in PREFERENCE_FIELDS)
 
 
 def _holds_answer(value: Any) -> bool:
-    """An answer is a text, a message or messages; a flag or a score under such a name is something else."""
+    """Whether a value can be an answer: a text, a message or messages, but not a flag or a score."""
     return isinstance(value, str | list | dict) and bool(value)
 
 
 def is_media_part(part_type: str) -> bool:
-    """Whether a content part of this type holds a picture, a film or sound."""
+    """Whether a content part of this type contains an image, a video or audio."""
     return _MEDIA_PART.fullmatch(part_type) is not None
 
 
 def refuse_media_tags(text: str) -> None:
-    """Refuse pictures that are named in the text, as in ``<img>https://…</img>``.
+    """Refuse images referenced in the text, as in ``<img>https://…</img>``.
 
     Raises:
         Refused: `multimodal`.
-
     """
     if "<img>" in text and _MEDIA_TAG.search(text):
         raise Refused("multimodal", "a text holds an <img> tag with a picture's place in it")

@@ -1,4 +1,4 @@
-"""Which rows a cache has: copies, leaks between splits, benchmarks, and what it was made from."""
+"""Checks of the rows in a cache: duplicates, leaks between splits, benchmark contamination, and provenance."""
 
 from packer.audit.check.check import check, check_files
 

@@ -1,4 +1,4 @@
-"""Checking which rows a cache has: what to ask before training from it."""
+"""Checks of a cache's rows: what to find out before training from it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -51,24 +51,25 @@ def check(
 ) -> CheckReport:
     """Check which rows a cache has, and in which splits.
 
-    Rows are compared by their inputs, which are read again; checks that need an input which is gone are left out, and
-    the report says so. Nothing is written.
+    Rows are compared by reading the inputs again. Checks that need an input that is missing or has changed are
+    skipped, and the report says so. Nothing is written.
 
     Args:
         folder: the cache.
-        near: also look for near copies, by the shingles of their words.
+        near: also look for near duplicates, by word shingles.
         against: benchmarks whose questions must not be among the rows.
-        jobs: processes that read rows; by default as many as are worth it.
-        on: a Ray cluster, as for :func:`packer.build`, which reads inputs; what is found of their rows comes here.
-        progress: listens; counts bytes of inputs, and rows.
+        jobs: processes that read rows; by default as many as are worthwhile.
+        on: a Ray cluster to read inputs on, as for :func:`packer.build`; the facts of their rows are returned to
+            this
+            process.
+        progress: receives progress; counts bytes of inputs, then rows.
 
     Raises:
         InputError: not a cache; or an input changed while it was read.
         CheckError: the manifest or a document shard is damaged.
-        RecipeError: the manifest's recipe is none.
-        StorageError: something cannot be read.
+        RecipeError: the manifest's recipe is invalid.
+        StorageError: a file cannot be read.
         WorkerDiedError: a process was killed.
-
     """
     progress = progress or Silent()
     with Cache.open(folder) as cache, workers_on(on, jobs, progress.note) as workers:
@@ -113,20 +114,20 @@ def check_files(
     on: str | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
-    """Check rows that no cache was built from, or that another tool prepared, as :func:`check` those of a cache.
+    """Check rows that are not in a cache, or that another tool prepared, as :func:`check` does those of a cache.
 
     Args:
-        asked: split and path of each file, folder of files, or saved data set; a split that is None is found by names.
+        asked: split and path of each file, folder of files, or saved data set; a split that is None is inferred
+            from names.
         near: as for :func:`check`.
         against: as for :func:`check`.
         jobs: as for :func:`check`.
         on: as for :func:`check`.
-        progress: listens; counts rows.
+        progress: receives progress; counts rows.
 
     Raises:
-        InputError: a path holds nothing packer reads, or a file changed while it was read.
+        InputError: a path contains nothing that packer reads, or a file changed while it was read.
         WorkerDiedError: a process was killed.
-
     """
     recipe, files = Recipe(), find_files(asked)
     search = _Search(open_files(files, recipe), recipe.rows.max_bytes, near=near, against=against)
@@ -160,14 +161,14 @@ def _files(files: Sequence[NamedFile], num_rows: Sequence[int]) -> tuple[str, ..
 def _find_inputs(
     inputs: Sequence[Input], partition_bytes: int, workers: Workers, progress: Progress
 ) -> tuple[list[InputPart], list[tuple[str, str]]]:
-    """The partitions of the inputs that are what was built from; of the others the path, and why they are not."""
+    """Return the partitions of the unchanged inputs; for each other input its path, and why it cannot be used."""
     found = of_inputs(_part_finder, (partition_bytes,), inputs, workers, progress)
     parts = [part for own in found if not isinstance(own, str) for part in own]
     return parts, [(entry.path, own) for entry, own in zip(inputs, found, strict=True) if isinstance(own, str)]
 
 
 def _part_finder(partition_bytes: int) -> Callable[[tuple[int, Input]], tuple[InputPart, ...] | str]:
-    """The function that cuts inputs; of one that it cannot cut, it says why."""
+    """Return a function that partitions an input, or returns the reason why it cannot."""
 
     def find(task: tuple[int, Input]) -> tuple[InputPart, ...] | str:
         source, entry = task
@@ -194,7 +195,7 @@ def _check_inputs(parts: Sequence[InputPart], missing: Sequence[tuple[str, str]]
 
 
 class _Search:
-    """Rows read from parts of files, and compared with each other and with the questions of benchmarks."""
+    """Reads rows from parts of files, and compares them with each other and with the questions of benchmarks."""
 
     def __init__(
         self, parts: Sequence[RowPart], max_row_bytes: int, *, near: bool, against: Sequence[Benchmark]
@@ -203,7 +204,7 @@ class _Search:
         self._questions = Questions([each.questions for each in against]) if against else None
 
     def read(self, workers: Workers, *, num_rows: int, progress: Progress) -> Rows:
-        """Read all rows; `num_rows` is 0 where that is not known."""
+        """Read all rows; `num_rows` is 0 if their number is unknown."""
         progress.stage("rows", num_rows, "rows")
         return read_parts(
             self._parts,
@@ -215,7 +216,7 @@ class _Search:
         )
 
     def checks(self, facts: RowFacts) -> list[Check]:
-        """Compare those rows that are in a split; with the texts of the rows that show what is found."""
+        """Compare the rows that are in a split; the results include the texts of example rows."""
         found = [each for each in (*self._compare(facts), *self._benchmarks(facts)) if each is not None]
         rows = {row for each in found for pair in each.pairs for row in (pair[:1] if each.is_benchmark else pair[:2])}
         samples = read_rows_at(self._parts, {facts.place(row) for row in rows}, self._max_row_bytes)
@@ -275,7 +276,7 @@ class _Search:
 
 
 def _texts(sample: Sample) -> list[tuple[str, str]]:
-    """Role and text of what a row says; of a row of ids these, as numbers."""
+    """Return role and text of each message of a row; for a pretokenized row, its ids as numbers."""
     if sample.given is None:
         return list(said(sample))
     return [("", " ".join(map(str, sample.given.input_ids.tolist())))]

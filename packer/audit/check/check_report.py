@@ -1,4 +1,4 @@
-"""The report of a check of a cache's rows: a line for each check, and what the cache was made from."""
+"""The report of a check of a cache's rows: one entry for each check, and the cache's recorded provenance."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +9,13 @@ Level: TypeAlias = Literal["ok", "warning", "failure", "skipped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowText:
-    """A row, named, with the text that a finding is about."""
+    """A row and the part of its text that a finding is about."""
 
     input: str
     """As the manifest names it."""
 
     row: int
-    """From 0 in the input."""
+    """Row number in the input, from 0."""
 
     split: str
     text: str
@@ -23,12 +23,13 @@ class RowText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPair:
-    """Two rows that are alike, or a row and a question that stands in it."""
+    """Two similar rows, or a row and a benchmark question that it contains."""
 
     first: RowText
     second: RowText
     similarity: float
-    """Jaccard similarity of their shingles, 1 for copies; of a question the share of its n-grams in the row."""
+    """Jaccard similarity of their shingles, 1 for copies; for a question, the share of its n-grams that are in the
+    row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ class Check:
 
     hint: str | None = None
     count: int | None = None
-    """Rows that it found, where it counts rows."""
+    """Rows that it found; None if it does not count rows."""
 
     pairs: tuple[RowPair, ...] = ()
 
@@ -52,13 +53,13 @@ class Check:
     def of(
         cls, code: str, message: str, bad: Level | None, *, hint: str | None = None, count: int | None = None
     ) -> "Check":
-        """A check that is ok, or `bad` and then with its hint."""
+        """Make a check whose level is `bad`, with the hint, or ok if `bad` is None."""
         return cls(code=code, level=bad or "ok", message=message, hint=hint if bad else None, count=count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer a cache records to one question that should be settled before training from it."""
+    """The cache's recorded answer to one question that should be settled before training from it."""
 
     question: str
     """`files`, `rows`, `tokenizer`, `packing` or `code`."""
@@ -71,10 +72,10 @@ class CheckReport:
     """The result of :func:`packer.audit.check`."""
 
     folder: Path
-    """The cache; of rows that are in none, the first path that was named."""
+    """The cache; for a check of files, the first path given."""
 
     fingerprint: str | None
-    """None of rows that are in no cache."""
+    """None for a check of files."""
 
     checks: tuple[Check, ...]
     answers: tuple[Answer, ...]

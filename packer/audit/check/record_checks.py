@@ -1,7 +1,9 @@
-"""Checks of what a cache records: the sizes and lengths of its splits, how much was rejected, and by which code.
+"""Checks of what a cache records: split sizes and lengths, how many rows were rejected, and the code that built
+it.
 
-And the five questions that whoever trains from it must be able to answer: which files, which rows, which tokenizer and
-template, which packing rules, made by which code. Nothing here needs an input.
+The module also answers the five questions that anyone training from a cache must be able to answer: which
+files, which rows, which tokenizer and template, which packing rules, and built by which code. None of this
+needs the inputs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +27,7 @@ from packer.store.selected import read_selection
 from packer.version import __version__, code_digest
 
 FEW_ROWS = 100
-"""A loss over fewer held-out rows moves by a tenth of its spread from one draw of rows to another."""
+"""With fewer held-out rows, the mean loss varies by over a tenth of its spread from one sample of rows to another."""
 
 _OTHER_LENGTH = 1.5
 _OTHER_SHARE = 0.05
@@ -34,13 +36,13 @@ _SIGMAS = 4
 
 
 def check_sizes(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check:
-    """Splits that are empty, of another share than was asked for, or too small to say anything."""
+    """Look for splits that are empty, far from their requested share, or too small to be meaningful."""
     kept = _rows_of_splits(cache, recipe)
     return check_counts(kept, trained, _unlikely_shares(kept, recipe))
 
 
 def check_counts(kept: Mapping[str, int], trained: Sequence[str], off: Sequence[str] = ()) -> Check:
-    """As :func:`check_sizes`, of the rows of each split; `off` are those of another share than was asked for."""
+    """Do :func:`check_sizes` for given row counts; `off` lists the splits that are far from their requested share."""
     empty = [name for name, number in kept.items() if not number]
     small = [name for name, number in kept.items() if 0 < number < FEW_ROWS and name not in trained]
     sizes = ", ".join(f"{number:,} in {name}" for name, number in kept.items())
@@ -56,7 +58,7 @@ def check_counts(kept: Mapping[str, int], trained: Sequence[str], off: Sequence[
 
 
 def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
-    """Groups of `split.group` in more than one split; None where there is no such rule."""
+    """Count groups of `split.group` that are in more than one split; None if the recipe has no such rule."""
     selection = cache.manifest.selection
     if selection is None or recipe.split is None or recipe.split.group is None:
         return None
@@ -77,7 +79,7 @@ def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
 
 
 def check_times(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check | None:
-    """Held-out rows that are no later than a row to train on; None where rows are not divided by time."""
+    """Count held-out rows that are not later than every trained row; None if rows are not split by time."""
     selection = cache.manifest.selection
     if selection is None or recipe.split is None or recipe.split.time is None:
         return None
@@ -98,9 +100,9 @@ def check_times(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check |
 
 
 def check_sources(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check | None:
-    """Sources of which a split has another share than what is trained on; None where no two sources are divided.
+    """Look for sources whose share of a held-out split differs from their share of the training rows.
 
-    Sources of which nothing is trained on are no part of the comparison: they were held out on purpose.
+    None if no two sources are split. Sources without training rows are not compared: they were held out on purpose.
     """
     selection = cache.manifest.selection
     if selection is None:
@@ -133,7 +135,7 @@ def check_sources(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check
 
 
 def check_rules(cache: Cache) -> Check | None:
-    """Filters that leave out nothing, or much; None where there are no rules about rows."""
+    """Look for filters that drop nothing, or too much; None if there are no rules about rows."""
     report = row_report(cache.folder, cache.manifest)
     if report is None:
         return None
@@ -143,7 +145,7 @@ def check_rules(cache: Cache) -> Check | None:
 
 
 def check_lengths(cache: Cache, trained: Sequence[str]) -> Check:
-    """Held-out splits whose documents are longer or shorter than those that are trained on."""
+    """Look for held-out splits whose documents are much longer or shorter than the training documents."""
     lengths = {name: cache.documents(name).lengths() for name in cache.splits("documents")}
     typical = _median(np.concatenate([lengths[name] for name in trained if name in lengths]))
     held = {name: _median(own) for name, own in lengths.items() if name not in trained and len(own)}
@@ -156,7 +158,7 @@ def check_lengths(cache: Cache, trained: Sequence[str]) -> Check:
 
 
 def check_rejected(cache: Cache) -> Check:
-    """Whether much of the input is not in the cache."""
+    """Check whether a large share of the input was rejected."""
     totals = cache.manifest.totals
     number = sum(totals.rejected.values())
     message = "no row was rejected"
@@ -168,14 +170,14 @@ def check_rejected(cache: Cache) -> Check:
 
 
 def check_read(num_rows: int, num_refused: int) -> Check:
-    """Whether much of some files cannot be read."""
+    """Check whether a large share of the rows in some files cannot be read."""
     message = f"{num_refused:,} of {num_rows:,} rows cannot be read" if num_refused else "every row can be read"
     bad: Level | None = "warning" if num_refused > _MUCH * num_rows else None
     return Check.of("rejected", message, bad, count=num_refused, hint="packer preview FILE shows why")
 
 
 def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
-    """Rows of each split that there is, or that was asked for."""
+    """Return the number of rows of each split that exists or was requested."""
     rule = recipe.split
     found = {split: kept_rows(cache, split) for split in cache.splits("documents")}
     asked = () if rule is None or cache.manifest.selection is None else (rule.shares, rule.cutoffs)
@@ -184,7 +186,9 @@ def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
 
 
 def _unlikely_shares(kept: Mapping[str, int], recipe: Recipe) -> list[str]:
-    """Splits whose share is over four standard deviations from the one asked for, were each row drawn alone."""
+    """Return the splits that are over four standard deviations from their requested share, if rows were drawn
+    independently.
+    """
     rule, total = recipe.split, sum(kept.values())
     shares = {} if rule is None else {"validation": rule.shares.validation, "test": rule.shares.test}
     return [
@@ -203,7 +207,7 @@ _DIGITS = 12
 
 
 def answers(cache: Cache, recipe: Recipe, missing: Collection[str]) -> tuple[Answer, ...]:
-    """The five answers; `missing` are paths of inputs that are not what was built from."""
+    """Return the five answers; `missing` are the paths of inputs that are missing or have changed."""
     manifest = cache.manifest
     return (
         Answer(question="files", lines=_files(manifest, missing)),
@@ -215,7 +219,7 @@ def answers(cache: Cache, recipe: Recipe, missing: Collection[str]) -> tuple[Ans
 
 
 def check_code(manifest: Manifest) -> Check:
-    """Whether the cache was made by the code that runs now."""
+    """Check whether the cache was built by the code that is running."""
     if manifest.rules_version != RULES_VERSION:
         message = f"rules {manifest.rules_version} made it; a build today follows rules {RULES_VERSION}"
         return Check.of("code", message, "warning", hint="packer build makes it again")

@@ -1,6 +1,6 @@
-"""Checks that compare rows: copies and near copies between splits and within them, benchmarks, contradictions.
+"""Checks that compare rows: copies and near duplicates between and within splits, benchmarks, contradictions.
 
-Splits that are held out are compared with those that are trained on, not with each other.
+Held-out splits are compared with training splits, not with each other.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from packer.display import plural
 from packer.pipeline.benchmarks import Benchmark
 
 JACCARD = 0.8
-"""From which on rows are near copies."""
+"""Similarity from which on rows count as near duplicates."""
 
 _LEAKAGE = (
     f"--set split.leakage.near={JACCARD} leaves such rows out of train; --set split.shares.validation=0.02 holds out "
@@ -28,29 +28,29 @@ _LEAKAGE = (
 
 SHOWN = 5
 _MANY = 0.01
-"""Share of rows from which on it matters that their prompts were trained on, or that they are copies."""
+"""Share of rows from which on copies, or prompts shared with training rows, matter."""
 
 _TEMPLATED = 0.1
 
 Places = tuple[tuple[int, int, float], ...]
-"""Pairs of rows that show a finding: places among the facts, and their similarity."""
+"""Pairs of rows that illustrate a finding: their indices among the facts, and their similarity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A check, and the pairs of rows that show it."""
+    """A check, with pairs of rows as examples."""
 
     check: Check
     pairs: Places = ()
     is_benchmark: bool = False
-    """Whether the second of each pair is the number of a question."""
+    """Whether the second element of each pair is the number of a question."""
 
     by_prompt: bool = False
-    """Whether rows are shown by their first prompts alone."""
+    """Whether to show only the first prompt of each row."""
 
 
 def copies_between(facts: RowFacts) -> Found:
-    """Rows of a held-out split that are trained on, too."""
+    """Find held-out rows that are also training rows."""
     return _between(
         facts,
         "copies_between_splits",
@@ -62,7 +62,7 @@ def copies_between(facts: RowFacts) -> Found:
 
 
 def prompts_between(facts: RowFacts) -> Found:
-    """Rows of a held-out split whose prompt is trained on."""
+    """Find held-out rows whose prompt is also that of a training row."""
     long = facts.has_prompt
     return _between(
         facts,
@@ -75,7 +75,7 @@ def prompts_between(facts: RowFacts) -> Found:
 
 
 def near_between(facts: RowFacts) -> Found:
-    """Rows of a held-out split whose prompt is nearly one that is trained on."""
+    """Find held-out rows whose prompt is a near duplicate of a training prompt."""
 
     def near(rows: Int64, among: Int64) -> Places:
         return _pairs(nearest(facts.prompts, among, rows, JACCARD))
@@ -89,11 +89,11 @@ def near_between(facts: RowFacts) -> Found:
         level=_level_of_prompts,
     )
     other = tuple(pair for pair in found.pairs if not _is_plain(facts, pair))
-    return replace(found, by_prompt=True, pairs=other)  # equal prompts are shown already
+    return replace(found, by_prompt=True, pairs=other)  # `prompts_between_splits` shows equal prompts
 
 
 def copies_within(facts: RowFacts) -> Found:
-    """Rows that stand in their split more than once."""
+    """Find rows that occur more than once in their split."""
     rows, pairs = 0, list[tuple[int, int, float]]()
     for name in facts.splits:
         own = facts.of_split(name)
@@ -112,7 +112,7 @@ def copies_within(facts: RowFacts) -> Found:
 
 
 def near_within(facts: RowFacts) -> Found:
-    """Rows of the splits that are trained on which are nearly another row: a corpus written from templates."""
+    """Find near duplicates among the training rows: a sign of a corpus generated from templates."""
     conversations = facts.conversations
     assert conversations is not None, "asked for"
     num_capped, rows, near, pairs = 0, [], [], []
@@ -143,7 +143,7 @@ def near_within(facts: RowFacts) -> Found:
 
 
 def contradictions(facts: RowFacts) -> Found:
-    """Rows of one question and one answer whose question the training splits answer otherwise."""
+    """Find training rows with one question and one answer whose question another training row answers differently."""
     trained = np.flatnonzero(np.isin(facts.split, [facts.splits.index(name) for name in facts.trained]))
     number, pairs = _differing(facts, trained, facts.context)
     return _within(
@@ -158,7 +158,7 @@ def contradictions(facts: RowFacts) -> Found:
 
 
 def names_differ(facts: RowFacts) -> Found | None:
-    """Rows whose own id another row of their file has too, with other content; None where no row has one."""
+    """Find rows whose id another row of the same file has with different content; None if no row has an id."""
     if not facts.name.any():
         return None
     number, pairs = _differing(facts, np.arange(len(facts.row)), facts.name, by_file=True)
@@ -174,7 +174,7 @@ def names_differ(facts: RowFacts) -> Found | None:
 
 
 def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -> Found:
-    """Rows that hold questions of a benchmark; `first` is the number of its first question."""
+    """Find rows that contain questions of a benchmark; `first` is the number of its first question."""
     total = len(asked.questions)
     own = np.flatnonzero((facts.question >= first) & (facts.question < first + total))
     own = own[np.argsort(-facts.cover[own], kind="stable")]
@@ -206,16 +206,15 @@ def _between(
     none: str,
     level: Callable[[float], Level],
 ) -> Found:
-    """Compare each held-out split with those that are trained on.
+    """Compare each held-out split with the training splits.
 
     Args:
-        facts: of the rows.
-        code: of the check.
-        compare: rows of a held-out split and those that are trained on → pairs that are alike.
-        found: what rows do, after their number.
-        none: the message where nothing is found.
-        level: by the share of a held-out split that is found.
-
+        facts: facts of the rows.
+        code: code of the check.
+        compare: maps held-out rows and training rows to pairs of matching rows.
+        found: verb phrase of the message, after the number of rows.
+        none: the message if nothing is found.
+        level: maps the share of a held-out split that matches to a level.
     """
     among = np.concatenate([facts.of_split(name) for name in facts.trained])
     if not len(among) or len(among) == len(facts.row):
@@ -242,7 +241,7 @@ def _between(
 
 
 def _is_plain(facts: RowFacts, pair: tuple[int, int, float]) -> bool:
-    """Whether two rows have one prompt: of all pairs, the others have more to show."""
+    """Whether two rows have the same prompt; such pairs are less interesting examples, and are shown last."""
     return bool(facts.prompt[pair[0]] == facts.prompt[pair[1]])
 
 
@@ -257,7 +256,9 @@ def _within(
     hint: str,
     is_many: bool | None = None,
 ) -> Found:
-    """A warning where many of the rows, by default a hundredth of them, are `found` to be something."""
+    """Make a warning if many of the rows match (by default a hundredth of them); `found` is the verb phrase of its
+    message.
+    """
     is_many = number > 0 and (number >= _MANY * num_rows if is_many is None else is_many)
     message = f"{number:,} of {plural(num_rows, 'row')} {found}" if number else none
     check = Check.of(code, message, "warning" if is_many else None, count=number, hint=hint)
@@ -265,7 +266,7 @@ def _within(
 
 
 def _differing(facts: RowFacts, rows: Int64, keys: UInt64, *, by_file: bool = False) -> tuple[int, Places]:
-    """How many of the rows share a key that is not 0 with rows of other content, and pairs of them."""
+    """Count the rows that share a nonzero key with rows of different content, and return example pairs."""
     own = rows[keys[rows] > 0]
     file = facts.source if by_file else np.zeros(len(facts.source), np.int64)
     order = own[np.lexsort((facts.content[own], keys[own], file[own]))]
@@ -279,7 +280,7 @@ def _differing(facts: RowFacts, rows: Int64, keys: UInt64, *, by_file: bool = Fa
 
 
 def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> Places:
-    """Rows whose key one of the others has, each with the first of these."""
+    """Pair each row whose key occurs among the others with the first of those."""
     if not len(among):
         return ()
     order = among[np.argsort(keys[among], kind="stable")]

@@ -1,8 +1,8 @@
-"""Facts of rows, read from the files they stand in: what checks compare.
+"""Facts about rows, computed from their files: what checks compare.
 
-They are the traits that a build makes of rows for its rules, made again from the files. Those of a cache are not asked:
-a check is a second look, which does not believe what the build decided by, and looks at every cache alike, one that was
-built without any rule about rows and rows that no build has seen.
+They are the same traits that a build computes for its rules, computed again from the files. The traits stored
+in a cache are deliberately not used: a check must not rely on what the build decided by, and it must work alike
+for caches that were built without rules about rows and for rows that were never built.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -29,10 +29,10 @@ from packer.progress import Progress
 from packer.store.cache import Cache
 
 NGRAM = 3
-"""Words of the shingles by which near copies are found; a prompt of fewer is none to be recognised by."""
+"""Words per shingle for finding near duplicates; a shorter prompt is too short to identify a row."""
 
 Place: TypeAlias = tuple[int, int]
-"""Number of a file, and of a row in it."""
+"""Index of a file, and of a row in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,33 +47,33 @@ class RowFacts:
     trained: tuple[str, ...]
     """Splits that are trained on; the others are held out."""
 
-    content: npt.NDArray[np.bytes_]  # [N] S16: of all of a row that is trained, and what stands before it
-    context: UInt64  # [N] what stands before the answer, of a row that has one question and one answer; else 0
-    name: UInt64  # [N] the row's own id; 0 where it has none
-    prompt: UInt64  # [N] of the first prompt, without case and white space; of a row of ids, those before its answer
-    has_prompt: Bool  # [N] whether there is one, of enough words to be recognised by
+    content: npt.NDArray[np.bytes_]  # [N] S16 digest of the trained content of a row and of what precedes it
+    context: UInt64  # [N] hash of what precedes the only answer of a row, if the row ends with it; else 0
+    name: UInt64  # [N] hash of the row's own id; 0 if it has none
+    prompt: UInt64  # [N] hash of the first prompt without case and white space, or of the ids before the answer
+    has_prompt: Bool  # [N] whether the row has a prompt, long enough to identify it
     prompts: Signatures
     conversations: Signatures | None
-    """None where near copies are not looked for."""
+    """None if near duplicates are not looked for."""
 
-    question: Int64  # [N] of a benchmark that the row holds; -1 for none
-    cover: npt.NDArray[np.float64]  # [N] the share of it that the row has
+    question: Int64  # [N] number of the benchmark question that the row contains; -1 for none
+    cover: npt.NDArray[np.float64]  # [N] share of that question's n-grams that are in the row
 
     def place(self, row: int) -> Place:
-        """Where a row stands."""
+        """Return the file and row number of a row."""
         return int(self.source[row]), int(self.row[row])
 
     def of_split(self, name: str) -> Int64:
-        """Places of the rows of a split.  # int64[M]"""
+        """Return the indices of the rows of a split.  # int64[M]"""
         return np.flatnonzero(self.split == self.splits.index(name))
 
 
 class Rows(NamedTuple):
-    """Every row of some parts, those too that could not be read. R rows."""
+    """Every row of some parts, including those that could not be read. R rows."""
 
     source: Int64  # [R]
     row: Int64  # [R]
-    table: pa.Table  # a fact each column
+    table: pa.Table  # one fact per column
 
 
 def read_parts(
@@ -85,20 +85,19 @@ def read_parts(
     workers: Workers,
     progress: Progress,
 ) -> Rows:
-    """Read the rows of parts, and make the facts of each.
+    """Read the rows of parts, and compute the facts of each.
 
     Args:
         parts: at least one.
         max_row_bytes: as in a recipe.
-        near: whether near copies are looked for.
-        questions: of benchmarks, looked for in the rows.
-        workers: what reads them.
-        progress: listens; counts rows.
+        near: whether near duplicates are looked for.
+        questions: benchmark questions to look for in the rows.
+        workers: what reads the parts.
+        progress: receives progress; counts rows.
 
     Raises:
         InputError: a file changed while it was read.
         WorkerDiedError: a process was killed.
-
     """
     found: dict[int, pa.Table] = {}
     sizes = [part.num_bytes for part in parts]
@@ -112,7 +111,9 @@ def read_parts(
 
 
 def splits_of(cache: Cache, rows: Rows) -> Int64:
-    """The split of each row that has documents, numbered as the cache's splits; -1 for the others.  # int64[R]"""
+    """Return the split of each row that has documents, as an index into the cache's splits; -1 for the others.  #
+    int64[R]
+    """
     first = np.cumsum([0, *(entry.num_rows for entry in cache.manifest.inputs)])
     split_of = np.full(int(first[-1]), -1)
     for number, name in enumerate(cache.splits("documents")):
@@ -125,7 +126,7 @@ def splits_of(cache: Cache, rows: Rows) -> Int64:
 def facts_of(
     rows: Rows, split: Int64, *, files: Sequence[str], splits: Sequence[str], trained: Sequence[str]
 ) -> RowFacts:
-    """The facts of rows that are in a split; `split` has the number of each row's, -1 where it is in none."""
+    """Return the facts of the rows that are in a split; `split` has the split index of each row, or -1."""
     kept, table = np.flatnonzero(split >= 0), rows.table
     prompts, ids = signatures_in(table, "prompt", NGRAM).rows(kept), table.column("prompt_ids").take(kept)
     names = set(table.column_names)
@@ -151,7 +152,7 @@ def facts_of(
 
 
 def read_rows_at(parts: Sequence[RowPart], places: Collection[Place], max_row_bytes: int) -> dict[Place, list[Sample]]:
-    """The samples of some rows, several of a row that was packed."""
+    """Return the samples of some rows; a row that packs several sequences has several."""
     found: dict[Place, list[Sample]] = {}
     for part in parts:
         for row, sample in part.samples({row for source, row in places if source == part.source}, max_row_bytes):
@@ -160,13 +161,13 @@ def read_rows_at(parts: Sequence[RowPart], places: Collection[Place], max_row_by
 
 
 def trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
-    """Splits whose names begin with `train`; where there is none, the largest."""
+    """Return the splits whose names begin with `train`; if there are none, the largest split."""
     named = tuple(name for name in sizes if name.startswith("train"))
     return named or tuple(sorted(sizes, key=lambda name: -sizes[name])[:1])
 
 
 def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> Callable[[RowPart], pa.Table]:
-    """The function that reads a part, in this or in another process."""
+    """Return the function that reads a part, in this or in another process."""
     maker = TraitMaker(TraitRules.for_check(NGRAM, near=near), questions)
 
     def read(part: RowPart) -> pa.Table:
@@ -181,7 +182,7 @@ def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> C
 
 
 def _with_own(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
-    """The traits of a batch, with the facts that only checks ask for."""
+    """Add the facts that only checks need to the traits of a batch."""
     context, name = np.zeros(rows.num_rows, np.uint64), np.zeros(rows.num_rows, np.uint64)
     prompt = column(table, "prompt").copy()
     ids: list[Int32 | None] = [None] * rows.num_rows
@@ -206,7 +207,7 @@ def _first_trained(given: PretokenizedTokens) -> int:
 
 
 def _context_key(sample: Sample) -> int:
-    """What stands before the answer of a row with one answer, at its end; 0 for other rows."""
+    """Hash what precedes the answer of a row that ends with its only answer; 0 for other rows."""
     if sample.given is not None:
         trained = sample.given.weight > 0
         asked = sample.given.input_ids[: _first_trained(sample.given)]
@@ -221,9 +222,11 @@ def _context_key(sample: Sample) -> int:
 
 
 def _long_prompts(prompts: pa.ChunkedArray) -> Bool:
-    """Rows of ids whose prompt has three more than all prompts begin and end with, as a template writes it.
+    """Return the pretokenized rows whose prompt has at least three ids beyond the prefix and suffix common to all
+    prompts.
 
-    Worked example: of prompts 1 2 7 3, 1 2 8 8 9 3 and 1 2 6 6 6 3 all begin with 1 2 and end with 3: the last two.
+    The common ids are what a template writes. Worked example: the prompts 1 2 7 3, 1 2 8 8 9 3 and 1 2 6 6 6 3 all
+    begin with 1 2 and end with 3, so the last two are long.
     """
     array = pa.concat_arrays(prompts.chunks)
     offsets, values = numbers_of(array.offsets), numbers_of(array.values)

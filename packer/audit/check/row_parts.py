@@ -1,6 +1,7 @@
-"""Where the rows of a check are read from: inputs of a cache, files as a build takes them, tables of prepared ids.
+"""The rows that a check reads: from inputs of a cache, files as a build reads them, or tables of pretokenized
+rows.
 
-A row of ids that several sequences were packed into is several.
+A pretokenized row that packs several sequences counts as several rows.
 """
 
 import re
@@ -37,14 +38,16 @@ class TokenPart:
 
     file: Path
     source: int
-    """Number of the file."""
+    """Index of the file."""
 
     @property
     def num_bytes(self) -> int:
         return self.file.stat().st_size
 
-    def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:  # noqa: ARG002 - as of an InputPart
-        """Its sequences, and of each the number of its row in the file; a batch without any where there are none."""
+    def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:  # noqa: ARG002 - the signature of InputPart
+        """Yield the file's sequences in batches, each with the number of its row; one empty batch if there are no
+        sequences.
+        """
         found, first = self._sequences(range(len(self._part()))), 0
         while (some := [*islice(found, _BATCH_ROWS)]) or not first:
             samples = tuple(Sample(kind="tokens", row=row, given=given) for row, (_, given) in enumerate(some, first))
@@ -53,7 +56,7 @@ class TokenPart:
             first += len(samples) or 1
 
     def samples(self, rows: Collection[int], max_row_bytes: int) -> Iterator[tuple[int, Sample]]:  # noqa: ARG002 - as above
-        """The sequences of some rows, each with the number of its row."""
+        """Yield the sequences of some rows, each with the number of its row."""
         for number, given in self._sequences(sorted(rows)):
             yield number, Sample(kind="tokens", row=number, given=given)
 
@@ -61,7 +64,9 @@ class TokenPart:
         return ForeignPart(self.file, "", [self.file])
 
     def _sequences(self, numbers: Sequence[int]) -> Iterator[tuple[int, PretokenizedTokens]]:
-        """Sequences of some rows, ascending, without padding; none of a row whose columns differ in length."""
+        """Yield the sequences of some rows, ascending, without padding; rows whose columns differ in length are
+        skipped.
+        """
         for row in self._part().read(numbers):
             if not row.columns_differ:
                 yield from ((row.number, given) for given in _parted(row))
@@ -80,24 +85,23 @@ def _parted(row: TokenRow) -> Iterator[PretokenizedTokens]:
 
 
 RowPart: TypeAlias = "InputPart | TokenPart"
-"""Rows of one file that are read at once."""
+"""Rows of one file that are read as one task."""
 
 NamedFile: TypeAlias = tuple[str, Path]
 """A split, and a file with rows of it."""
 
 _SPLIT = re.compile(r"(train|validation|valid|val|dev|test|eval)(?![a-z])")
-"""How names of files and folders begin that hold one split, as of the Hugging Face Hub."""
+"""Prefixes of file and folder names that contain one split, following the conventions of the Hugging Face Hub."""
 
 
 def find_files(asked: Sequence[tuple[str | None, Path]]) -> list[NamedFile]:
-    """The files that paths name, each with its split.
+    """Find the files at some paths, each with its split.
 
-    A split that is not given is that of a saved DatasetDict, or what the name of the file, or of a folder on the way to
-    it, begins with: ``data/validation-00000-of-00001.parquet``. Else it is ``train``.
+    A split that is None is taken from a saved DatasetDict, or from the beginning of the name of the file or of a
+    folder that contains it (``data/validation-00000-of-00001.parquet``); otherwise it is ``train``.
 
     Raises:
-        InputError: there is no such file, a folder without any, or a cache.
-
+        InputError: there is no such file, a folder contains none, or a path is a cache.
     """
     found: list[NamedFile] = []
     for split, path in asked:
@@ -121,7 +125,7 @@ def _split_of(path: Path) -> str:
 
 
 def open_files(files: Sequence[NamedFile], recipe: Recipe) -> list[RowPart]:
-    """The parts of files."""
+    """Open files and split them into parts."""
     parts: list[RowPart] = []
     for source, (split, path) in enumerate(files):
         kind = detect_format(path)

@@ -1,4 +1,4 @@
-"""Why two caches differ: what of their recipe, inputs and tokenizer, and which documents and blocks it changed."""
+"""Why two caches differ: changes in recipe, inputs and tokenizer, and the documents and blocks they affect."""
 
 from packer.audit.diff.compare import diff
 

@@ -1,4 +1,4 @@
-"""Two caches compared: identity first, then what may explain it, from the rules down to tokens."""
+"""Comparison of two caches: fingerprints first, then possible explanations, from the recipe down to tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,34 +35,35 @@ class CacheDiff:
     content_fingerprint: tuple[str, str]
     recipe_fingerprint: tuple[str, str]
     causes: tuple[str, ...]
-    """What of the recipe's identity differs: `rules`, `inputs`, `model`, `engine`."""
+    """The parts of the recipe fingerprint that differ: `rules`, `inputs`, `model`, `engine`."""
 
     meaning: str
-    """The difference in a sentence."""
+    """One-sentence summary of the difference."""
 
     recipe: tuple[Change, ...]
-    """Keys of the recipe, defaults written out. Where something lies is no key: inputs and files say what lay there."""
+    """Recipe keys that differ, with defaults filled in. Keys that are paths are excluded: inputs and model files show
+    what those paths contained."""
 
     inputs: tuple[InputChange, ...]
     inputs_reordered: bool
-    """Whether the inputs of both were read in another order."""
+    """Whether the inputs that both caches have were read in a different order."""
 
     model: tuple[Change, ...]
-    """Files of the tokenizer with their sha256, then what differs in them."""
+    """Tokenizer files by their sha256, then the settings that differ in them."""
 
     templates: tuple[TemplateChange, ...]
     documents: tuple[DocumentsDiff, ...]
     """Splits whose documents differ."""
 
     moved: tuple[MovedRows, ...]
-    """Rows that rules about rows put elsewhere; the most first."""
+    """Rows that rules about rows moved to another split or code; the largest group first."""
 
     examples: tuple[RowExample, ...]
     totals: tuple[Change, ...]
     """Totals; also `rejected.CODE` (rows), `cut.CODE` (tokens in no block), `unused_keys.KEY` (messages)."""
 
     software: tuple[Change, ...]
-    """Engine and rules with their versions, then versions of libraries, which may not change the data."""
+    """Versions of engine and rules, then versions of libraries, which may not affect the data."""
 
     @property
     def same(self) -> bool:
@@ -81,22 +82,22 @@ _CAUSES = {"rules": "rules", "inputs": "inputs", "model": "tokenizer or template
 
 
 def diff(old: Path | str, new: Path | str, *, documents: int = 3) -> CacheDiff:
-    """Say why two caches differ. Nothing is written.
+    """Explain why two caches differ. Nothing is written.
 
-    What is read is checked: the columns of documents and blocks by the content fingerprint, single documents by their
-    digests, kept files by their sha256. The tokens of documents that are not shown are not read; `verify` is for that.
+    What is read is also checked: the columns of documents and blocks by the content fingerprint, single documents
+    by their digests, kept files by their sha256. Tokens are read only for documents that are shown; use `verify` to
+    check all.
 
     Args:
         old: a cache.
-        new: another one.
-        documents: rows whose documents differ to show, at most.
+        new: another cache.
+        documents: maximum number of rows with differing documents to show.
 
     Raises:
         InputError: one is not a cache, or its build did not finish.
         CheckError: one is damaged; the message names it.
-        StorageError: something cannot be read.
+        StorageError: a file cannot be read.
         ValueError: `documents` is negative.
-
     """
     if documents < 0:
         raise ValueError(f"expected a number of documents from 0 on, found {documents}")
@@ -159,7 +160,7 @@ def meaning_of(
     documents: Sequence[DocumentsDiff],
     causes: Sequence[str],
 ) -> str:
-    """What differing fingerprints mean, in a sentence without a full stop."""
+    """Say in one sentence, without a full stop, what the differing fingerprints mean."""
     if same_bytes:
         return "the same bytes"
     if same_content and same_recipe:
@@ -184,7 +185,7 @@ def _splits(old: Cache, new: Cache) -> list[str]:
 
 
 def _counts(totals: Totals) -> dict[str, Any]:
-    """All totals as numbers; those of a code that only one cache has are absent from the other."""
+    """Flatten the totals; codes that only one cache has are absent from the other's."""
     counts: dict[str, Any] = to_json(totals)
     rejected, cut, unused = counts.pop("rejected"), counts.pop("cut"), counts.pop("unused_keys", {})
     counts |= {f"rejected.{code}": rows for code, rows in rejected.items()}

@@ -1,8 +1,9 @@
-"""Documents and rows of two caches: how many documents they share, which rows the others come from, which rows moved.
+"""Comparison of the documents and rows of two caches: shared documents, the rows of the others, and rows that
+moved.
 
-Documents are the same where their doc_ids are: it is a digest of ids, labels and weights. Those of preference data must
-also have the same side and margin. Those that differ are reported by row. Rows are paired by the input they lie in and
-their number.
+Documents are the same if their doc_ids are: a doc_id is a digest of ids, labels and weights. For preference
+data, side and margin must be the same too. Documents that differ are reported by row. Rows are paired by input
+and row number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,61 +23,65 @@ from packer.store.selected import read_selection
 _ROW_BITS = 40
 
 Columns = Sequence[npt.NDArray[np.generic]]
-"""Rows as columns of one length."""
+"""Rows as columns of equal length."""
 
 Place = tuple[int, int]
-"""Input and row."""
+"""Index of an input, and of a row in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentsDiff:
-    """Documents of a split, as a multiset. Where none is in one cache only, their order or rows differ."""
+    """Counts of the documents of a split, as multisets. If `only_old` and `only_new` are 0, their order or rows
+    differ.
+    """
 
     split: str
     only_old: int
     only_new: int
     both: int
     rows_changed: int
-    """Rows that have documents of their own in each cache."""
+    """Rows for which each cache has documents that the other lacks."""
 
     rows_only_old: int
-    """Rows that have documents in OLD that NEW has not, and none the other way."""
+    """Rows for which only the old cache has documents that the other lacks."""
 
     rows_only_new: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedRows:
-    """Rows that rules about rows put elsewhere; places are splits, or ``left out: CODE``."""
+    """Rows that rules about rows moved; `old` and `new` are splits, or ``left out: CODE``."""
 
     old: str
     new: str
     rows: int
     first: str
-    """Input and number of the first of them."""
+    """Input and row number of the first such row."""
 
 
 class CommonInputs:
-    """The inputs of two caches in one numbering, and so a number for each row of both."""
+    """A common numbering of the inputs of two caches, and thereby of their rows."""
 
     def __init__(self, pairs: Mapping[int, int], num_old: int, num_new: int) -> None:
-        """`pairs`: input of the old cache → input of the new one. -1 is the input of shards that name none."""
+        """`pairs` maps inputs of the old cache to inputs of the new one. Input -1 stands for shards that name no
+        input.
+        """
         self._inputs: list[tuple[int | None, int | None]] = [*pairs.items()]
         self._inputs += [(number, None) for number in range(-1, num_old) if number not in pairs]
         self._inputs += [(None, number) for number in range(-1, num_new) if number not in pairs.values()]
 
     def keys(self, source: Int64, row: Int64, *, is_new: bool) -> Int64:
-        """Rows of inputs as one number each: the common number of the input, and below it the row.  # int64[N]"""
+        """Encode rows as single numbers: the common number of the input in the high bits, the row below.  # int64[N]"""
         own = {inputs[is_new]: number for number, inputs in enumerate(self._inputs)}
         numbers = np.array([own[source] for source in sorted(each for each in own if each is not None)], np.int64)
         return (numbers[source + 1] << _ROW_BITS) | row
 
     def first_of_each(self, keys: Int64) -> Int64:
-        """Rows in another order: of each input the first before any second."""
+        """Reorder rows: the first of each input, then the second of each, and so on."""
         return keys[np.lexsort((keys, occurrences(keys >> _ROW_BITS)))]
 
     def places(self, key: int) -> tuple[Place | None, Place | None]:
-        """Where a row lies in each cache; None where its input is not there."""
+        """Return the place of a row in each cache; None if the cache does not have the input."""
         number, row = divmod(key, 1 << _ROW_BITS)
         old, new = (None if source is None else (source, row) for source in self._inputs[number])
         return old, new
@@ -85,32 +90,32 @@ class CommonInputs:
 class Documents(NamedTuple):
     """The documents of one cache's split. N documents."""
 
-    doc_id: Int64  # [N] of preference data, with the side and the margin
-    row: Int64  # [N] of its input
-    key: Int64  # [N] as of :meth:`CommonInputs.keys`
+    doc_id: Int64  # [N] for preference data, a digest that includes side and margin
+    row: Int64  # [N] row in its input
+    key: Int64  # [N] as made by :meth:`CommonInputs.keys`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRow:
-    """A row whose documents differ: where it lies in each cache, and its documents that the other one does not have."""
+    """A row whose documents differ: its place in each cache, and its documents that the other cache lacks."""
 
     place_old: Place | None
-    """Also where OLD should hold the row and has nothing of it; None where its input is not in OLD."""
+    """Also set if the old cache has the input but no document of the row; None if it does not have the input."""
 
     place_new: Place | None
     old: Int64
-    """Numbers of documents."""
+    """Indices of documents in the split."""
 
     new: Int64
 
 
 class DocumentComparison:
-    """The documents of a split in two caches."""
+    """Compares the documents of one split in two caches."""
 
     def __init__(self, split: str, inputs: CommonInputs, old: Documents, new: Documents) -> None:
         self.split = split
         self._inputs, self._old, self._new = inputs, old, new
-        # Equal documents of one row belong together before equal documents of any two rows do.
+        # Match equal documents within the same row first, then equal documents of different rows.
         matched_old, matched_new = match_rows([old.key, old.doc_id], [new.key, new.doc_id])
         rest_old, rest_new = np.flatnonzero(~matched_old), np.flatnonzero(~matched_new)
         more_old, more_new = match_rows([old.doc_id[rest_old]], [new.doc_id[rest_new]])
@@ -119,9 +124,10 @@ class DocumentComparison:
 
     @classmethod
     def of(cls, old: Cache, new: Cache, split: str, pairs: Mapping[int, int]) -> Self:
-        """The documents of two caches; `pairs` as for :class:`CommonInputs`."""
+        """Read the documents of two caches; `pairs` as for :class:`CommonInputs`."""
         entries = old.manifest.inputs, new.manifest.inputs
-        chosen = any(cache.manifest.selection is not None for cache in (old, new))  # then rows of an input are anywhere
+        # A selection can put rows of an input into any split.
+        chosen = any(cache.manifest.selection is not None for cache in (old, new))
         own = {a: b for a, b in pairs.items() if chosen or entries[0][a].split == entries[1][b].split == split}
         inputs = CommonInputs(own, *map(len, entries))
         return cls(
@@ -129,7 +135,7 @@ class DocumentComparison:
         )
 
     def report(self) -> DocumentsDiff | None:
-        """Counts; None where documents, their order and their rows are the same."""
+        """Return the counts; None if documents, their order and their rows are the same."""
         old, new = self._old, self._new
         if np.array_equal(old.doc_id, new.doc_id) and np.array_equal(old.row, new.row):
             return None
@@ -145,12 +151,12 @@ class DocumentComparison:
         )
 
     def rows(self, most: int) -> list[ChangedRow]:
-        """Up to `most` rows that differ: first those of both caches, and of each input the first before any second."""
+        """Return up to `most` rows that differ: rows changed in both caches first, alternating between inputs."""
         ordered = [self._inputs.first_of_each(rows) for rows in self._rows()]
         return [self._row(key) for key in np.concatenate(ordered)[:most].tolist()]
 
     def _rows(self) -> tuple[Int64, Int64, Int64]:
-        """Rows with documents of their own in both caches, in the old one only, in the new one only."""
+        """Return the rows with unmatched documents in both caches, in the old one only, and in the new one only."""
         old, new = self._rows_old, self._rows_new
         return np.intersect1d(old, new), np.setdiff1d(old, new), np.setdiff1d(new, old)
 
@@ -165,18 +171,17 @@ class DocumentComparison:
 
 
 def match_rows(old: Columns, new: Columns) -> tuple[Bool, Bool]:
-    """Which rows of each list have their like in the other; of equal rows, the first ones.
+    """Match equal rows of two lists one to one, the first of equal rows first; return masks of the matched rows.
 
     Worked example: [7, 7, 7, 8] and [9, 7, 7] give [T, T, F, F] and [F, T, T].
 
     Returns:
         bool[N] and bool[M]; both have the same number of True, the size of the multisets' intersection
-
     """
     ranks = np.zeros(len(old[0]) + len(new[0]), np.int64)
     for old_column, new_column in zip(old, new, strict=True):
         _, column = np.unique(np.concatenate([old_column, new_column]), return_inverse=True)
-        # Neither factor is larger than the number of rows, so the product is exact; then it is made small again.
+        # Both factors are at most the number of rows, so the product cannot overflow; unique() makes it dense again.
         _, ranks = np.unique(ranks * (int(column.max(initial=0)) + 1) + column, return_inverse=True)
     old_ranks, new_ranks = ranks[: len(old[0])], ranks[len(old[0]) :]
     old_counts, new_counts = (np.bincount(each, minlength=len(ranks)) for each in (old_ranks, new_ranks))
@@ -184,10 +189,10 @@ def match_rows(old: Columns, new: Columns) -> tuple[Bool, Bool]:
 
 
 def occurrences(keys: Int64) -> Int64:
-    """How many equal keys are before each one.  # int64[N]
+    """Return the number of equal keys before each key.  # int64[N]
 
-    Worked example: [5, 3, 5, 5, 3] gives [0, 0, 1, 2, 1]. In sorted order 3 3 5 5 5 a key's place less the place where
-    its group begins: 0 1 2 3 4 - 0 0 2 2 2.
+    Worked example: [5, 3, 5, 5, 3] gives [0, 0, 1, 2, 1]. In sorted order (3 3 5 5 5) it is a key's index minus the
+    index at which its group begins: 0 1 2 3 4 - 0 0 2 2 2.
     """
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -197,11 +202,9 @@ def occurrences(keys: Int64) -> Int64:
 
 
 def moved_rows(old: Cache, new: Cache, pairs: Mapping[int, int]) -> tuple[MovedRows, ...]:
-    """Count the rows that changed their split, or the code by which they are in none; the most first.
+    """Count the rows that changed their split, or the code by which they were left out; the largest group first.
 
-    Nothing where neither cache has a selection.
-
-    `pairs`: as for :class:`CommonInputs`.
+    Empty if neither cache has a selection. `pairs` as for :class:`CommonInputs`.
     """
     if old.manifest.selection is None and new.manifest.selection is None:
         return ()
@@ -223,11 +226,11 @@ def moved_rows(old: Cache, new: Cache, pairs: Mapping[int, int]) -> tuple[MovedR
 
 
 def _places(cache: Cache, inputs: CommonInputs, *, is_new: bool) -> tuple[tuple[str, ...], Int64, Int64]:
-    """Splits and codes; the rows that are in one of them, by their keys; and in which.
+    """Return where each row of a cache went: a split, or a code.
 
     Returns:
-        names of P places; keys of R rows, ascending, int64[R]; their places, int64[R]
-
+        names of P splits and codes; keys of R rows, ascending, int64[R]; index of each row's split or code,
+            int64[R]
     """
     manifest = cache.manifest
     if manifest.selection is None:
@@ -250,7 +253,7 @@ def _places(cache: Cache, inputs: CommonInputs, *, is_new: bool) -> tuple[tuple[
 
 
 def _documents(cache: Cache, split: str, inputs: CommonInputs, *, is_new: bool) -> Documents:
-    """None at all where the cache has no such split."""
+    """Read the documents of a split; empty if the cache does not have the split."""
     found = cache.documents(split) if split in cache.splits("documents") else DocumentShards(cache.folder, ())
     identity = found.doc_ids()
     if found.is_preference:

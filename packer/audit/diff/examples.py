@@ -1,4 +1,4 @@
-"""Rows whose documents differ between two caches, and where the tokens of their first documents do."""
+"""Rows whose documents differ between two caches, and where the tokens of their first documents differ."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,54 +17,55 @@ from packer.store.document_shards import Document
 from packer.store.rejected import Rejected, read_rejected
 
 _BEFORE, _SHOWN = 12, 24
-"""Tokens of which the text is given: before the first difference, and of what differs."""
+"""Tokens shown as text: before the first difference, and from it on."""
 
 _SPANS = 4
-"""Runs of labels listed of each side."""
+"""Maximum number of trained runs listed for each side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSide:
-    """A row in one cache, and its first document that the other cache does not have, around the first difference."""
+    """A row in one cache, with its first document that the other cache lacks, around the first difference."""
 
     input: str
     row: int
     documents: int
-    """Documents of the row that the other cache does not have."""
+    """Number of the row's documents that the other cache lacks."""
 
     code: str | None = None
-    """Where the row was rejected: why."""
+    """The code if the row was rejected, else None."""
 
     reason: str | None = None
     doc_id: int | None = None
-    """None where there is no such document on both sides; nothing is compared then."""
+    """None if only one side has such a document; then nothing is compared."""
 
     num_tokens: int = 0
     num_trained: int = 0
     side: Side | None = None
     margin: float | None = None
-    """Of preference data: which answer of the row the document is, and the margin of the row where it has one."""
+    """For preference data: `side` is the answer of the row that the document is, `margin` that of the row, if it has
+    one."""
 
     before: str = ""
     """Text of the tokens before the first difference."""
 
     num_differing: int = 0
-    """Tokens from the first that differs to the last; 0 where only labels or weights differ."""
+    """Tokens from the first difference to the last; 0 if only labels or weights differ."""
 
     text: str = ""
     """Text of the first of those tokens."""
 
     input_ids: tuple[int, ...] = ()
-    """The first of those tokens."""
+    """Ids of the first of those tokens."""
 
     num_only_trained: int = 0
-    """Tokens trained in this document and not in the other, of those both begin with."""
+    """Tokens of the common prefix that are trained in this document but not in the other."""
 
     only_trained: tuple[tuple[int, int, str], ...] = ()
-    """The first runs of them: start, end, text."""
+    """The first runs of such tokens: start, end, text."""
 
     def described(self, cache: str) -> str:
-        """What it holds in a cache, `old` or `new`."""
+        """Describe what a cache, `old` or `new`, has for the row."""
         if self.code is not None:
             return f"rejected, {self.code}: {self.reason}"
         if self.doc_id is None:
@@ -78,29 +79,29 @@ class RowSide:
 class RowExample:
     """A row whose documents differ.
 
-    A side is None where its cache has no document of the row that the other one lacks, and did not reject the row.
+    A side is None if its cache neither rejected the row nor has a document of it that the other cache lacks.
     """
 
     split: str
     old: RowSide | None
     new: RowSide | None
     what: Literal["ids", "labels", "weights", "side", "margin"] | None
-    """The first of these that differs; None where only one side has documents of its own."""
+    """The first of these that differs; None if only one side has documents that the other lacks."""
 
     at: int
-    """First token that differs, from 0."""
+    """Index of the first token that differs."""
 
     same_text: bool
-    """Whether both documents decode to the same text, each by its own tokenizer."""
+    """Whether both documents decode to the same text, each with its own tokenizer."""
 
     @property
     def sides(self) -> list[tuple[str, RowSide]]:
-        """Those there are, with the names of their caches."""
+        """The sides that are not None, with the names of their caches."""
         return [(name, side) for name, side in (("old", self.old), ("new", self.new)) if side is not None]
 
     @property
     def difference(self) -> str:
-        """What differs, in a sentence without a full stop; empty where only one side has documents of its own."""
+        """The difference as a sentence without a full stop; empty if only one side has documents of its own."""
         if self.old is None or self.new is None or self.what is None:
             return ""
         if self.what == "labels":
@@ -119,7 +120,7 @@ class RowExample:
 def make_examples(
     old: Cache, new: Cache, comparisons: Sequence[DocumentComparison], most: int
 ) -> tuple[RowExample, ...]:
-    """Up to `most` rows."""
+    """Return up to `most` rows whose documents differ."""
     rows: list[tuple[str, ChangedRow]] = []
     for comparison in comparisons:
         rows += [(comparison.split, row) for row in comparison.rows(most - len(rows))]
@@ -143,7 +144,7 @@ def make_examples(
 
 
 def _rejections(cache: Cache, places: Sequence[Place | None]) -> dict[Place, Rejected]:
-    """Why some rows were rejected, of those that were."""
+    """Return the rejections of those of some rows that were rejected."""
     numbers = {(cache.manifest.inputs[place[0]].path, place[1]): place for place in places if place is not None}
     if not numbers:
         return {}
@@ -170,7 +171,7 @@ def compare_documents(
     documents: tuple[Document, Document],
     tokenizers: tuple[Tokenizer, ...],
 ) -> RowExample:
-    """Where two documents differ first, and what is trained in one of them only.
+    """Find where two documents first differ, and which tokens are trained in only one of them.
 
     Worked example: ids 1 2 3 4 9 and 1 2 7 9 differ from token 2 on; 3 4 became 7.
     """

@@ -1,4 +1,4 @@
-"""What two caches were made from: recipe, inputs, tokenizer and template."""
+"""Differences in what two caches were built from: recipe, inputs, tokenizer and template."""
 
 import difflib
 import hashlib
@@ -21,7 +21,7 @@ from packer.store.manifest import Input, ModelRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One named value that differs; None stands for one that is not there, or is null."""
+    """A named value that differs; None if it is absent or null."""
 
     key: str
     old: Any
@@ -33,38 +33,38 @@ class Change:
 
     @property
     def values(self) -> tuple[str, str]:
-        """Old and new value as text; of a digest, its beginning."""
+        """Old and new value as text; a digest is abbreviated."""
         return _value(self.old), _value(self.new)
 
     @property
     def growth(self) -> str:
-        """The difference of two counts; one that is not there is 0."""
+        """Difference of two counts; an absent count is 0."""
         return f"{(self.new or 0) - (self.old or 0):+,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputChange:
-    """An input that is not in both caches as it is."""
+    """An input that is not the same in both caches."""
 
     kind: Literal["added", "removed", "changed", "renamed"]
     """``renamed``: the same bytes read in the same way, under another path."""
 
     path: str
-    """As the new manifest names it; of a removed input, as the old one does."""
+    """As the new manifest names it; for a removed input, as the old manifest does."""
 
     split: str
     num_rows: int
     changes: tuple[Change, ...]
-    """Fields of the manifest's entry that differ; none where the input is in one cache only."""
+    """Fields of the manifest's entry that differ; empty if only one cache has the input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateChange:
-    """A chat template, line by line."""
+    """Line-by-line changes of a chat template."""
 
     name: str
     lines: tuple[str, ...]
-    """A unified diff without the two lines of file names."""
+    """A unified diff without the two header lines with file names."""
 
     @property
     def summary(self) -> str:
@@ -78,11 +78,12 @@ _SAME: tuple[Callable[[Input], object], ...] = (
     lambda entry: entry.path,
     lambda entry: (PurePosixPath(entry.path).name, entry.split),
 )
-"""What pairs two inputs, the surest first. The last is for folders that were copied and then edited."""
+"""Keys by which inputs are paired, the most reliable first. The last is for folders that were copied and then
+edited."""
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str] | None = None) -> list[Change]:
-    """Entries that differ, in the order of `names`, which are all of both by default, sorted."""
+    """Return the entries that differ, in the order of `names`; by default all names of both, sorted."""
     return [
         Change(key=name, old=old.get(name), new=new.get(name))
         for name in (sorted(old.keys() | new.keys()) if names is None else names)
@@ -91,18 +92,18 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
 
 
 def compare_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
-    """Keys that differ, as `pack.seed`; a key a cache does not have yet has its default.
+    """Return the keys that differ, such as `pack.seed`; a key that an older recipe lacks has its default.
 
-    Keys that say where something lies are left out; so are the sources, which the inputs show.
+    Keys that are paths are excluded; so are the sources, which the comparison of inputs covers.
     """
     rules = [flat_keys(to_json(Recipe())) | flat_keys(recipe) for recipe in (old, new)]
     return tuple(change for change in changes(*rules) if change.key not in PLACES)
 
 
 def pair_inputs(old: Sequence[Input], new: Sequence[Input]) -> dict[int, int]:
-    """Number of an old input → number of the new one that is the same file, or became of it.
+    """Map the index of each old input to the index of the new input that is the same file, or replaced it.
 
-    A file name alone pairs only where no other input that is left has it.
+    A match by file name alone counts only if it is unique among the inputs not yet paired.
     """
     pairs: dict[int, int] = {}
     for key in _SAME:
@@ -115,7 +116,9 @@ def pair_inputs(old: Sequence[Input], new: Sequence[Input]) -> dict[int, int]:
 
 
 def compare_inputs(old: Sequence[Input], new: Sequence[Input], pairs: Mapping[int, int]) -> tuple[InputChange, ...]:
-    """Inputs that were added, removed, changed or renamed, in the order of the new manifest, removed ones last."""
+    """Return the inputs that were added, changed or renamed, in the order of the new manifest, followed by removed
+    ones.
+    """
     old_of = {new_number: old[old_number] for old_number, new_number in pairs.items()}
     found = [_input_change(old_of.get(number), entry) for number, entry in enumerate(new)]
     found += [_input_change(entry, None) for number, entry in enumerate(old) if number not in pairs]
@@ -131,14 +134,14 @@ def _grouped(inputs: Sequence[Input], key: Callable[[Input], object], taken: set
 
 
 def _input_change(old: Input | None, new: Input | None) -> InputChange | None:
-    """None where both are the same."""
+    """Return the change of an input; None if there is none."""
     entry = new or old
     assert entry is not None
     found: tuple[Change, ...] = ()
     if old is None or new is None:
         kind = "added" if old is None else "removed"
     else:
-        names = [name for name in Input.__struct_fields__ if name != "part"]  # the recipe shows its sources' rules
+        names = [name for name in Input.__struct_fields__ if name != "part"]  # covered by changes of the recipe
         found = tuple(changes(to_json(old), to_json(new), names=names))
         kind = "renamed" if [change.key for change in found] == ["path"] else "changed"
         if not found:
@@ -153,7 +156,7 @@ _IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")
 
 
 def compare_models(old: Cache, new: Cache) -> tuple[list[Change], list[TemplateChange]]:
-    """What differs of files, settings and ids; and of the chat templates."""
+    """Compare tokenizer files, settings and ids; and the chat templates."""
     before, after = (cache.manifest.model for cache in (old, new))
     ids = changes(_ids(before), _ids(after), names=_IDS)
     files = changes(model_digests(before), model_digests(after))
@@ -166,7 +169,7 @@ def compare_models(old: Cache, new: Cache) -> tuple[list[Change], list[TemplateC
 def _compare_templates(old: Files, new: Files) -> list[TemplateChange]:
     found = []
     for name in (TEMPLATE_FILE, TOOL_TEMPLATE_FILE):
-        # Only at newlines: a template may hold other characters that some programs take for the end of a line.
+        # Split at newlines only: splitlines() would also split at other characters, such as form feeds.
         before, after = (files.get(name, b"").decode().split("\n") for files in (old, new))
         if before != after:
             lines = [line.rstrip("\n") for line in difflib.unified_diff(before, after, n=2)][2:]
@@ -180,7 +183,8 @@ def _ids(record: ModelRecord) -> dict[str, Any]:
 
 
 def split_model(changes: Sequence[Change]) -> tuple[list[Change], list[Change]]:
-    """The differences of a tokenizer, ids that training depends on first; and its added tokens, which may be hundreds.
+    """Separate a tokenizer's changes into settings, training-relevant ids first, and added tokens, which may be
+    hundreds.
 
     Keys of added tokens are the tokens alone.
     """
@@ -192,7 +196,9 @@ def split_model(changes: Sequence[Change]) -> tuple[list[Change], list[Change]]:
 
 
 def _settings(files: Files) -> dict[str, Any]:
-    """Settings of the JSON files, long lists as digests; a template that is reported as a template is left out."""
+    """Return the settings of the JSON files, long lists as digests; templates that are compared separately are left
+    out.
+    """
     definition = _json(files, TOKENIZER_FILE)
     model = definition.pop("model", None) or {}
     model |= {name: _digest(model[name]) for name in ("vocab", "merges") if model.get(name) is not None}
@@ -215,12 +221,12 @@ def _value(value: object) -> str:
 
 
 def _digest(values: Sequence[Any] | Mapping[str, Any]) -> str:
-    """Stands for a vocabulary or a list that is too long to show."""
+    """Summarize a vocabulary or list that is too long to show."""
     return f"{len(values):,} entries, sha256 {hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]}"
 
 
 def _json(files: Files, name: str) -> dict[str, Any]:
-    """A kept file; its digest is right, so that only another program can have written what is no object."""
+    """Parse a kept file. Its digest is verified, so anything but a JSON object was written by another program."""
     try:
         value = json.loads(files.get(name, b"{}"))
     except ValueError as error:

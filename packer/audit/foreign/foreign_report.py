@@ -1,4 +1,4 @@
-"""Audits rows that another tool prepared: samples, checks and reports them; or shows one of them as text."""
+"""Audit of rows that another tool prepared: samples, checks and reports them, or shows one of them as text."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ from packer.errors import UsageError
 from packer.progress import Progress, Silent
 
 _BEFORE, _AFTER, _MOST = 16, 8, 24
-"""Tokens shown before a mark, after it, and of it."""
+"""Maximum numbers of tokens shown before a marked range, after it, and of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignRowView:
-    """A row of a part."""
+    """One row, as runs of text."""
 
     part: str
     row: int
@@ -44,19 +44,19 @@ def view_foreign_row(
     tokenizer: Path | str | None = None,
     template: Path | None = None,
 ) -> ForeignRowView:
-    """Read a row for people; a run ends where training begins or ends, and where a sequence begins.
+    """Return a readable view of a row. A run ends where training begins or ends, and where a sequence begins.
 
     Args:
-        path: as :func:`audit_foreign` takes it.
-        number: of the row in its part, from 0.
-        part: the first where none is named.
-        tokenizer: spells the ids, as :func:`audit_foreign` takes it.
-        template: chat template the rows were made with; where it begins conversations with a BOS, runs begin there.
+        path: as for :func:`audit_foreign`.
+        number: index of the row in its part, from 0.
+        part: name of the part; the first part by default.
+        tokenizer: decodes the ids, as for :func:`audit_foreign`.
+        template: chat template that the rows were made with; if it begins conversations with a BOS, runs begin
+            there.
 
     Raises:
         UsageError: no such part or row, or a template without a tokenizer.
         InputError: it cannot be read.
-
     """
     facts = load_facts(tokenizer, template)
     _, parts = open_foreign(Path(path))
@@ -94,7 +94,7 @@ def view_foreign_row(
 
 
 def excerpt(row: TokenRow, marked: Range | None, backend: Tokenizer | None, part: str) -> Example:
-    """Some tokens of a row and what stands around them; without a tokenizer their ids."""
+    """Show some tokens of a row in their context; without a tokenizer, as ids."""
     where = f"{part} row {row.number:,}".strip()
     if marked is None:
         return Example(label=where, text="")
@@ -108,7 +108,7 @@ def excerpt(row: TokenRow, marked: Range | None, backend: Tokenizer | None, part
 
 
 def spelled(ids: Int64, backend: Tokenizer | None) -> str:
-    """Text of some ids, special tokens written out; an id that is in no vocabulary is written as a number."""
+    """Decode ids, including special tokens; ids outside the vocabulary are written as numbers."""
     if backend is None:
         return "".join(f"{i} " for i in ids.tolist())
     size = backend.get_vocab_size(with_added_tokens=True)
@@ -124,26 +124,26 @@ def spelled(ids: Int64, backend: Tokenizer | None) -> str:
 
 
 SAMPLE = 1000
-"""Rows checked where nothing is said."""
+"""Default number of rows checked."""
 
 _SHOWN = 3
-"""Examples of a finding."""
+"""Maximum number of examples for a finding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignFinding(CodedFinding):
-    """One kind of thing that is wrong, over all rows checked."""
+    """One kind of error, summed over all rows checked."""
 
     count: int
     unit: str
     num_rows: int
     detail: str | None
-    """A figure in words, for codes that have one."""
+    """An additional figure, for codes that have one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unchecked:
-    """A question that these rows, or what was named beside them, do not answer."""
+    """A check that was not possible, and why."""
 
     what: str
     why: str
@@ -157,10 +157,10 @@ class ForeignReport(Findings):
     form: str
     columns: tuple[str, ...]
     labels_from: str
-    """What says which tokens are trained."""
+    """What determines which tokens are trained."""
 
     header: str | None
-    """The header of an answer, as text; None where it is not known."""
+    """The header of an answer, as text; None if it is unknown."""
 
     num_rows: int
     """Rows of all parts."""
@@ -168,14 +168,14 @@ class ForeignReport(Findings):
     rows_looked_at: int
     tokens_looked_at: int
     trained: int
-    """How many of the checked tokens are trained."""
+    """Trained tokens among those checked."""
 
     padding: int
     num_sequences: int
-    """Sequences in the rows checked, as far as the columns say."""
+    """Sequences in the rows checked, as far as the columns mark them."""
 
     lengths: Lengths | None
-    """Lengths of the checked rows."""
+    """Lengths of the rows checked."""
 
     findings: tuple[ForeignFinding, ...]
     not_looked_at: tuple[Unchecked, ...]
@@ -192,18 +192,18 @@ def audit_foreign(
     """Check rows that another tool prepared.
 
     Args:
-        path: a folder of save_to_disk, or a Parquet or Arrow file, or a folder of these.
-        tokenizer: folder of the model's tokenizer, its tokenizer.json, or its name on the Hub; without it only shapes
-            are checked.
-        template: chat template the rows were made with, in place of the tokenizer's own.
-        sample: rows checked, spread evenly over each part, the same ones every time; None checks all.
-        progress: listens; counts rows.
+        path: a folder written by save_to_disk, a Parquet or Arrow file, or a folder of such files.
+        tokenizer: folder of the model's tokenizer, its tokenizer.json, or its name on the Hub; without it only
+            shapes are
+            checked.
+        template: chat template that the rows were made with, instead of the tokenizer's own.
+        sample: number of rows checked, spread evenly over each part, the same ones every time; None checks all.
+        progress: receives progress; counts rows.
 
     Raises:
         UsageError: a template without a tokenizer.
-        InputError: there is nothing an audit reads, or it cannot be read.
+        InputError: nothing at the path can be audited, or it cannot be read.
         TemplateError: the template is not valid Jinja.
-
     """
     path, progress = Path(path), progress or Silent()
     facts = load_facts(tokenizer, None if template is None else Path(template), progress.note)
@@ -239,7 +239,7 @@ def audit_foreign(
 
 
 def _spread(num_rows: int, sample: int | None, total: int) -> range | list[int]:
-    """The rows of a part that are checked, evenly spread: of 10 rows with a sample of 4, rows 0, 2, 5 and 7."""
+    """Return the rows of a part to check, evenly spread: of 10 rows with a sample of 4, rows 0, 2, 5 and 7."""
     if sample is None or total <= sample:
         return range(num_rows)
     wanted = min(num_rows, max(1, round(num_rows * sample / total)))
@@ -248,7 +248,7 @@ def _spread(num_rows: int, sample: int | None, total: int) -> range | list[int]:
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts and findings over the rows."""
+    """Accumulates counts and findings over the rows."""
 
     facts: TokenizerFacts
     lengths: list[int] = field(default_factory=list)
@@ -280,7 +280,9 @@ class _Tally:
 
     @property
     def is_anothers(self) -> bool:
-        """Most rows hold ids that the tokenizer does not have: what it says of the others means nothing."""
+        """Whether most rows contain ids that the tokenizer does not have; then checks that depend on it are
+        meaningless.
+        """
         return self.facts.model is not None and 2 * self.rows["ids_outside"] > len(self.lengths)
 
     def findings(self) -> Iterator[ForeignFinding]:

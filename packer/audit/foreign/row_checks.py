@@ -1,4 +1,6 @@
-"""The codes of an audit of prepared rows, and the checks of one row: how often each is found, and where first."""
+"""Codes of an audit of prepared rows, and the checks of one row: the count of each finding, and its first
+location.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -102,11 +104,11 @@ CODES: dict[str, Code] = {
 """Code → level, meaning, unit and hint, in the order of a report."""
 
 OF_NO_TOKENIZER = frozenset({"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained"})
-"""Codes that hold for rows of any tokenizer, and the one that says that the ids are of another."""
+"""Codes that do not depend on the tokenizer, and the code for ids outside its vocabulary."""
 
 
 _SHOWN = 12
-"""Tokens shown of what has no end of its own."""
+"""Tokens shown of a range without an end of its own."""
 
 
 class Hit(NamedTuple):
@@ -117,19 +119,19 @@ class Hit(NamedTuple):
     """In the unit of the code."""
 
     shown: Range | None
-    """Tokens of the first finding; None where there is nothing to point at."""
+    """Tokens of the first occurrence; None if there is nothing to point at."""
 
 
 def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
-    """All findings in a row whose columns are of one length."""
+    """Yield all findings in a row whose columns have equal lengths."""
     ids, trained = row.input_ids, parts.trained
     outside = (ids < 0) | (ids >= facts.model.vocab_size if facts.model is not None else False)
     yield from _tokens("ids_outside", outside)
-    if not trained[1:].any():  # the label of a row's first token is nobody's target
+    if not trained[1:].any():  # no position predicts a row's first token, so its label does not count
         yield Hit("nothing_trained", 1, (0, min(_SHOWN, len(ids))) if len(ids) else None)
     differing = trained & (row.labels != ids) if row.labels is not None else np.zeros(len(ids), np.bool_)
     is_shifted = row.labels is not None and _is_shifted(ids, row.labels)
-    if is_shifted:  # nothing can be said about what labels train that are no copy of the ids
+    if is_shifted:  # where shifted labels train cannot be compared with the ids
         first = int(differing.argmax())
         yield Hit("labels_shifted", 1, (first, first + 1))
     else:
@@ -146,7 +148,7 @@ def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit
 
 
 def _is_shifted(ids: Int64, labels: Int64) -> bool:
-    """Whether a label differs from its id and every label but the last is the id that follows."""
+    """Whether some label differs from its id, and every label but the last equals the id that follows."""
     labelled = labels[:-1] != MASKED
     differs = labelled & (labels[:-1] != ids[:-1])
     return bool(differs.any()) and not bool((labelled & (labels[:-1] != ids[1:])).any())
@@ -168,20 +170,22 @@ def _chat(ids: Int64, parts: RowParts, trained: Bool, *, is_shifted: bool) -> It
 
 
 def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
-    """How runs of trained tokens end: in a stop token, white space after it left aside, or before one, or openly."""
+    """Check how runs of trained tokens end: in a stop token (ignoring white space after it), before one, or with
+    neither.
+    """
     begins_sequence = np.append(parts.starts | parts.openings, True)
     edges = np.concatenate([[False], trained, [False]])
     begins = np.flatnonzero(trained & (~edges[:-2] | begins_sequence[:-1]))
     ends = np.flatnonzero(trained & (~edges[2:] | begins_sequence[1:])) + 1
     solid = ~parts.is_space
     places = np.append(np.flatnonzero(solid), -1)
-    # The last token before each end that is not white space; -1, the last of `places`, where there is none.
+    # The last token before each end that is not white space; -1, the last of `places`, if there is none.
     closing = np.maximum(places[np.searchsorted(places[:-1], ends) - 1], begins)
     is_stop = np.append(parts.is_stop & ~parts.padding, False)
     is_open = ~parts.is_stop[closing]
     if parts.headers:
-        # A prompt that is trained ends in no stop token by right. (White space right after a header may be the
-        # beginning of an answer that was cut there.)
+        # A trained prompt rightly ends without a stop token. (White space directly after a header may be the
+        # beginning of an answer that was cut off there.)
         kinds = parts.kinds[closing]
         is_open &= (kinds == ANSWER) | ((kinds == HEADER) & ~solid[closing])
     is_masked = is_stop[ends] & ~begins_sequence[ends]
@@ -191,7 +195,7 @@ def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
 
 
 def _beginnings(ids: Int64, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
-    """BOS at the beginning of the row and of sequences within it."""
+    """Check for a BOS at the beginning of the row and of sequences within it."""
     if facts.bos_id is None or parts.content >= len(ids):
         return
     is_bos = ids == facts.bos_id
@@ -205,7 +209,7 @@ def _beginnings(ids: Int64, parts: RowParts, facts: TokenizerFacts) -> Iterator[
 
 
 def _boundaries(parts: RowParts, trained: Bool) -> Iterator[Hit]:
-    """Several sequences in a row: whether anything says so, and whether a target crosses."""
+    """Check that sequences within a row are marked, and that no target crosses from one to the next."""
     unmarked = np.flatnonzero(parts.openings & ~parts.starts).tolist()
     yield from _ranges("borders_missing", [(max(place - 4, 0), place + 1) for place in unmarked])
     crossing = np.flatnonzero((parts.starts | parts.openings) & trained & ~parts.padding).tolist()
@@ -213,13 +217,13 @@ def _boundaries(parts: RowParts, trained: Bool) -> Iterator[Hit]:
 
 
 def _tokens(code: str, mask: Bool) -> Iterator[Hit]:
-    """A finding of tokens: how many, and the first run of them."""
+    """Yield a finding about tokens: how many, and the first run of them."""
     if mask.any():
         start = int(mask.argmax())
         yield Hit(code, int(mask.sum()), (start, int(next_true(~mask)[start])))
 
 
 def _ranges(code: str, ranges: list[Range]) -> Iterator[Hit]:
-    """A finding of ranges, counted one by one."""
+    """Yield a finding about ranges: how many, and the first one."""
     if ranges:
         yield Hit(code, len(ranges), ranges[0])

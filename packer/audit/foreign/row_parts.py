@@ -10,7 +10,7 @@ from packer.layout import MASKED
 
 MASKS = ("completion_mask", "assistant_masks", "loss_mask")
 TOKEN_COLUMNS = ("labels", *MASKS, "position_ids", "attention_mask")
-"""Columns with a value for each token that are understood."""
+"""Supported columns that have one value for each token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,15 +18,15 @@ class TokenRow:
     """One row. n tokens."""
 
     number: int
-    """In its part, from 0."""
+    """Index in its part, from 0."""
 
     input_ids: Int64  # [n]
-    columns: dict[str, Int64]  # of TOKEN_COLUMNS; [n] each, unless the tool that prepared them made a mistake
+    columns: dict[str, Int64]  # TOKEN_COLUMNS by name; [n] each, unless the tool that prepared them made a mistake
     seq_lengths: Int64 | None = None
 
     @property
     def columns_differ(self) -> bool:
-        """Whether some column has more or fewer values than there are ids."""
+        """Whether a column has more or fewer values than there are ids."""
         return any(len(values) != len(self.input_ids) for values in self.columns.values())
 
     @property
@@ -35,7 +35,7 @@ class TokenRow:
 
     @property
     def trained(self) -> Bool:
-        """Tokens that a trainer trains: by labels, else by all masks there are, else every token.  # bool[n]"""
+        """Tokens that a trainer would train: by labels; else by all masks present; else every token.  # bool[n]"""
         if self.labels is not None:
             found: Bool = self.labels != MASKED
             return found
@@ -47,8 +47,8 @@ class TokenRow:
 
 
 PROMPT, HEADER, ANSWER, AFTER, LEFT = 0, 1, 2, 3, 4
-"""The kinds of tokens: prompt; header of an answer; answer, its stop token included; white space after it;
-and the rest of a message that began in another row, which may be prompt or answer."""
+"""Kinds of tokens: prompt; header of an answer; answer, including its stop token; white space after it; and the
+rest of a message that began in another row, which may be prompt or answer."""
 
 Range = tuple[int, int]
 
@@ -57,29 +57,29 @@ Range = tuple[int, int]
 class RowParts:
     """The parts of a row. n tokens."""
 
-    kinds: Int64  # [n] as above; all PROMPT where headers are not known
+    kinds: Int64  # [n] as above; all PROMPT if headers are unknown
     headers: list[Range]
-    """Where each header begins, and where its control tokens end."""
+    """Start of each header, and the end of its control tokens."""
 
     answers: list[Range]
     """Start and end of the answer after each header."""
 
     left: Range
-    """The rest of a message that began in another row; empty where the row begins with a message."""
+    """The rest of a message that began in another row; empty if the row begins with a message."""
 
     trained: Bool  # [n]
     is_stop: Bool  # [n]
     is_space: Bool  # [n]
     padding: Bool  # [n]
     content: int
-    """First token that is no padding; n where there is none."""
+    """Index of the first token that is not padding; n if there is none."""
 
-    starts: Bool  # [n] where sequences begin by what the columns say, the first token among them
-    openings: Bool  # [n] where the ids show that a conversation begins, not at the beginning of the row
+    starts: Bool  # [n] where sequences begin according to the columns, including the first token
+    openings: Bool  # [n] where, by the ids, a conversation begins after the beginning of the row
 
 
 def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
-    """Tell the parts of a row by its columns and by what is known of its tokenizer and template."""
+    """Identify the parts of a row, from its columns and the facts about its tokenizer and template."""
     ids = row.input_ids
     padding = _padding(row, facts)
     content = len(ids) if padding.all() else int(padding.argmin())
@@ -92,7 +92,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     left = (content, content) if is_whole else _left(begins, content, solid, stops)
     kinds[slice(*left)] = LEFT
     openings = np.zeros(len(ids), np.bool_)
-    if facts.bos_opens:  # one right after another is doubled, and opens nothing
+    if facts.bos_opens:  # a BOS directly after another is a duplicate, and does not begin a conversation
         openings[content + 1 :] = (ids[content + 1 :] == facts.bos_id) & (ids[content:-1] != facts.bos_id)
     return RowParts(
         kinds=kinds,
@@ -110,7 +110,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
 
 
 def next_true(mask: Bool) -> Int64:
-    """The first place at or after each that is True; n where there is none.  # int64[n + 1]
+    """Return, for each position, the first True at or after it; n if there is none.  # int64[n + 1]
 
     Worked example: . x . x . gives 1 1 3 3 5 5.
     """
@@ -120,10 +120,12 @@ def next_true(mask: Bool) -> Int64:
 
 
 def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> tuple[list[Range], list[Range], Int64]:
-    """The headers, the answer after each, and what each token is; `solid` and `stops` as :func:`next_true`.
+    """Return the headers, the answer after each, and the kind of each token; `solid` and `stops` as from
+    :func:`next_true`.
 
-    An answer begins with the first token after the header that is not white space, as white space of the two may
-    have merged; it ends with the first stop token, or where the next header or the end of the row comes before one.
+    An answer begins with the first token after the header that is not white space, as white space of both may have
+    merged into one token. It ends with the first stop token, or before the next header or the end of the row if
+    that comes first.
     """
     kinds = np.zeros(len(ids), np.int64)
     begins = _matches(ids, facts.header)
@@ -143,7 +145,7 @@ def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> t
 
 
 def _matches(ids: Int64, sequence: Int64) -> list[int]:
-    """Where a sequence of ids begins."""
+    """Return the positions at which a sequence of ids occurs."""
     if not len(sequence) or len(ids) < len(sequence):
         return []
     places = np.flatnonzero(ids[: len(ids) - len(sequence) + 1] == sequence[0])
@@ -154,17 +156,19 @@ def _matches(ids: Int64, sequence: Int64) -> list[int]:
 
 
 def _left(begins: Bool, content: int, solid: Int64, stops: Int64) -> Range:
-    """Find the rest of a message at the start of a row: it ends after a stop token and the white space after it, or
-    where the next message begins.
+    """Return the range of a message's rest at the start of a row.
+
+    It ends after a stop token and the white space after it, or where the next message begins.
     """
     closed = int(solid[min(int(stops[content]) + 1, len(begins))])
     return content, min(closed, int(next_true(begins)[content]))
 
 
 def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:
-    """Where attention_mask is 0; without one, pad ids at the end of the row, and at its beginning.
+    """Return the tokens whose attention_mask is 0; without a mask, pad ids at both ends of the row.
 
-    Where the pad token is a stop token too, the first of those at the end may end an answer, and is not counted.
+    If the pad token is also a stop token, the first one of the padding at the end may end an answer and is not
+    counted.
     """
     mask = row.columns.get("attention_mask")
     padding = np.zeros(len(row.input_ids), np.bool_)
@@ -173,26 +177,27 @@ def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:
     elif facts.model is not None:
         other = np.flatnonzero(row.input_ids != facts.model.pad_id)
         is_stop = facts.model.pad_id in facts.model.stop_ids
-        if len(other):  # a row of nothing but pads has ids like any other
+        if len(other):  # a row of pad ids only is not treated as padding
             padding[other[-1] + 1 + is_stop :] = True
             padding[: other[0] if other[0] > is_stop else 0] = True
     return padding
 
 
 def sequence_starts(row: TokenRow) -> Bool:
-    """Where sequences begin: by seq_lengths, else by position_ids, else by numbers in attention_mask.  # bool[n]
+    """Return where sequences begin: by seq_lengths, else by position_ids, else by numbers in attention_mask.  #
+    bool[n]
 
-    Lengths that do not fit the row say nothing.
+    Lengths that do not fit the row are ignored.
     """
     starts = np.zeros(len(row.input_ids), np.bool_)
     starts[:1] = True
     lengths, mask, positions = row.seq_lengths, row.columns.get("attention_mask"), row.columns.get("position_ids")
     if lengths is not None:
-        # The sum of lengths of any size might wrap round.
+        # Bound each length first: the sum of arbitrary lengths might overflow.
         if ((lengths > 0) & (lengths <= len(starts))).all() and lengths.sum() <= len(starts):
             starts[np.cumsum(lengths)[:-1]] = True
     elif positions is not None:
-        starts |= (positions == 0) & (mask is None or mask != 0)  # positions of padding say nothing
+        starts |= (positions == 0) & (mask is None or mask != 0)  # positions of padding are meaningless
     elif mask is not None and (mask > 1).any():
         starts |= np.diff(mask, prepend=-1) != 0
     return starts

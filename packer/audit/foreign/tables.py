@@ -27,7 +27,7 @@ _MOST_NAMED = 4
 
 
 class _Group(NamedTuple):
-    """Rows that are read at a time: a row group of Parquet, or a mapped Arrow file."""
+    """Rows that are read together: a Parquet row group, or a mapped Arrow file."""
 
     num_rows: int
     read: Callable[[], pa.Table]
@@ -37,16 +37,15 @@ class ForeignPart:
     """The rows of one split, or of one file, numbered from 0."""
 
     def __init__(self, place: Path, name: str, files: Sequence[Path]) -> None:
-        """Open the files; of columns that are not understood nothing is read or checked.
+        """Open the files; unsupported columns are neither read nor checked.
 
         Args:
-            place: names the part in errors.
-            name: of the split or file; empty where there is but one.
-            files: that hold the rows, in order.
+            place: path of the part, for error messages.
+            name: name of the split or file; empty if there is only one.
+            files: the files with the rows, in order.
 
         Raises:
-            InputError: one cannot be read, they differ in their columns, or there are no token ids.
-
+            InputError: a file cannot be read, their columns differ, or there are no token ids.
         """
         self.name = name
         self._place = place
@@ -63,11 +62,11 @@ class ForeignPart:
         self._groups: list[_Group] = [group for of_file in groups for group in of_file]
 
     def __len__(self) -> int:
-        """Rows."""
+        """Return the number of rows."""
         return sum(group.num_rows for group in self._groups)
 
     def read(self, numbers: Sequence[int]) -> Iterator[TokenRow]:
-        """Some rows, ascending."""
+        """Yield the rows with these numbers, which must be ascending."""
         wanted, first = np.array(numbers, np.int64), 0
         for group in self._groups:
             own = wanted[slice(*np.searchsorted(wanted, (first, first + group.num_rows)).tolist())] - first
@@ -82,7 +81,7 @@ class ForeignPart:
     def _rows(self, table: pa.Table, numbers: Int64, first: int) -> Iterator[TokenRow]:
         for start in range(0, len(numbers), _BATCH_ROWS):
             own = numbers[start : start + _BATCH_ROWS]
-            is_slice = own[-1] - own[0] + 1 == len(own)  # a view, several times faster
+            is_slice = own[-1] - own[0] + 1 == len(own)  # a slice is a view, several times faster than take
             batch = table.slice(own[0], len(own)) if is_slice else table.take(pa.array(own))
             found = {name: _lists(batch.column(name), weights=name in MASKS) for name in self._read_columns}
             for place, number in enumerate(own.tolist()):
@@ -92,7 +91,7 @@ class ForeignPart:
 
 
 def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
-    """The format at a path, and its parts."""
+    """Return the format of the data at a path, and its parts."""
     if "\0" in str(path):
         raise InputError(f"{str(path)!r}: a path cannot hold a NUL character")
     if is_data_set(path):
@@ -141,7 +140,7 @@ def _parquet(path: Path) -> tuple[pa.Schema, list[_Group]]:
 
 
 def _arrow(path: Path) -> tuple[pa.Schema, list[_Group]]:
-    """A mapped file, or stream."""
+    """Map an Arrow file or stream."""
     with pa.memory_map(str(path)) as file:
         is_stream = file.read(len(ARROW_MAGIC)) != ARROW_MAGIC
         file.seek(0)
@@ -153,11 +152,10 @@ def _arrow(path: Path) -> tuple[pa.Schema, list[_Group]]:
 
 
 def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:
-    """The rows of a list column; of weights whether they are more than nothing.
+    """Return the rows of a list column; with `weights`, 1 for each nonzero value and 0 for the others.
 
     Raises:
-        ValueError: a null, or values that are not whole numbers.
-
+        ValueError: a null, or values that are not integers.
     """
     if column.null_count:
         raise ValueError(f"{column.null_count} rows are null")

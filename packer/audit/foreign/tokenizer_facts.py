@@ -1,10 +1,10 @@
 """Facts about a tokenizer and its chat template: stop tokens, BOS, white space, the ids of an answer's header.
 
-The header is found by rendering: what the template writes between a question and its answer, as far as a prompt and two
-finished chats agree on it. Of its ids the last few are taken that hold a control token and do not stand before a
-question or a system message too; so `<|im_start|>assistant`, `assistant<|end_header_id|>`, `[/INST]`. Where there is
-no such sequence, as in templates that write roles as plain text, nothing is known of prompts, and nothing is said of
-them.
+The header is found by rendering: it is the text between a question and its answer that is common to a prompt
+and two finished chats. Of its ids, the shortest suffix is used that contains a control token and does not also
+precede a question or a system message: `<|im_start|>assistant`, `assistant<|end_header_id|>`, `[/INST]`. If
+there is no such suffix, as in templates that write roles as plain text, prompts cannot be recognized, and
+checks of them are skipped.
 """
 
 import re
@@ -30,55 +30,58 @@ _QUESTION, _ANSWER, _SYSTEM = "first question", "first answer", "rules of the ro
 _NEXT_QUESTION, _NEXT_ANSWER = "second question", "second answer"
 
 _SPACES = str.maketrans("", "", "ĠĊĉčċ▁ \n\t\r")
-"""White space as vocabularies write it: bytes as letters, and SentencePiece's own."""
+"""White space as vocabularies write it: bytes mapped to letters, and SentencePiece's own character."""
 
 _REASONING = re.compile(r"[<\[][^<>\[\]\s]*(?:think|thought|reason)", re.IGNORECASE)
-"""Where a block of reasoning opens. Some prompts close an empty one; what is in one that is not empty is answer too."""
+"""Start of a reasoning block. Some prompts include an empty block; in a nonempty one, the content belongs to the
+answer."""
 
 _NONE = np.zeros(0, np.int64)
 
 
 class IdSet:
-    """Some ids, looked up in a table: many times faster than searching them for each row."""
+    """A set of ids as a lookup table, which is many times faster than searching them for each row."""
 
     def __init__(self, ids: Iterable[int] = ()) -> None:
         self.ids = tuple(sorted({*ids}))
         self._table = np.zeros(max(self.ids, default=0) + 3, np.bool_)
-        self._table[np.array(self.ids, np.int64) + 1] = True  # the first and the last entry are for ids outside
+        self._table[np.array(self.ids, np.int64) + 1] = True  # the first and the last entry are for ids out of range
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def mask(self, ids: Int64) -> Bool:
-        """Which of some ids, whatever their numbers, are among these.  # bool[n]"""
+        """Return which ids are in the set; they may be of any value.  # bool[n]"""
         found: Bool = np.take(self._table, ids + 1, mode="clip")
         return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerFacts:
-    """Ids are int64. All is empty without a tokenizer."""
+    """Facts about a tokenizer and template; all are empty without a tokenizer. Ids are int64."""
 
     model: Model | None = None
     stops: IdSet = field(default_factory=IdSet)
     spaces: IdSet = field(default_factory=IdSet)
-    """Tokens that are white space and nothing else."""
+    """Tokens that consist of white space only."""
 
     bos_id: int | None = None
     writes_bos: bool = False
-    """The template begins a conversation with it."""
+    """Whether the template begins a conversation with the BOS."""
 
     header: Int64 = field(default_factory=lambda: _NONE)
-    """The end of an answer's header, without the white space it closes with; empty where it cannot be known."""
+    """The end of an answer's header, without trailing white space; empty if it is unknown."""
 
     openings: IdSet = field(default_factory=IdSet)
-    """Ids that a conversation begins with, and those that follow its BOS; empty where its own text begins it."""
+    """Ids that begin a conversation, and those that follow its BOS; empty if a conversation begins with its own text.
+    """
 
     bos_opens: bool = False
-    """The template begins a conversation with BOS, and writes it nowhere else: within a row, one begins there."""
+    """Whether the template writes the BOS at the beginning of a conversation only, so that a BOS within a row begins
+    one."""
 
     no_header: str = "no tokenizer was named"
-    """Why the header is not known."""
+    """Why the header is unknown."""
 
     @property
     def backend(self) -> Tokenizer | None:
@@ -88,9 +91,12 @@ class TokenizerFacts:
 def load_facts(
     tokenizer: Path | str | None, template: Path | None, note: Callable[[str], None] = lambda _: None
 ) -> TokenizerFacts:
-    """Read a tokenizer and ask its template.
+    """Load a tokenizer and derive facts from it and its template.
 
-    `note` is called with the commit that a name on the Hub is. A template without a tokenizer is a UsageError.
+    `note` is called with the commit that a name on the Hub resolves to.
+
+    Raises:
+        UsageError: a template without a tokenizer.
     """
     if tokenizer is None:
         if template is not None:
@@ -107,7 +113,7 @@ def load_facts(
 
 
 def facts_of(model: Model) -> TokenizerFacts:
-    """Facts of a tokenizer without a template."""
+    """Return the facts of a tokenizer without a template."""
     backend = load_backend(model.files[TOKENIZER_FILE])
     added = {token.id for token in model.added_tokens}
     spaces = [
@@ -141,7 +147,7 @@ def ask_template(facts: TokenizerFacts, model: Model, source: str) -> TokenizerF
         return replace(facts, no_header=f"the template refuses a plain chat: {error}")
     before = [ids(_before(chat, _QUESTION)), ids(_before(chat, _NEXT_QUESTION)), ids(_system_prefix(template))]
     first, _, system = before
-    # After a question: of a block of reasoning only that it opens is part of the header.
+    # The text after a question, up to the start of a reasoning block.
     endings = [ids(_REASONING.split(_after(text, _QUESTION))[0]) for text in (prompt, chat, plain)]
     same = [group[0] for group in takewhile(lambda group: len({*group}) == 1, zip(*endings, strict=False))]
     control = {token.id for token in model.added_tokens} | set(model.stop_ids)
@@ -169,7 +175,7 @@ def _rendered(template: ChatTemplate, *said: str, prompt: bool = False) -> str:
 
 
 def _system_prefix(template: ChatTemplate) -> str:
-    """What stands before the text of a system message; nothing where the template takes none."""
+    """Return the text before the content of a system message; empty if the template does not support one."""
     said = (("system", _SYSTEM), ("user", _QUESTION), ("assistant", _ANSWER))
     try:
         text = template.render([{"role": role, "content": content} for role, content in said])
@@ -188,7 +194,9 @@ def _after(text: str, content: str) -> str:
 
 
 def _distinct(own: Sequence[int], others: Sequence[Sequence[int]], control: set[int]) -> list[int]:
-    """The shortest end of some ids with a control token that no other ends with; empty where there is none."""
+    """Return the shortest suffix that contains a control token and is not a suffix of any other; empty if there is
+    none.
+    """
     for size in range(1, len(own) + 1):
         tail = list(own[-size:])
         if control.intersection(tail) and all(list(other[-size:]) != tail for other in others):

@@ -1,4 +1,4 @@
-"""The template report: what a tokenizer and its chat template do to conversations, shown on renderings and ids."""
+"""The template report: what a tokenizer and its chat template do to conversations, shown with renderings and ids."""
 
 from packer.audit.lint.codes import CODES
 from packer.audit.lint.lint_report import lint

@@ -1,7 +1,7 @@
-"""Which conversations can be built.
+"""Checks of which conversations can be built.
 
-Where a plain chat cannot, that is an error, with the key that was found to help. Other shapes are warnings: those of
-which the template drops a part without an error, and those it cannot build.
+If a plain chat cannot be built, that is an error, reported with a key that was found to help. Problems with
+other shapes are warnings: the template drops part of them, or they cannot be built.
 """
 
 import re
@@ -50,11 +50,11 @@ _WITHOUT = {
     "tool_result": "the result",
     "tools": "the tool definitions",
 }
-"""Kind of loss → the part that rows are trained on without where it is allowed."""
+"""Kind of loss → name of the part that is missing in training if the loss is allowed."""
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 _VALUES: tuple[Any, ...] = ([], "", {}, False)
-"""Values to try for a variable that a template misses."""
+"""Values to try for an undefined variable of a template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +63,14 @@ class Usable:
 
     findings: tuple[CodedFinding, ...] = ()
     subject: Subject | None = None
-    """None where a plain chat cannot be built."""
+    """None if a plain chat cannot be built."""
 
     model: Model | None = None
-    """The model to take rows through the stages with; None where a build would refuse the template."""
+    """The model with which rows can be run through the stages; None if a build would refuse the template."""
 
 
 def find_usable(recipe: Recipe) -> Usable:
-    """Look for what keeps a plain chat from being built."""
+    """Look for problems that prevent a plain chat from being built."""
     model = load_bare_model(recipe)
     if model.template is None:
         return Usable(findings=(_no_template(model, recipe),), model=model)
@@ -82,7 +82,7 @@ def find_usable(recipe: Recipe) -> Usable:
     except TemplateError as error:
         return Usable(findings=(finding("bad_template", error.message, hint=error.hint),))
     split = [] if recipe.supervision.markers == "text" else [*_split_markers([*templates.values()], model)]
-    if split:  # what else there is to say of the template depends on its tokenizer
+    if split:  # with the wrong tokenizer, further findings would be meaningless
         return Usable(findings=tuple(split))
     by_marks = recipe.supervision.source == "generation_tags"
     without = [name for name, template in templates.items() if not template.has_marks]
@@ -132,13 +132,13 @@ def _split_markers(templates: Sequence[ChatTemplate], model: Model) -> Iterator[
 
 
 def _failed(subject: Subject) -> tuple[Row, Rejection] | None:
-    """The first of a plain turn and a plain chat that cannot be built."""
+    """Return the first of a plain turn and a plain chat that cannot be built, with its rejection."""
     pairs = ((row, subject.ask(row).rejection) for row in (PLAIN, CHAT))
     return next(((row, rejection) for row, rejection in pairs if rejection is not None), None)
 
 
 def _key_that_helps(subject: Subject, rejection: Rejection) -> Override | None:
-    """The first key under which a plain chat can be built, or fails for another reason."""
+    """Return the first key with which a plain chat can be built, or fails for a different reason."""
     for override in _suggestions(subject, rejection):
         recipe = override.apply(subject.recipe_given)
         failed = _failed(Subject(recipe, load_recipe_model(recipe)))
@@ -148,7 +148,7 @@ def _key_that_helps(subject: Subject, rejection: Rejection) -> Override | None:
 
 
 def _suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
-    """Keys that may get past a rejection."""
+    """Yield keys that may resolve a rejection."""
     if rejection.code == "prompt_diverges":
         yield Override("supervision.on_prompt_mismatch", "continue")
         yield Override("supervision.on_prompt_mismatch", "common_prefix")
@@ -201,7 +201,7 @@ def _diverging(subject: Subject, row: Row, override: Override | None) -> CodedFi
 
 
 def _divergence(conversation: Conversation) -> tuple[Example, ...]:
-    """The default prompt of the first answer that continues no prompt, and the answer's rendering."""
+    """Show the first answer that does not start with any of its prompts, beside its default prompt."""
     for k in (k for k, message in enumerate(conversation.messages) if message["role"] == "assistant"):
         upto = conversation.messages[: k + 1]
         pairs = [(prompt, conversation.render(upto, mode), mode) for prompt, mode in conversation.prompts(k)]
@@ -237,7 +237,7 @@ def _unterminated(subject: Subject, row: Row, override: Override | None) -> Code
 
 
 def find_losses(subject: Subject) -> Iterator[CodedFinding]:
-    """Report parts that are not rendered, by kind; each kind is looked for while the ones before it are allowed."""
+    """Report content that is not rendered, by kind; each kind is looked for after allowing the ones before it."""
     found: dict[str, list[str]] = {}
     for label, row in SHAPES.items():
         for kind in subject.losses(row):
@@ -269,7 +269,7 @@ def _example(subject: Subject, kind: str, outcome: Outcome) -> Iterator[Example]
 
 
 def _hint(subject: Subject, kind: str, labels: Sequence[str]) -> str:
-    """The other form of reasoning, where that is rendered; the losses to allow."""
+    """Suggest the other form of reasoning, if that one is rendered, and the losses to allow."""
     ways = []
     if kind == "reasoning":
         for form, label, what in (("inline", FIELD, "<think> tags"), ("field", TAGS, "a field")):
@@ -283,7 +283,7 @@ def _hint(subject: Subject, kind: str, labels: Sequence[str]) -> str:
 
 
 def find_rejected_shapes(shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
-    """Shapes that cannot be built; common ones that lose something have a finding of their own."""
+    """Report shapes that cannot be built; usual shapes that lose content have findings of their own."""
     rejected: dict[tuple[str, str], list[str]] = {}
     for label, outcome in shapes.items():
         rejection = outcome.rejection

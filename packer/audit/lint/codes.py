@@ -11,7 +11,7 @@ CODES: dict[str, Code] = {
     "plain_chat_refused": Code("error", "a question and an answer cannot be built: the template raises, or loses text"),
     "prompt_diverges": Code("error", "no prompt the template writes is how it begins a plain answer"),
     "no_terminator": Code("error", "the template writes no stop token after a plain answer"),
-    # something is lost, or trained that nobody expects
+    # something is lost, or something unexpected is trained
     "rows_rejected": Code("warning", "some of the rows examined are rejected; an error where all are"),
     "rows_price": Code(
         "warning", "rewritten history makes the rows examined cost more tokens; a note where a build would not ask"
@@ -62,9 +62,9 @@ def finding(
     hint: str | None = None,
     level: Level | None = None,
 ) -> CodedFinding:
-    """A finding; its level is that of its code, if it is not a note because the recipe asks for what is found.
+    """Make a finding. `level` overrides the level of the code: what the recipe asks for is only a note.
 
-    A `--set` that its hint names was tried, and does what the hint says.
+    A `--set` in a hint has been tried, and does what the hint says.
     """
     return CodedFinding(
         code=code, message=message, examples=examples, hint=hint, level=CODES[code].level if level is None else level

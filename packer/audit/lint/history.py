@@ -1,7 +1,7 @@
-"""Checks of finished turns: what ends them, whether earlier answers stay as they were trained, and generation marks.
+"""Checks of finished turns: what ends them, whether earlier answers change later, and generation marks.
 
 Trainers that take their mask from the marks (`assistant_only_loss`, `return_assistant_tokens_mask`) render a
-conversation once and train what stands between the marks. packer trains what inference would generate.
+conversation once and train the text between the marks. packer trains what inference would generate.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ AS_RENDERED = Override("supervision.history_rewrite", "as_rendered")
 
 
 def find_rewriting(subject: Subject) -> Iterator[CodedFinding]:
-    """The first answer of a plain chat, as it is trained and as the second turn shows it."""
+    """Compare the first answer of a plain chat, as it is trained, with its rendering when a second turn follows."""
     outcome = subject.ask(CHAT)
     if outcome.num_documents < 2:
         return
@@ -58,7 +58,7 @@ def find_rewriting(subject: Subject) -> Iterator[CodedFinding]:
 
 
 def find_forgotten_reasoning(subject: Subject) -> Iterator[CodedFinding]:
-    """Reasoning of a first answer that is trained, and gone in the text of the second."""
+    """Look for reasoning of a first answer that is trained, but missing once a second turn follows."""
     forgetting: dict[str, Row] = {}
     for label, row in (("a field", REASONED_CHAT), ("<think> tags", INLINE_CHAT)):
         turns = subject.ask(row).turns
@@ -107,12 +107,14 @@ def _later(own: TrainedTurn, later: TrainedTurn) -> Example:
 
 
 def stop_of(subject: Subject, turn: TrainedTurn) -> str:
-    """The stop token a turn ends with."""
+    """Return the stop token a turn ends with; the longest if several match."""
     return max((stop for stop in subject.model.stops if turn.text.endswith(stop)), key=len, default="")
 
 
 def find_terminators(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
-    """The stop tokens turns end with, by the first shape that does, and those no rendering holds."""
+    """Report the stop tokens that turns end with, each with the first shape that does, and those that are never
+    rendered.
+    """
     endings: dict[str, tuple[str, TrainedTurn]] = {}
     for shape, outcome in shapes.items():
         for turn in outcome.turns:
@@ -148,7 +150,7 @@ _GIVEN, _UNMARKED = "marked, but not to be generated", "to be generated, but not
 
 
 def find_marks(subject: Subject) -> Iterator[CodedFinding]:
-    """Where marks and the rule differ."""
+    """Report where the generation marks differ from what packer trains."""
     if not subject.template.has_marks:
         return
     is_rule = subject.recipe_given.supervision.source == "generation_tags"
@@ -172,9 +174,9 @@ def find_marks(subject: Subject) -> Iterator[CodedFinding]:
 
 
 def _of_answer(turn: TrainedTurn, text: str, ranges: Sequence[Range]) -> Iterator[Example]:
-    """Marks of a plain answer against what is trained of it."""
+    """Compare the marks of a plain answer with the part of it that is trained."""
     if not text.startswith(turn.text):
-        return  # the terminator is appended, or the prompt was made of two renderings: there is no place to compare
+        return  # the terminator was appended, or the prompt combines two renderings: positions are not comparable
     start, end = turn.prompt_end, len(turn.text)
     end_of_question = text.find(QUESTION) + len(QUESTION)
     touching = [(a, b) for a, b in ranges if b > end_of_question and a < end and b > start] or [(end, end)]
@@ -190,7 +192,7 @@ def _of_answer(turn: TrainedTurn, text: str, ranges: Sequence[Range]) -> Iterato
 
 
 def _of_chat(text: str, ranges: Sequence[Range]) -> Iterator[Example]:
-    """Marks of a chat of two turns: an earlier answer without, a question with."""
+    """Look in a two-turn chat for an earlier answer without marks, and for a marked question."""
     places = [(text.find(word), word) for word in (ANSWER, QUESTION, NEXT_QUESTION)]
     around = [next((place for place in ranges if place[0] <= at < place[1]), None) for at, _ in places]
     if ranges and around[0] is None and places[0][0] >= 0:

@@ -1,6 +1,6 @@
-"""The template report: every check in the order of the table of codes, then the first rows of the sources.
+"""The template report: all checks in the order of the table of codes, then the first rows of the sources.
 
-What becomes of these rows says what a build of the recipe would do.
+The results of these rows predict what a build of the recipe would do.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from packer.source import SCHEMAS, InputFile
 
 @dataclass(slots=True, kw_only=True)
 class FirstRows:
-    """The first rows of one input, and their results."""
+    """The first rows of one input, and counts of their results."""
 
     path: str
     schema: str
@@ -39,10 +39,10 @@ class FirstRows:
     """Rows read, from the start of the file."""
 
     is_whole: bool
-    """Whether the file has no more."""
+    """Whether these are all rows of the file."""
 
     num_kept: int = 0
-    """Rows a build of the recipe keeps."""
+    """Rows that a build of the recipe keeps."""
 
     num_turns: int = 0
     """Answers trained."""
@@ -53,7 +53,7 @@ class FirstRows:
 
     rejected: dict[str, int] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
-    """Place and reason of the first rejection of each code."""
+    """Location and reason of the first rejection for each code."""
 
     @property
     def summary(self) -> str:
@@ -63,7 +63,7 @@ class FirstRows:
 
 
 def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, FirstRows]]:
-    """Take the first rows of each input of the recipe through the stages, and count their results."""
+    """Run the first rows of each input of the recipe through the stages, and count their results."""
     stages = Stages(recipe, model)
     files = []
     for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note):
@@ -80,7 +80,7 @@ def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tupl
 
 
 def find_in_rows(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe, model: Model) -> Iterator[CodedFinding]:
-    """Findings on the first rows of all inputs."""
+    """Yield findings about the first rows of all inputs."""
     files = [found for _, found in read]
     if any(each.rejected for each in files):
         yield _rejected(read, recipe)
@@ -100,14 +100,14 @@ def find_in_rows(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe, mo
 
 
 def wholly_rejected(files: Sequence[FirstRows]) -> list[FirstRows]:
-    """Inputs none of whose first rows is kept."""
+    """Return the inputs whose first rows are all rejected."""
     return [each for each in files if each.rejected and not each.num_kept]
 
 
 def verdict_on(files: Sequence[FirstRows], recipe: Recipe, *, ok: bool, begins: bool) -> str:
     """Predict the result of a build of the recipe.
 
-    `ok`: there is no error. `begins`: a build gets as far as its first row.
+    `ok`: there are no errors. `begins`: a build would reach its first row.
     """
     if not begins:
         return "a build would refuse this template before its first row"
@@ -134,9 +134,9 @@ def _count(found: FirstRows, stages: Stages, batch: RowBatch) -> None:
 
 
 def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe) -> CodedFinding:
-    """How many rows are rejected, and the hint of a build for the most frequent code, which allows every loss seen.
+    """Report how many rows are rejected, with the hint for the most frequent code; it covers every kind of loss seen.
 
-    Where an input is rejected as a whole, the code is that input's.
+    If all rows of an input are rejected, the code is that input's.
     """
     files = [found for _, found in read]
     rejected = sum((Counter(each.rejected) for each in files), Counter[str]())
@@ -163,13 +163,13 @@ def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe) -> Co
 
 
 def _rewrite_cost(files: Sequence[FirstRows]) -> float:
-    """Tokens of all documents over those of each row's last."""
+    """Return the tokens of all documents divided by those of each row's last document."""
     last = sum(each.num_last_tokens for each in files)
     return sum(each.num_tokens for each in files) / last if last else 1.0
 
 
 _REFUSED = {"no_template", "bad_template", "no_marks", "split_marker"}
-"""Errors that end a build before its first row."""
+"""Errors that stop a build before its first row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,36 +178,36 @@ class LintReport(Findings):
 
     tokenizer: Path
     template: Path | None
-    """The template's file; None for the tokenizer's own."""
+    """The template's file; None if it is the tokenizer's own."""
 
     findings: tuple[CodedFinding, ...]
     rows: tuple[FirstRows, ...]
     verdict: str
-    """The result of a build of the recipe, in one line."""
+    """The predicted result of a build of the recipe, in one line."""
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What was looked at, and the verdict: names and what there is to say of them."""
+        """(label, text) of what was examined, followed by the verdict."""
         own = "the tokenizer's own" if self.template is None else str(self.template)
         rows = [("rows", entry.summary) for entry in self.rows]
         return [("tokenizer", str(self.tokenizer)), ("template", own), *rows, ("verdict", self.verdict)]
 
 
 def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
-    """Report what a recipe's template does under its tokenizer, and what becomes of the first rows of its sources.
+    """Report what a recipe's template does under its tokenizer, and the results of the first rows of its sources.
 
-    Everything is seen on renderings and ids, made by the stages that build. Nothing is written. Where a plain chat
-    cannot be built, the report says why and which key helps, and ends there: under that key it has the rest.
+    All findings are based on renderings and ids from the stages of a build. Nothing is written. If a plain chat
+    cannot be built, the report ends there, with the reason and the key that helps; with that key set, lint reports
+    the rest.
 
     Args:
-        recipe: names the tokenizer; sources are read where it has some.
-        num_rows: rows read of each input at most; 0 reads none.
+        recipe: names the tokenizer; its sources are read if it has any.
+        num_rows: maximum number of rows read of each input; 0 reads none.
 
     Raises:
         RecipeError: no tokenizer.
         InputError: the tokenizer or a source cannot be read.
-        TemplateOverrunError: the template goes on for too long.
-
+        TemplateOverrunError: the template exceeds its limits.
     """
     recipe = pin_recipe(recipe, Silent().note)
     with overruns_at(lambda _: named_template(recipe)):
@@ -226,8 +226,8 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     if schemas and not any(SCHEMAS[schema].is_templated for schema in schemas):
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
     if any(each.code == "no_template" and each.level == "error" for each in findings):
-        findings = [each for each in findings if each.code != "rows_rejected"]  # for that reason
-    if schemas == {"tokens"}:  # no template makes anything of rows that bring their tokens
+        findings = [each for each in findings if each.code != "rows_rejected"]  # no_template is the reason
+    if schemas == {"tokens"}:  # pretokenized rows do not use a template
         findings = [each for each in findings if each.code == "rows_rejected"]
     first = {"rows_rejected"} if wholly_rejected(files) else set()
     findings.sort(key=lambda each: in_order(CODES, each.code, each.level))

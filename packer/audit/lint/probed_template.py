@@ -1,4 +1,4 @@
-"""A tokenizer and its template under a recipe, and the conversations they are probed with by the stages of a build."""
+"""A tokenizer and template under a recipe, and probe conversations that are run through the stages of a build."""
 
 import functools
 import json
@@ -93,7 +93,7 @@ RESULT: Row = {
 }
 
 _MARKS = "if a < b & \"c\" > 'd': \\n"
-"""Letters that HTML or JSON escapes."""
+"""Characters that HTML or JSON escapes."""
 
 ESCAPABLE: Row = {
     "messages": [
@@ -130,10 +130,10 @@ SHAPES: dict[str, Row] = {
     "a tool result": RESULT,
     "quotes and angle brackets": ESCAPABLE,
 }
-"""Shapes that real rows have, by what is special about them."""
+"""Conversation shapes that occur in real data, by what is special about them."""
 
 USUAL = frozenset({"a system message", *list(SHAPES)[6:]})
-"""Shapes that many files hold; the others are seen now and then."""
+"""Shapes that many files contain; the others are rare."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -142,51 +142,51 @@ def listed(names: Sequence[str]) -> str:
 
 
 _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)\Z)[a-z][a-z0-9_]*")
-"""Words that YAML takes for text without quotes."""
+"""Strings that YAML reads as strings without quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One key of the recipe with a value."""
+    """A key of the recipe with a value to set."""
 
     key: str
     value: Any
-    """As JSON has it."""
+    """A JSON value."""
 
     @classmethod
     def allowing(cls, recipe: Recipe, kinds: Iterable[str]) -> "Override":
-        """Losses the recipe allows already, and these."""
+        """Add kinds to the losses that the recipe allows."""
         merged = dict.fromkeys((*recipe.supervision.allow_dropped, *kinds))
         return cls("supervision.allow_dropped", list(merged))
 
     @classmethod
     def stopping(cls, recipe: Recipe, stop: str) -> "Override":
-        """Stop tokens the recipe names already, and this."""
+        """Add a stop token to those that the recipe names."""
         return cls("supervision.stop", list(dict.fromkeys((*recipe.supervision.stop, stop))))
 
     @classmethod
     def variable(cls, name: str, value: Any) -> "Override":
-        """A variable of the template."""
+        """Set a template variable."""
         return cls(f"template.kwargs.{name}", value)
 
     @property
     def setting(self) -> str:
-        """`KEY=VALUE`, as `--set` takes it."""
+        """`KEY=VALUE`, the argument of `--set`."""
         return f"{self.key}={_written(self.value)}"
 
     def apply(self, recipe: Recipe) -> Recipe:
-        """The recipe as it is with `--set`."""
+        """Return the recipe with this key set."""
         return make_recipe(to_json(recipe), [self.setting])
 
     def __str__(self) -> str:
-        """As it is typed: `--set supervision.on_prompt_mismatch=continue`."""
+        """Return the command line option: `--set supervision.on_prompt_mismatch=continue`."""
         return f"--set {shlex.quote(self.setting)}"
 
 
 def _written(value: Any) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return value
-    if isinstance(value, list):  # without a space, where a line would be broken
+    if isinstance(value, list):  # without spaces, so that no line break splits it
         return f"[{','.join(map(_written, value))}]"
     return json.dumps(value, ensure_ascii=False)
 
@@ -203,7 +203,7 @@ class TrainedTurn:
     """Characters of `text` that are the prompt."""
 
     document: int
-    """Number of the text it is trained in."""
+    """Index of the document it is trained in."""
 
     @property
     def prompt(self) -> str:
@@ -228,21 +228,20 @@ class Outcome:
 
 
 class Tried(NamedTuple):
-    """What rendering made of a row."""
+    """The result of rendering a row."""
 
     rejection: Rejection | None
     num_documents: int
 
 
 class Subject:
-    """A model under a recipe, asked by rows. Losses are noticed whatever the recipe allows."""
+    """A model under a recipe, probed with rows. Losses are detected even if the recipe allows them."""
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
-        """Take a model with the role markers of its template.
+        """Take a model that includes the role markers of its template.
 
         Raises:
-            InputError: a kind of vocabulary whose ids cannot be proved.
-
+            InputError: the ids of this kind of vocabulary cannot be verified.
         """
         rules = msgspec.structs.replace(
             recipe.supervision, turns="all", history_rewrite="exact", source="chat_server", allow_dropped=()
@@ -257,13 +256,13 @@ class Subject:
         self._renderers: dict[tuple[bytes, tuple[int, ...]], Renderer] = {}
 
     def tried(self, row: Row, *overrides: Override) -> Tried:
-        """What rendering makes of a row under the recipe as given with some keys more; every turn is asked for."""
+        """Render a row, training every turn, under the recipe as given plus some overrides."""
         recipe = functools.reduce(lambda changed, override: override.apply(changed), overrides, self.recipe_given)
         supervision = msgspec.structs.replace(recipe.supervision, turns="all", source="chat_server")
         return self._rendered(row, msgspec.structs.replace(recipe, supervision=supervision))
 
     def losses(self, row: Row) -> tuple[str, ...]:
-        """The kinds of what is lost of a row: each found while the ones before it are allowed."""
+        """Return the kinds of content that a row loses; each is found after allowing the ones before it."""
         kinds: list[str] = []
         rejection = self.ask(row).rejection
         while rejection is not None and rejection.code.startswith("dropped_"):
@@ -273,7 +272,7 @@ class Subject:
         return tuple(kinds)
 
     def kept_by_marks(self, row: Row) -> bool:
-        """Whether the generation marks of the template say what is trained of a row."""
+        """Whether a row can be rendered when the template's generation marks decide what is trained."""
         return (
             self._rendered(row, Override("supervision.source", "generation_tags").apply(self.recipe)).rejection is None
         )
@@ -290,7 +289,7 @@ class Subject:
         return Tried(next(iter(turns.rejections), None), len(turns.text_offsets) - 1)
 
     def ask(self, row: Row) -> Outcome:
-        """Take a row of the probes through the stages, once."""
+        """Run a probe row through the stages; the outcome is cached."""
         if id(row) not in self._outcomes:
             sample = read_row(dict(row), number=0, schema="messages", columns={})
             rows = RowBatch(samples=(sample,), rejections=(), num_rows=1)
@@ -302,27 +301,29 @@ class Subject:
 
     @functools.cached_property
     def plain(self) -> TrainedTurn:
-        """A plain answer to a question. Only for callers that know it can be built."""
+        """The trained turn of a plain question and answer. Only valid if it can be built."""
         return self.ask(PLAIN).turns[-1]
 
     @functools.cached_property
     def template(self) -> ChatTemplate:
-        """The template of rows without tools. Only for callers that know there is one."""
+        """The compiled template for rows without tools. Only valid if the model has one."""
         assert self.model.template is not None
         return compile_template(self.model.template, self.model, self.recipe)
 
     @functools.cached_property
     def turn_end(self) -> str | None:
-        """The token that ends a turn but is no stop token."""
+        """The token that ends a turn without being a stop token; None if there is none."""
         return turn_end_marker(self.model, self.recipe)
 
     def conversation(self, outcome: Outcome) -> Conversation:
-        """The row as the template is given it."""
+        """Return the row in the form in which the template receives it."""
         conversation = self._stages.renderer.conversation(outcome.sample)
         return renderable(conversation, len(conversation.messages) - 1)
 
     def mode(self, outcome: Outcome, turn: TrainedTurn) -> Mode | None:
-        """The prompt mode a turn is trained under, the default before its equals; None where it is no mode's prompt."""
+        """Return the first prompt mode whose prompt is that of a turn, the default mode first; None if no mode's prompt
+        is.
+        """
         try:
             prompts = self.conversation(outcome).prompts(turn.message)
         except RenderError:
@@ -330,31 +331,31 @@ class Subject:
         return next((mode for prompt, mode in prompts if prompt == turn.prompt), None)
 
     def whole(self, outcome: Outcome, turn: TrainedTurn) -> str:
-        """The rendering that ends with a turn, and what the template writes after its terminator."""
+        """Return the rendering up to a turn, including what the template writes after its terminator."""
         conversation = self.conversation(outcome)
         return conversation.render(conversation.messages[: turn.message + 1], self.mode(outcome, turn) or {})
 
     def keeps_history(self, row: Row) -> Override | None:
-        """A variable of the template that keeps what it would take from earlier turns; None where there is none."""
+        """Return a template variable that stops the template from changing earlier turns; None if there is none."""
         names = [name for name in self.template.undeclared if name not in self.template.switches]
         exact = Override("supervision.history_rewrite", "exact")
         tried = (Override.variable(name, value) for name in names for value in (False, True))
         return next((switch for switch in tried if self.tried(row, exact, switch).num_documents == 1), None)
 
     def ids(self, text: str) -> list[int]:
-        """Ids of a text as the stages encode it."""
+        """Encode a text as the stages do."""
         return [int(token_id) for token_id in self.encoder.encode([text])[0]]
 
 
 def mode_name(mode: Mode | None) -> str:
-    """`enable_thinking=False`, or in words."""
+    """Describe a mode: `enable_thinking=False`, or words for no mode and the default."""
     if mode is None:
         return "no prompt of the template's own"
     return " ".join(f"{name}={value}" for name, value in mode.items()) or "the default prompt"
 
 
 def _learned_turns(turns: TurnBatch) -> tuple[TrainedTurn, ...]:
-    """The turns of one row with their texts, in the order of its messages."""
+    """Return the turns of one row with their texts, in the order of its messages."""
     texts = [turns.text[start:stop] for start, stop in pairwise(turns.text_offsets.tolist())]
     found = []
     for t in np.argsort(turns.turn_message, kind="stable").tolist():

@@ -1,4 +1,4 @@
-"""Checks of what comes before an answer, BOS, prompts and openings the model writes, and of the ids of a chat."""
+"""Checks of what precedes an answer (BOS, prompts, openings that the model must write), and of the ids of a chat."""
 
 import datetime as dt
 import json
@@ -36,7 +36,7 @@ _WORDS = re.compile(r"[^\W\d_]{2,}[\s,:;.'’-]+[^\W\d_]{2,}")
 
 
 def find_openings(subject: Subject) -> Iterator[CodedFinding]:
-    """Text of the template that stands before an answer and is trained with it."""
+    """Look for template text at the beginning of an answer that is trained with it."""
     turn = subject.plain
     at = turn.completion.find(ANSWER)
     opening = turn.completion[: max(at, 0)]
@@ -78,7 +78,7 @@ def _ignores_prompt(subject: Subject) -> bool:
 
 
 def find_modes(subject: Subject) -> Iterator[CodedFinding]:
-    """The prompts a template knows, and which of them answers are trained under."""
+    """Report the prompts that a template supports, and which of them answers are trained under."""
     modes = subject.conversation(subject.ask(PLAIN)).modes
     if len(modes) < 2:
         return
@@ -103,7 +103,7 @@ def _prompt_example(label: str, turn: TrainedTurn) -> Example:
 
 
 def find_own_text(subject: Subject) -> Iterator[CodedFinding]:
-    """A system prompt, or other words, that the template opens a chat with."""
+    """Look for text of the template, such as a default system prompt, at the beginning of a chat."""
     head = _before(subject.plain.text, QUESTION)
     chat = subject.ask(CHAT).turns[-1].text
     between = chat[chat.find(ANSWER) + len(ANSWER) : max(chat.find(NEXT_QUESTION), 0)]
@@ -137,7 +137,7 @@ def _common_suffix(a: str, b: str) -> int:
 
 
 def find_clock(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
-    """Text that depends on the day: the same conversation rendered on another one."""
+    """Look for text that depends on the date, by rendering the same conversation for another date."""
     recipe, model = subject.recipe, subject.model
     day = dt.date.fromisoformat(recipe.template.date)
     other_day = dt.date(day.year - 1 if day.year > 1 else day.year + 1, day.month % 12 + 1, day.day % 28 + 1)
@@ -167,7 +167,7 @@ def find_clock(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[Code
 
 
 def find_bos(subject: Subject) -> Iterator[CodedFinding]:
-    """Whether a rendered chat opens with the BOS that the tokenizer itself opens texts with."""
+    """Check that a rendered chat begins with the BOS that the tokenizer itself adds to texts."""
     text = subject.ask(CHAT).turns[-1].text
     try:
         before, _ = subject.encoder.own_special_tokens()
@@ -192,7 +192,9 @@ def find_bos(subject: Subject) -> Iterator[CodedFinding]:
 
 
 def find_other_reading(subject: Subject) -> Iterator[CodedFinding]:
-    """Whether transformers 5, and the servers built on it, encode a chat otherwise than tokenizer.json says."""
+    """Check whether transformers 5, and the servers built on it, encode a chat differently than tokenizer.json
+    specifies.
+    """
     files = subject.model.files
     config = json.loads(files.get(CONFIG_FILE, b"{}"))
     other = as_llama_class(json.loads(files[TOKENIZER_FILE]), config)
@@ -217,10 +219,10 @@ def find_other_reading(subject: Subject) -> Iterator[CodedFinding]:
 
 
 def as_llama_class(definition: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The tokenizer.json as the LlamaTokenizer of transformers 5 takes it; None where it leaves a file alone.
+    """Return the tokenizer.json as transformers 5's LlamaTokenizer modifies it; None if it uses the file unchanged.
 
-    Source: `LlamaTokenizer.__init__` of transformers 5, which takes vocabulary and merges from the file and makes
-    normalizer and pre-tokenizer anew; a byte-level file is left alone.
+    Source: `LlamaTokenizer.__init__` of transformers 5, which takes vocabulary and merges from the file and
+    replaces normalizer and pre-tokenizer; a byte-level file is used unchanged.
     """
     if config.get("tokenizer_class") not in ("LlamaTokenizer", "LlamaTokenizerFast"):
         return None

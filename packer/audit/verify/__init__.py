@@ -1,4 +1,4 @@
-"""Whether a cache is what was written: its files, its rows, its blocks; and, made again, what its inputs yield."""
+"""Verification that a cache is intact: its files, rows and blocks, and optionally a re-encoding of its inputs."""
 
 from packer.audit.verify.verify_cache import verify
 

@@ -1,7 +1,8 @@
-"""Blocks against the documents they were packed from: gathered again, and every token of every document once.
+"""Checks of blocks against their documents: each block is gathered again, and every token must occur exactly once.
 
-Documents are found by doc_id. Identical documents have the same one; which of them a piece is of does not matter. A
-block is gathered from the pieces that it names and compared by its row digest, which covers every column.
+Documents are found by doc_id. Identical documents share one; it does not matter which of them a piece comes
+from. A block is gathered from the pieces that it names and compared by its row digest, which covers every
+column.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +44,7 @@ class BlocksAudit:
     findings: tuple[Finding, ...]
     separators: int = 0
     piece_starts: int = 0
-    """Trained tokens that are masked as the first of a piece."""
+    """Trained tokens that are masked because they begin a piece."""
 
 
 def check_blocks(
@@ -51,7 +52,7 @@ def check_blocks(
 ) -> BlocksAudit:
     """Compare a split's blocks with its documents.
 
-    Call it only for shards whose digests and rows were found to be right: this is what digests cannot show.
+    Call it only if the shards' digests and rows are intact: it checks what digests cannot show.
     """
     try:
         comparison = _Comparison(manifest, split, documents, form, stop_ids)
@@ -72,7 +73,7 @@ def check_blocks(
 
 
 def check_counts(totals: Totals, audits: Sequence[BlocksAudit]) -> list[Finding]:
-    """The manifest's totals against what was counted in all splits; the laws of conservation give the others."""
+    """Compare the manifest's totals with the counts over all splits; the conservation laws cover the other totals."""
     return differing(
         MANIFEST_NAME,
         ("totals.separators", sum(each.separators for each in audits), totals.separators),
@@ -81,7 +82,7 @@ def check_counts(totals: Totals, audits: Sequence[BlocksAudit]) -> list[Finding]
 
 
 class _Comparison:
-    """The blocks of a split gathered again from its documents."""
+    """Gathers the blocks of a split again from its documents, and compares."""
 
     def __init__(
         self, manifest: Manifest, split: str, documents: DocumentShards, form: BlockForm, stop_ids: Sequence[int]
@@ -95,12 +96,12 @@ class _Comparison:
         self.doc_id, self.length = self._columns.doc_id, self._columns.length
         self._order = np.argsort(self.doc_id, kind="stable")
         self.packed: list[Int64] = [np.zeros((0, 3), np.int64)]
-        """Document, start and end of the pieces.  # int64[P, 3] each"""
+        """doc_id, start and end of the pieces.  # int64[P, 3] each"""
 
         self.separators = self.piece_starts = 0
 
     def compare(self) -> Iterator[Finding]:
-        """A finding for each block that differs, up to some."""
+        """Yield a finding for each of the first `MAX_ROWS` blocks that differ."""
         num_wrong = 0
         for chunk, (rows, _) in enumerate(self._blocks.chunks()):
             for row, found in self._differences(rows):
@@ -110,11 +111,11 @@ class _Comparison:
                     yield Finding(path=path, row=place, what="block", expected="what its pieces make", found=found)
 
     def _differences(self, rows: BlockRows) -> Iterator[tuple[int, str]]:
-        """Blocks of a record batch that are not what their pieces make, and how they differ."""
+        """Yield the blocks of a record batch that differ from what their pieces yield, and how they differ."""
         num_rows = len(rows.length)
         try:
             made = self._gathered(rows, 0, num_rows)
-        except (ValueError, IndexError):  # one block at a time, to name those whose pieces make none
+        except (ValueError, IndexError):  # retry one block at a time, to name the blocks with invalid pieces
             for row in range(num_rows):
                 try:
                     one = self._gathered(rows, row, row + 1)
@@ -128,11 +129,10 @@ class _Comparison:
             yield row, _other_columns(made, row, rows, row)
 
     def _gathered(self, rows: BlockRows, first: int, last: int) -> BlockRows:
-        """Some blocks as their pieces make them.
+        """Gather a range of blocks from their pieces.
 
         Raises:
-            ValueError, IndexError: the pieces are no pieces of documents, or too long for a block.
-
+            ValueError, IndexError: the pieces are not pieces of documents, or too long for a block.
         """
         columns = (rows.doc_ids, rows.doc_starts, rows.doc_lengths)
         pieces = [[column[row].astype(np.int64) for row in range(first, last)] for column in columns]
@@ -169,7 +169,9 @@ class _Comparison:
         return BlockRows.of(made, weighted=rows.loss_weights is not None)
 
     def _slots(self, document: Int64, start: Int64, length: Int64) -> Int64:
-        """The slots that pieces take: an EOS follows those that end in no stop token, or they are aligned."""
+        """Return the slots that each piece takes: with alignment, or with an EOS after pieces that do not end in a stop
+        token.
+        """
         form = self._form
         if form.separator_id is None:
             return -(-length // form.align) * form.align
@@ -179,7 +181,7 @@ class _Comparison:
         return np.minimum(length + ~np.isin(last, self._stop_ids), form.block_len)
 
     def _count_trained(self, document: Int64, start: Int64) -> int:
-        """How many of some tokens, one of each of some documents, are trained there."""
+        """Count how many of some tokens are trained; each is given by its document and position."""
         chunk, place = self._columns.chunk[document], self._columns.start[document] + start
         labels = self._columns.labels
         return sum(int((labels[each][place[chunk == each]] != MASKED).sum()) for each in np.unique(chunk).tolist())
@@ -196,27 +198,28 @@ def _value(column: Any, row: int) -> Any:
 
 
 def count_untiled(doc_id: Int64, length: Int32, ranges: Int64) -> int:
-    """Documents that ranges do not cover exactly once; of m identical ones, exactly m times.
+    """Count the documents that ranges do not cover exactly once; of m identical documents, exactly m times.
 
-    As many ranges must begin at 0 as there are such documents, and as many end at their length; anywhere else as many
-    must begin as end. Then the number of ranges over a token is m from the first to the last.
+    Exactly m ranges must begin at 0, and m end at the document's length; at any other position, as many must begin
+    as end. Then m ranges cover each token from the first to the last.
 
     Args:
         doc_id: int64[N]
         length: int32[N]
-        ranges: document, start and end of each.  # int64[Q, 3]
+        ranges: doc_id, start and end of each.  # int64[Q, 3]
 
-    Worked example: two documents of 5 tokens and one id; ranges [0, 5), [0, 3), [3, 5). Two begin at 0 and two end at
-    5; at 3 one begins and one ends. All is well. With [0, 3), [4, 5) one begins at 4 where none ends.
+    Worked example: two documents of 5 tokens share a doc_id; the ranges are [0, 5), [0, 3), [3, 5). Two begin at 0
+    and two end at 5; at 3 one begins and one ends, so both are covered. With [0, 3), [4, 5) one begins at 4 where
+    none ends.
     """
-    # A document ends where nothing came before its first token, and begins again after its last: so all must balance.
+    # Add to each document an end before its first token and a beginning after its last: then all places must balance.
     is_range = (ranges[:, 1] >= 0) & (ranges[:, 1] < ranges[:, 2])
     wrong, ranges = ranges[~is_range, 0], ranges[is_range]
     begin_ids, begins = np.concatenate([ranges[:, 0], doc_id]), np.concatenate([ranges[:, 1], length.astype(np.int64)])
     end_ids, ends = np.concatenate([ranges[:, 0], doc_id]), np.concatenate([ranges[:, 2], np.zeros_like(doc_id)])
     names, which = np.unique(np.concatenate([begin_ids, end_ids]), return_inverse=True)
     place = np.concatenate([begins, ends])
-    # One number for a document and a place in it.
+    # One number for each (document, place).
     width = int(place.max(initial=0)) + 1
     places, kind = np.unique(which * width + place, return_inverse=True)
     num_begins = np.bincount(kind[: len(begins)], minlength=len(places))

@@ -1,8 +1,8 @@
-"""Checks of single files of a cache: that they are what was written, and that manifest and selection follow from them.
+"""Checks of single files of a cache: digests, and that manifest and selection can be derived from the other files.
 
-The identity a manifest claims is worked out again from the files that the cache keeps. The fingerprint of a recipe
-depends on the rules of the packer that made it, so that is done only for caches of the same version; for others the
-shards' own digests must do.
+The identity that a manifest claims is recomputed from the files that the cache keeps. A recipe fingerprint
+depends on the rules of the packer version that made it, so it is recomputed only for caches of this version;
+for others the digests of the shards must suffice.
 """
 
 import hmac
@@ -40,7 +40,7 @@ from packer.version import __version__
 
 
 def check_manifest(manifest: Manifest, content: bytes) -> list[Finding]:
-    """Canonical form and conservation laws."""
+    """Check that a manifest is in canonical form and satisfies the conservation laws."""
     findings = []
     if encode_manifest(manifest) != content:
         form = ("form", "canonical JSON as a build writes it", "other bytes that mean the same")
@@ -54,7 +54,7 @@ def check_manifest(manifest: Manifest, content: bytes) -> list[Finding]:
 
 
 def _check_numbering(manifest: Manifest) -> None:
-    """Block shards follow one another; partitions follow one another within their input."""
+    """Check that block shards are consecutive in each split, and partitions in each input."""
     expected: dict[tuple[str, str | int | None], int] = {}
     for shard in manifest.shards:
         is_document = shard.kind == "documents"
@@ -67,7 +67,7 @@ def _check_numbering(manifest: Manifest) -> None:
 
 
 def check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
-    """Whether a manifest is the one that is pinned, if one is."""
+    """Check that a manifest has the expected fingerprint, if one is given."""
     found = fingerprint_of(content)
     if expect is None or hmac.compare_digest(found.encode(), expect.strip().lower().encode()):
         return []
@@ -75,7 +75,7 @@ def check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
 
 
 def check_size(folder: Path, path: str, num_bytes: int) -> list[Finding]:
-    """Whether a file is there and has its size."""
+    """Check that a file exists and has its size."""
     try:
         size = CacheFiles(folder).size(path)
         found = "no file" if size is None else f"{size:,} bytes"
@@ -85,7 +85,7 @@ def check_size(folder: Path, path: str, num_bytes: int) -> list[Finding]:
 
 
 def check_file(folder: Path, path: str, *, sha256: str) -> list[Finding]:
-    """Whether a file has its sha256."""
+    """Check the sha256 of a file."""
     try:
         return differing(path, ("sha256", sha256, CacheFiles(folder).sha256(path)))
     except PackerError as error:
@@ -93,15 +93,15 @@ def check_file(folder: Path, path: str, *, sha256: str) -> list[Finding]:
 
 
 def check_kept(folder: Path, path: str, file: ModelFile | StoredTable, level: Level) -> list[Finding]:
-    """The size of a file and, but for level `quick`, its sha256."""
+    """Check the size of a file and, except at level `quick`, its sha256."""
     wrong = check_size(folder, path, file.num_bytes)
     return wrong if wrong or level == "quick" else check_file(folder, path, sha256=file.sha256)
 
 
 def check_selection(folder: Path, manifest: Manifest, level: Level, *, is_whole: bool) -> list[Finding]:
-    """Check the tables of rows of a cache with a selection, and make the selection again.
+    """Check the row tables of a cache with a selection, and recompute the selection.
 
-    `is_whole`: whether the shards are, whose lengths are asked for.
+    `is_whole`: whether the shards, whose lengths the selection needs, are intact.
     """
     selection = manifest.selection
     assert selection is not None, "the caller asked"
@@ -122,7 +122,7 @@ def check_selection(folder: Path, manifest: Manifest, level: Level, *, is_whole:
 
 
 def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
-    """rejected.jsonl: its digest, and its lines against the manifest's totals."""
+    """Check the digest of rejected.jsonl, and its lines against the manifest's totals."""
     path = rejected_path(folder, manifest)
     findings = check_file(folder, path, sha256=manifest.rejected_sha256)
     if findings:
@@ -146,7 +146,7 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
 
 
 def check_input(entry: Input) -> list[Finding]:
-    """Whether an input still is what the build read."""
+    """Check that an input has not changed since the build."""
     try:
         sha256 = digest_file(input_place(entry.path)).sha256
         found = f"sha256 {sha256}"
@@ -156,14 +156,14 @@ def check_input(entry: Input) -> list[Finding]:
 
 
 def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
-    """Files beside the shards that the manifest does not name."""
+    """Return the files in the shard folders that the manifest does not name."""
     files = CacheFiles(folder)
     there = [path for kind in ("documents", "blocks", "rows") for path in files.names(kind, ".arrow")]
     return tuple(sorted({*there} - {file.path for file in manifest.stored}))
 
 
 def _looked_for(path: str, error: PackerError) -> str:
-    """Why a file outside the cache is not found, and from where it was looked for."""
+    """Return why a file outside the cache was not found, with the folder that was searched."""
     return f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(path) else error.message
 
 
@@ -172,9 +172,9 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def check_identity(folder: Path, manifest: Manifest) -> list[Finding]:
-    """Compare the recipe's fingerprint and the record of the model with what the kept files give.
+    """Compare the recipe fingerprint and the model record with values recomputed from the kept files.
 
-    Call it only where the model files were found to be whole.
+    Call it only if the model files are intact.
     """
     if manifest.versions.get("packer") != __version__:
         return []
@@ -205,7 +205,7 @@ def check_tokenizer(manifest: Manifest) -> list[Finding]:
 
 
 def _place(recipe: Recipe, name: str) -> str:
-    """Where a build reads a file of the tokenizer."""
+    """Return the path from which a build reads a file of the tokenizer."""
     if name == TEMPLATE_FILE and recipe.template.path is not None:
         return recipe.template.path.as_posix()
     tokenizer = Path(recipe.tokenizer or "")

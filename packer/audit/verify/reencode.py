@@ -1,12 +1,12 @@
-"""Documents made again from the inputs, compared with those of the cache.
+"""Re-encodes the inputs and compares the resulting documents with those of the cache.
 
-Digests show that a cache is what was written. Only making it again shows that what was written is what its rows yield.
-Inputs that still are what was built from are cut again (:mod:`input_parts`); partitions are matched with document
-shards. Rows are rendered and encoded by the reference engine, whichever made the cache, with the tokenizer and the
-template that the cache keeps. What is compared of a row is the row digest of each of its documents, computed from the
-values on both sides, which covers every column; or the code of its rejection.
+Digests show that a cache is what was written. Only building it again shows that what was written is what its
+rows yield. Unchanged inputs are partitioned again (:mod:`input_parts`), and partitions are matched with
+document shards. Rows are rendered and encoded by the reference engine, whichever engine made the cache, with
+the tokenizer and the template that the cache keeps. For each row, the row digests of its documents, which are
+computed from the values on both sides and cover every column, or the code of its rejection are compared.
 
-A sample is some of the rows, chosen by a keyed permutation: the same ones every time.
+A sample of rows is chosen by a keyed permutation, so it is the same every time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,18 +52,18 @@ _KEY = permutation_key("rows that verify encodes again", 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """One partition to be compared with its shard."""
+    """One partition to compare with its shard."""
 
     part: InputPart
     shard: Shard
     rejected: Mapping[int, str] | None
-    """Row of the partition → code of its rejection as the cache says; None where rejected.jsonl is damaged."""
+    """Row of the partition → code of its rejection in the cache; None if rejected.jsonl is damaged."""
 
     chosen: Int64 | None = None
-    """Rows of the partition that are compared, ascending; None for all."""
+    """Rows of the partition to compare, ascending; None for all."""
 
     traits: tuple[TraitRules, StoredTable] | None = None
-    """What was asked of the rows, and the table of it; None where there are no rules about rows."""
+    """The rules for which traits were computed, and the table of the traits; None if there are no rules about rows."""
 
     @property
     def num_rows(self) -> int:
@@ -81,7 +81,7 @@ class _Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reencoded:
-    """The result of making documents again."""
+    """The result of re-encoding a cache."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
@@ -102,18 +102,19 @@ def compare_reencoded(
     workers: Workers,
     progress: Progress,
 ) -> Reencoded:
-    """Make the documents of every partition again, or of some rows, and compare them.
+    """Make the documents of every partition again, or of a sample of rows, and compare them.
 
     Args:
         folder: the cache.
-        manifest: of it.
-        parts: number of an input that is what was built from → its partitions.
+        manifest: its manifest.
+        parts: index of an unchanged input → its partitions.
         sample: number of rows; None for all.
-        damaged: paths with findings. That such a shard cannot be opened is known; where rejected.jsonl is one of
-            them, only documents are compared.
-        fetched: where workers take shards from: the folder, or the URL that it stands for.
-        workers: what makes documents.
-        progress: listens; counts rows.
+        damaged: paths with findings. That such a shard cannot be opened is not reported again; if rejected.jsonl is
+            one
+            of them, only documents are compared.
+        fetched: where workers get shards from: the folder, or the URL that it mirrors.
+        workers: what makes the documents.
+        progress: receives progress; counts rows.
     """
     try:
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
@@ -146,7 +147,7 @@ def _tasks(
     parts: Mapping[int, Sequence[InputPart]],
     rejected: Sequence[Mapping[int, str]] | None,
 ) -> tuple[list[_Task], list[Finding]]:
-    """Partitions with their shards, in the order of the manifest; both sides of what does not match."""
+    """Pair partitions with their shards, in the order of the manifest; report those without a counterpart."""
     left = {
         (source, part.partition.first_row, part.partition.num_rows): part
         for source, own in parts.items()
@@ -177,7 +178,7 @@ def _tasks(
 
 
 def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task], _Compared]:
-    """The function that compares partitions, in this or in another process: each row rendered, and no fast engine."""
+    """Return the function that compares partitions, in this or in another process, using only the reference engine."""
     stages = Stages(msgspec.structs.replace(recipe, engine="reference"), model)
     stages.renderer = stages.renderer.by_reference()
     special_ids = np.array(model.special_ids, np.int32)
@@ -187,7 +188,7 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
             with fresh_place(cache) as folder, overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
                 return _compare_partition(task, folder, stages, special_ids, recipe.rows.max_bytes)
         except InputError as error:
-            # Another process does not know where this one keeps standard input.
+            # The error names the temporary file of standard input; report the input's own name.
             entry = task.part.entry
             reason = error.message.replace(str(task.part.partition.path), entry.path)
             findings = differing(entry.path, ("input", f"sha256 {entry.sha256}", reason))
@@ -202,9 +203,8 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
     """Make every row of a partition again, or every chosen one, and compare it with what is stored.
 
     Raises:
-        InputError: the input is not what it was when it was cut.
+        InputError: the input changed since it was partitioned.
         CheckError, StorageError: the shard cannot be read.
-
     """
     stored, weighted = _stored_documents(folder, task.shard)
     traits = None if task.traits is None else (TraitMaker(task.traits[0]), read_table(folder, task.traits[1]))
@@ -222,7 +222,7 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
             others += _differences(numbers, made, codes, stored, codes if task.rejected is None else task.rejected)
             num_tokens += len(done.documents.input_ids)
         first = stop
-        # Where rows differ, reading goes on: at its end it is seen whether the input changed meanwhile.
+        # After a difference, read to the end: only there is a change of the input since it was cut detected.
         if task.chosen is not None and stop > task.chosen[-1] and not others:
             break
     findings = [
@@ -260,13 +260,13 @@ class _Documents:
 
 
 def _stored_documents(folder: Path, shard: Shard) -> tuple[_Documents, bool]:
-    """The documents of a shard, with digests computed from their values; and whether it has a column of weights."""
+    """Read the documents of a shard, with digests computed from their values; and whether it has a weights column."""
     try:
         stored = DocumentShards(folder, (shard,))
         parts = [_Documents.of(rows) for rows, _ in stored.chunks()]
         weighted = stored.weighted
     except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
-        # Flipped bits can name any length and any place; whatever breaks, the shard is damaged.
+        # Flipped bits can produce any length or offset; whatever fails, the shard is damaged.
         if (limit := out_of(error, f"cannot read {shard.path}")) is not None:
             raise limit from error
         raise CheckError(f"{shard.path}: {error}") from error
@@ -281,7 +281,7 @@ def _stored_documents(folder: Path, shard: Shard) -> tuple[_Documents, bool]:
 def _differences(
     numbers: Int64, made: _Documents, codes: Mapping[int, str], stored: _Documents, stored_codes: Mapping[int, str]
 ) -> Iterator[tuple[int, str, str]]:
-    """Rows that yield something else than is stored, what they yield, and what is stored."""
+    """Yield the rows whose result differs from what is stored: row, result, and stored result."""
     for row in numbers.tolist():
         code, stored_code = codes.get(row), stored_codes.get(row)
         ours, theirs = made.digest[made.of_row(row)], stored.digest[stored.of_row(row)]
@@ -292,9 +292,9 @@ def _differences(
 
 
 def _other_traits(maker: TraitMaker, table: pa.Table, rows: RowBatch, first: int) -> Iterator[tuple[int, str, str]]:
-    """The first row of a batch, what it yields and what is stored, where a column of its traits differs.
+    """Compare the traits of a batch with the stored ones; yield at most one difference, at the batch's first row.
 
-    Benchmarks are not read again: what their questions hit is not compared.
+    Matches of benchmark questions are not compared, as benchmarks are not read again.
     """
     made, stored = maker.make(rows, first), table.slice(first, rows.num_rows)
     others = [name for name in made.schema.names if made[name] != stored[name].combine_chunks()]
@@ -303,7 +303,7 @@ def _other_traits(maker: TraitMaker, table: pa.Table, rows: RowBatch, first: int
 
 
 def _only(rows: RowBatch, numbers: Int64) -> RowBatch:
-    """Some rows of a batch."""
+    """Return the given rows of a batch."""
     wanted = set(numbers.tolist())
     return RowBatch(
         samples=tuple(sample for sample in rows.samples if sample.row in wanted),
@@ -313,12 +313,12 @@ def _only(rows: RowBatch, numbers: Int64) -> RowBatch:
 
 
 def _between(numbers: Int64, first: int, stop: int) -> Int64:
-    """Those of ascending numbers that lie in ``[first, stop)``."""
+    """Return those of some ascending numbers that are in ``[first, stop)``."""
     return numbers[slice(*np.searchsorted(numbers, (first, stop)).tolist())]
 
 
 def _sampled(tasks: Sequence[_Task], sample: int) -> list[_Task]:
-    """The tasks that hold chosen rows, with them.
+    """Choose a sample of rows; return the tasks that contain any of them, restricted to them.
 
     Worked example: partitions of 3 and 4 rows, chosen 1 and 5 of the 7: row 1 of the first, row 2 of the second.
     """
@@ -332,10 +332,10 @@ def _sampled(tasks: Sequence[_Task], sample: int) -> list[_Task]:
 
 
 def _rejected_codes(folder: Path, manifest: Manifest) -> list[dict[int, str]]:
-    """For each document shard, the rows of its partition that were rejected, and their codes.
+    """Return, for each document shard, the rejected rows of its partition and their codes.
 
-    Lines and shards are in the order of inputs and rows, and each shard says how many of the lines are its own: an
-    input may be there once for each split.
+    Lines and shards are both ordered by input and row, and each shard records how many lines are its own. Paths
+    cannot assign them, as an input may be listed once for each split.
     """
     lines = (line for line in read_rejected(folder, manifest) if line.document is None)
     shards = (shard for shard in manifest.shards if shard.kind == "documents")
@@ -343,9 +343,9 @@ def _rejected_codes(folder: Path, manifest: Manifest) -> list[dict[int, str]]:
 
 
 def _notes(manifest: Manifest, model: Model) -> tuple[str, ...]:
-    """Note where software or rules are not those that the cache was made by."""
+    """Return a note if the software or rules differ from those that the cache was made with."""
     here = resolve_engine("reference", model.files[TOKENIZER_FILE])
-    # The version of any engine ends with that of the reference, which renders for it and checks it.
+    # Every engine's version ends with the version of the reference engine, which renders for it and checks it.
     if manifest.engine_version.endswith(here.version) and manifest.rules_version == RULES_VERSION:
         return ()
     made = f"made by engine {manifest.engine} ({manifest.engine_version}; rules {manifest.rules_version})"

@@ -1,4 +1,4 @@
-"""One shard: its bytes, its structure, its row digests, and the rules that its documents must satisfy."""
+"""Checks of one shard: its bytes, structure and row digests, and the rules that its documents must satisfy."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,18 +22,18 @@ from packer.store.manifest import MANIFEST_NAME, ModelRecord, Place, Shard
 from packer.store.place import fresh_place
 
 MAX_ROWS = 20
-"""Rows named for one rule and record batch; one more finding counts the rest."""
+"""Maximum number of rows named for one rule and record batch; one more finding counts the rest."""
 
 Rule = tuple[str, str, Bool]
-"""Name of the rule, expected value, and the rows that break it.  # bool[R]"""
+"""Name of the rule, expected value, and a mask of the rows that break it.  # bool[R]"""
 
 
 def shard_auditor(cache: Path | str, level: Level, model: ModelRecord) -> Callable[[Shard], list[Finding]]:
-    """The function that checks shards of a cache, by its folder or URL; from a bucket, each is fetched for that alone.
+    """Return the function that checks shards of a cache, given its folder or URL; shards in a bucket are fetched one
+    by one.
 
     Raises:
-        InputError: there is no cache, as on a machine that does not see the disk it is on.
-
+        InputError: there is no cache, for example because this machine does not see the disk it is on.
     """
     if isinstance(cache, Path) and not (cache / MANIFEST_NAME).exists():
         raise InputError(f"{cache} is not there", hint="--on ray needs a cache that all nodes see, or one in a bucket")
@@ -46,10 +46,10 @@ def shard_auditor(cache: Path | str, level: Level, model: ModelRecord) -> Callab
 
 
 def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord) -> list[Finding]:
-    """Check one shard. Whatever is wrong with it comes back as findings; nothing is raised.
+    """Check one shard. Anything wrong with it is returned as findings; only lack of resources is raised.
 
-    A damaged file is read all the same, so that the damaged rows can be named. That is safe: mapping compares
-    size, schema and places with the manifest first, and views stay within their buffers.
+    A damaged file is still read, so that the damaged rows can be named. This is safe: before mapping, size, schema
+    and offsets are compared with the manifest, and views stay within their buffers.
     """
     findings = check_size(folder, shard.path, shard.num_bytes)
     if findings or level == "quick":
@@ -75,7 +75,7 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord)
     except PackerError as error:
         findings.append(unreadable(shard.path, error))
     except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
-        # Flipped bits can name any length and any place; what they break first is not worth telling apart.
+        # Flipped bits can produce any length or offset; which error they cause first does not matter.
         if not damaged and (limit := out_of(error, f"cannot read {folder / shard.path}")) is not None:
             raise limit from error
         findings.append(unreadable(shard.path, error))
@@ -92,7 +92,7 @@ def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows |
 
 
 def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:
-    """xxh3-128 finds accidents; sha256, in a full audit, also finds what was made to look right."""
+    """Check the digests: xxh3-128 detects accidents; sha256, in a full verification, also detects tampering."""
     try:
         path = CacheFiles(folder).fetch(shard.path)
         if full:
@@ -111,11 +111,11 @@ def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:
 def _check_values(
     shard: Shard, place: Place, rows: DocumentRows | BlockRows, batch: pa.RecordBatch, model: ModelRecord
 ) -> list[Finding]:
-    """Arrow's own validation, then the rules of documents; blocks are gathered again (:mod:`block_checks`)."""
+    """Apply Arrow's own validation, then the rules of documents; blocks are checked in :mod:`block_checks`."""
     try:
         batch.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
-        # Values behind impossible offsets are not read.
+        # Do not read values through invalid offsets.
         return differing(shard.path, (f"record batch at row {place.first_row}", "valid Arrow", str(error)))
     rules = document_rules(rows, model) if isinstance(rows, DocumentRows) else ()
     return [finding for rule in rules for finding in _name_rows(shard.path, place.first_row, rule)]
@@ -124,9 +124,9 @@ def _check_values(
 def _name_rows(
     path: str, first_row: int, rule: Rule, digests: tuple[UInt64, UInt64] | None = None
 ) -> Iterator[Finding]:
-    """The first rows of a record batch that break a rule, and how many more there are.
+    """Yield the first rows of a record batch that break a rule, and the number of further ones.
 
-    `digests`: those expected and those found, if the rule is about them.  # uint64[R] each
+    `digests`: expected and found digests, if the rule is about them.  # uint64[R] each
     """
     what, expected, broken = rule
     rows = np.flatnonzero(broken).tolist()
@@ -138,7 +138,7 @@ def _name_rows(
 
 
 def _check_counts(shard: Shard, rows: Sequence[DocumentRows | BlockRows]) -> list[Finding]:
-    """The manifest's numbers of a shard against its rows."""
+    """Compare the manifest's counts for a shard with its rows."""
     numbers = [
         ("num_tokens", shard.num_tokens, sum(int(part.length.sum(dtype=np.int64)) for part in rows)),
         ("num_trained", shard.num_trained, sum(int(part.num_trained.sum(dtype=np.int64)) for part in rows)),
@@ -162,7 +162,7 @@ def _check_counts(shard: Shard, rows: Sequence[DocumentRows | BlockRows]) -> lis
 
 
 def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
-    """Rules of a record batch of documents whose lists Arrow has validated."""
+    """Yield the rules for a record batch of documents whose lists Arrow has validated."""
     ids, labels = rows.input_ids, rows.labels
     elsewhere = _lies_elsewhere(labels, ids)
     yield "labels", "as many labels as input_ids", elsewhere
@@ -200,7 +200,7 @@ def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
 def _doc_ids(rows: DocumentRows) -> Int64:
     weights = rows.loss_weights
     if weights is not None and not np.array_equal(weights.offsets, rows.input_ids.offsets):
-        weights = None  # they have a finding of their own
+        weights = None  # reported as a separate finding
     return document_ids(
         input_ids=rows.input_ids.values,
         labels=rows.labels.values,
@@ -210,14 +210,14 @@ def _doc_ids(rows: DocumentRows) -> Int64:
 
 
 def _lies_elsewhere(column: Ragged, ids: Ragged) -> Bool:
-    """Rows whose values are not as many as their ids, or not in the same places.  # bool[R]"""
+    """Return the rows whose values differ in number or position from their ids.  # bool[R]"""
     differ = column.offsets != ids.offsets
     found: Bool = differ[1:] | differ[:-1]
     return found
 
 
 def _rows_with(wrong: Bool, of_token: Int64, num_rows: int) -> Bool:
-    """Rows that have a token where `wrong` is True."""
+    """Return the rows that have a token where `wrong` is True."""
     found = np.zeros(num_rows, np.bool_)
     found[of_token[wrong]] = True
     return found
@@ -228,10 +228,10 @@ def _count(trained: Bool, of_token: Int64, num_rows: int) -> Int64:
 
 
 def _spans_differ(rows: DocumentRows, trained: Bool, of_token: Int64, start: int) -> Bool:
-    """Rows whose spans do not cover exactly their trained tokens.
+    """Return the rows whose spans do not cover exactly their trained tokens.
 
-    Worked example: labels . x x . x and spans [1, 3), [4, 5): adding 1 at 1 and 4, -1 at 3 and 5 and summing up gives
-    0 1 1 0 1, which is the mask. Spans that touch ([1, 2), [2, 3)) are fine: they are two messages.
+    Worked example: labels . x x . x and spans [1, 3), [4, 5): adding 1 at 1 and 4 and -1 at 3 and 5, the cumulative
+    sum is 0 1 1 0 1, which is the mask. Adjacent spans ([1, 2), [2, 3)) are fine: they are two messages.
     """
     num_rows = len(rows.row)
     counts = np.diff(rows.span_offsets)

@@ -1,14 +1,15 @@
-"""Verifying a cache: everything that is wrong, not just the first thing.
+"""Verification of a cache: reports everything that is wrong, not just the first error.
 
-    quick     the manifest, its laws, and the size of every file
+    quick     the manifest, its conservation laws, and the size of every file
     default   every byte of the shards by xxh3-128, of other files by sha256; every row digest; the fingerprints
     full      sha256 of the shards too, Arrow's own validation, the rules of rows, blocks against documents
 
-Beside a level: inputs, tokenizer and template may be compared with what was built, and the inputs made into documents
-again (:mod:`reencode`).
+Independent of the level, inputs, tokenizer and template can be compared with those of the build, and the inputs
+can be re-encoded (:mod:`reencode`).
 
-A manifest is what everything else is compared with. Nothing in the cache vouches for it but its own laws and its
-canonical form: to know that it is the one that was built, pin its fingerprint (`expect`).
+Everything else is compared with the manifest. Nothing in the cache vouches for the manifest except its own
+conservation laws and its canonical form; to know that it is the one that was built, pin its fingerprint
+(`expect`).
 """
 
 import shlex
@@ -60,7 +61,7 @@ from packer.store.rejected import rejected_path
 from packer.store.selected import documents_of
 
 _CHEAPER = 128
-"""Bytes of a shard that are read and compared in the time in which one is tokenized."""
+"""Number of shard bytes that are read and compared in the time it takes to tokenize one byte."""
 
 
 def verify(
@@ -81,22 +82,24 @@ def verify(
         folder: the cache.
         level: how much to check; see the module.
         sources: also read the inputs, the tokenizer and the template again, and compare their sha256.
-        reencode: also make the documents again from the inputs, and compare them with those that are stored. The inputs
-            are compared as with `sources`: one that is missing or changed is a finding, and its rows are not compared.
-        sample: with `reencode`, only so many rows, the same ones every time; by default all.
+        reencode: also make the documents again from the inputs, and compare them with the stored ones. The inputs
+            are
+            compared as with `sources`: one that is missing or has changed is a finding, and its rows are not
+            compared.
+        sample: with `reencode`, re-encode only this many rows, the same ones every time; by default all.
         expect: the fingerprint the cache must have.
-        threads: files checked at a time, and processes that make documents again; by default one for each processor.
-        on: a Ray cluster, as for :func:`packer.build`, which reads shards and inputs.
-        progress: listens; counts bytes, and rows that are made into documents again.
+        threads: files checked at a time, and processes that re-encode; by default one for each processor.
+        on: a Ray cluster to read shards and inputs on, as for :func:`packer.build`.
+        progress: receives progress; counts bytes, then re-encoded rows.
 
     Raises:
         InputError: there is no manifest: not a cache, or its build did not finish.
         StorageError: the manifest cannot be read.
-        WorkerDiedError: a process that made documents was killed.
-        UsageError: inputs are to be compared, one was standard input, and nothing is piped in; or a node has other
+        WorkerDiedError: a process that re-encoded rows was killed.
+        UsageError: inputs are to be compared, one was standard input, and nothing is piped in; or a node has
+            different
             software than this machine.
         ValueError: a sample without `reencode`, or of no rows.
-
     """
     if sample is not None and (not reencode or sample < 1):
         raise ValueError(f"sample is {sample}; expected at least 1, with reencode")
@@ -141,7 +144,7 @@ def verify(
 
 
 def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool) -> None:
-    """Rows that are not there to be compared are no damage."""
+    """Raise a UsageError if standard input must be compared and nothing is piped in: the cache is not damaged."""
     if not is_compared or all(entry.path != STANDARD_INPUT or not entry.num_bytes for entry in manifest.inputs):
         return
     try:
@@ -156,7 +159,7 @@ def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool)
 
 
 class _Audit:
-    """The files of one cache; each method checks one kind of them and records what it found."""
+    """Checks one cache; each method checks one kind of file and records what it found."""
 
     def __init__(
         self, folder: Path, manifest: Manifest, level: Level, *, hashing: Workers, workers: Workers, progress: Progress
@@ -164,7 +167,7 @@ class _Audit:
         self._folder = folder
         mirror = None if level == "quick" else mirror_of(folder)
         self._fetched = folder if mirror is None else mirror.bucket.url
-        """From where shards are fetched, each for the time it is looked at; or where they lie."""
+        """The folder of the shards, or the URL from which each shard is fetched while it is checked."""
 
         self._manifest = manifest
         self._level: Level = level
@@ -180,32 +183,32 @@ class _Audit:
         """The documents of each split; empty if a shard or the selection is damaged, or at level `quick`."""
 
         self._parts: dict[int, tuple[InputPart, ...]] = {}
-        """Partitions of the inputs that are what was built from."""
+        """Partitions of the unchanged inputs, by the index of the input."""
 
         self.checked: list[Checked] = []
         self.findings: list[Finding] = []
 
     def _record(self, kind: str, findings: Sequence[Finding], sizes: Sequence[int], num_rows: int = 0) -> None:
-        """Record what was found in files of some sizes."""
+        """Record the findings about files of the given sizes."""
         damaged = len({finding.path for finding in findings})
         checked = Checked(kind=kind, num_files=len(sizes), num_rows=num_rows, num_bytes=sum(sizes), num_damaged=damaged)
         self.checked.append(checked)
         self.findings += findings
 
     def manifest(self, content: bytes, expect: str | None) -> None:
-        # Another fingerprint than the pinned one is another cache, which may be whole.
+        # Not counted as damage of the manifest: a cache with another fingerprint than the pinned one may be intact.
         self.findings += check_fingerprint(content, expect)
         findings = check_manifest(self._manifest, content)
         self._record("manifest", findings, [len(content)])
 
     def shards(self) -> None:
-        """The shards; the tokenizer's files on the way."""
+        """Check the shards, and concurrently the tokenizer's files."""
         manifest, shards = self._manifest, self._manifest.shards
         sizes = [shard.num_bytes // _CHEAPER for shard in shards]
         found: dict[int, list[Finding]] = {}
         self._progress.stage("verifying", sum(shard.num_bytes for shard in shards), "bytes")
         with ThreadPoolExecutor(1, thread_name_prefix="packer-model") as beside:
-            # A large tokenizer takes as long to load as half a gigabyte takes to read: it is loaded meanwhile.
+            # Loading a large tokenizer takes as long as reading half a gigabyte, so it runs concurrently.
             model = beside.submit(self._check_model)
             arguments = (self._fetched, self._level, manifest.model)
             for number, findings in self._hashing.run(shard_auditor, arguments, shards, sizes=sizes):
@@ -221,7 +224,7 @@ class _Audit:
                 self._record(kind, findings, _sizes(own), sum(shard.num_rows for shard in own))
 
     def rows(self) -> None:
-        """The selection and the traits, and whether the one is what the others give; the documents of the splits."""
+        """Check the row tables and the selection; if they are intact, open the documents of the splits."""
         manifest = self._manifest
         damaged = any(self._shards)
         if manifest.selection is not None:
@@ -236,7 +239,7 @@ class _Audit:
         try:
             size = CacheFiles(self._folder).size(name)
         except PackerError:
-            size = None  # reading it says why
+            size = None  # check_rejected reports why
         if self._level == "quick":
             findings = differing(name, ("size", "a file", "no file")) if size is None else []
         else:
@@ -245,20 +248,20 @@ class _Audit:
         self._record("rejected", findings, [size or 0], lines)
 
     def _check_model(self) -> None:
-        """The tokenizer's files, and where they are whole, what the manifest makes of them."""
+        """Check the tokenizer's files and, if they are intact, the identity that the manifest derives from them."""
         for file in self._manifest.model.files:
             self._model += check_kept(self._folder, f"model/{file.path}", file, self._level)
         if self._level != "quick" and not self._model:
             self._identity = check_identity(self._folder, self._manifest)
 
     def model(self) -> None:
-        """The tokenizer's files, as they were found beside the shards."""
+        """Record the findings about the tokenizer's files, which were checked together with the shards."""
         self._record("model", self._model, _sizes(self._manifest.model.files))
 
     def inputs(self, *, cut: bool) -> None:
-        """The inputs' sha256; on the way they are cut into partitions, where documents are to be made again."""
+        """Check the inputs' sha256; `cut` also partitions them in the same pass, for re-encoding."""
         inputs, partition_bytes = self._manifest.inputs, None
-        with suppress(RecipeError):  # the recipe has a finding of its own
+        with suppress(RecipeError):  # reported as a separate finding
             partition_bytes = make_recipe(self._manifest.recipe).partition_bytes if cut else None
         looked = of_inputs(_input_checker, (partition_bytes,), inputs, self._workers, self._progress)
         self._parts = {source: parts for source, (_, parts) in enumerate(looked) if parts is not None}
@@ -266,19 +269,19 @@ class _Audit:
         self._record("inputs", findings, _sizes(inputs), sum(entry.num_rows for entry in inputs))
 
     def tokenizer(self) -> None:
-        """The tokenizer and the template where the recipe says they are."""
+        """Check the tokenizer and the template at the place that the recipe names."""
         self._record("tokenizer", check_tokenizer(self._manifest), _sizes(self._manifest.model.files))
 
     def identity(self) -> None:
-        """The fingerprints, as far as what they are made of is whole."""
+        """Check the fingerprints, as far as the files they cover are intact."""
         self.findings += self._identity
-        if self._documents:  # damaged shards were named already; the fingerprint over them says nothing new
+        if self._documents:  # over damaged shards, which were reported already, the fingerprint would add nothing
             found = content_fingerprint(self._folder, self._manifest.shards, self._documents)
             expected = self._manifest.content_fingerprint
             self.findings += differing(MANIFEST_NAME, ("content_fingerprint", expected, found))
 
     def blocks(self) -> None:
-        """The blocks, gathered again, where shards and selection are whole."""
+        """Check the blocks by gathering them again, if shards and selection are intact."""
         manifest, model = self._manifest, self._manifest.model
         if not self._documents:
             return
@@ -286,7 +289,7 @@ class _Audit:
             pack = make_recipe(manifest.recipe).pack
             form = BlockForm.of(pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
         except RecipeError:
-            return  # the recipe has a finding of its own
+            return  # reported as a separate finding
         if pack.mode == "none":
             return
         audits = [
@@ -297,7 +300,7 @@ class _Audit:
         self.findings += findings or check_counts(manifest.totals, audits)
 
     def reencoded(self, sample: int | None) -> Reencoded:
-        """The documents made again, after everything else was checked."""
+        """Re-encode the inputs and compare; runs after all other checks."""
         damaged = frozenset(finding.path for finding in self.findings)
         done = compare_reencoded(
             self._folder,
@@ -316,7 +319,7 @@ class _Audit:
 def _input_checker(
     partition_bytes: int | None,
 ) -> Callable[[tuple[int, Input]], tuple[list[Finding], tuple[InputPart, ...] | None]]:
-    """The function that compares inputs, and cuts those that are what was built from, where it knows how."""
+    """Return the function that compares an input and, given a partition size, partitions it if it is unchanged."""
 
     def look(task: tuple[int, Input]) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
         source, entry = task
@@ -336,7 +339,7 @@ def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int
 
 
 def _unreadable(named: Path | str, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:
-    """Without a manifest there is nothing to compare with."""
+    """Return the report of a cache whose manifest cannot be read: there is nothing else to compare with."""
     findings = [
         *check_fingerprint(content, expect),
         *differing(MANIFEST_NAME, ("structure", "a manifest", error.message)),

@@ -1,4 +1,4 @@
-"""The report of an audit of a cache."""
+"""The report of a verification of a cache."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,20 +8,20 @@ from packer.names import is_address
 from packer.source import STANDARD_INPUT
 
 _MENDED = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
-"""What `build --repair` sees of a file: that it is not the one that was written."""
+"""Findings by which `build --repair` recognizes that a file is not the one that was written."""
 
 Level: TypeAlias = Literal["quick", "default", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it was written, or not as it must be."""
+    """A deviation from what was written, or from what the format requires."""
 
     path: str
-    """Relative to the cache, POSIX; an input is named as the manifest names it."""
+    """Relative to the cache, POSIX; an input is named as in the manifest."""
 
     row: int | None = None
-    """Row of the file, from 0; None where the whole file is meant."""
+    """Row of the file, from 0; None if the finding is about the whole file."""
 
     what: str
     """What was compared: `size`, `xxh3-128`, `row digest`, …"""
@@ -35,7 +35,7 @@ class Finding:
 
 
 def differing(path: str, *compared: tuple[str, object, object]) -> list[Finding]:
-    """Findings about a file: one for each (what, expected, found) of which the last two differ."""
+    """Return a finding about a file for each (what, expected, found) whose values differ."""
     return [
         Finding(path=path, what=what, expected=_shown(expected), found=_shown(found))
         for what, expected, found in compared
@@ -44,7 +44,7 @@ def differing(path: str, *compared: tuple[str, object, object]) -> list[Finding]
 
 
 def unreadable(path: str, error: Exception) -> Finding:
-    """A file that cannot be read or makes no sense."""
+    """Return the finding for a file that cannot be read or parsed."""
     return Finding(path=path, what="structure", expected="a readable file", found=str(error))
 
 
@@ -53,14 +53,16 @@ def _shown(value: object) -> str:
 
 
 def _is_mended(finding: Finding) -> bool:
-    """Whether `build --repair` makes what is wrong again; a file that is what its digest says it keeps."""
+    """Whether `build --repair` would fix this; it keeps files that match their digest."""
     if finding.what in {"re-encoded", "partition", "input", "tokenizer"}:
-        return False  # those name inputs
+        return False  # findings about inputs
     return finding.what in _MENDED or not finding.path.startswith(("documents/", "blocks"))
 
 
 def is_elsewhere(path: str) -> bool:
-    """Whether an input has a relative name that leads nowhere from the current folder; standard input is everywhere."""
+    """Whether an input has a relative path that does not exist in the current folder; never true of standard input or
+    a URL.
+    """
     if path == STANDARD_INPUT or is_address(path):
         return False
     return not Path(path).is_absolute() and not Path(path).exists()
@@ -72,12 +74,12 @@ class Checked:
 
     kind: str
     """`manifest`, `documents`, `blocks`, `rejected`, `model`, `inputs`, `tokenizer` (where the recipe says it is) or
-    `re-encoded`: of the last, files and rows are those of the inputs."""
+    `re-encoded`; for the last, files and rows are those of the inputs."""
 
     num_files: int
     num_rows: int
     num_bytes: int
-    """Bytes that were read and digested; at level `quick` bytes whose number was compared."""
+    """Bytes that were read and hashed; at level `quick`, the total size that was compared."""
 
     num_damaged: int
     """Files with a finding."""
@@ -88,29 +90,29 @@ class VerifyReport:
     """The result of :func:`packer.audit.verify`."""
 
     folder: Path | str
-    """The cache; of one in a bucket its URL."""
+    """The cache, or its URL if it is in a bucket."""
 
     level: Level
     checked: tuple[Checked, ...]
     findings: tuple[Finding, ...]
-    """Everything that is wrong, in the order of the manifest; none where the cache is whole."""
+    """Everything that is wrong, in the order of the manifest; empty if the cache is intact."""
 
     strays: tuple[str, ...]
-    """Shard files no manifest names: left by a build that was killed. The next build removes them."""
+    """Shard files that the manifest does not name, left by a build that was killed. The next build removes them."""
 
     fingerprint: str
-    """sha256 of the manifest as it is."""
+    """sha256 of the manifest that was found."""
 
     content_fingerprint: str | None
-    """As the manifest names it; None where the manifest cannot be read."""
+    """As recorded in the manifest; None if the manifest cannot be read."""
 
     recipe_fingerprint: str | None
 
     notes: tuple[str, ...] = ()
-    """What is not wrong, and worth knowing."""
+    """Remarks that are not errors."""
 
     num_reencoded: int | None = None
-    """Rows of the inputs that were made into documents again and compared; None without `reencode`."""
+    """Rows of the inputs that were re-encoded and compared; None without `reencode`."""
 
     @property
     def ok(self) -> bool:
@@ -118,12 +120,12 @@ class VerifyReport:
 
     @property
     def is_another(self) -> bool:
-        """Whether all that is wrong is that this is not the cache that was expected."""
+        """Whether the only thing wrong is that the fingerprint is not the expected one."""
         return {finding.what for finding in self.findings} == {"fingerprint"}
 
     @property
     def hint(self) -> str | None:
-        """The command that helps, where something is wrong."""
+        """The command that helps; None if nothing is wrong."""
         whats = {finding.what for finding in self.findings}
         if not whats:
             return None
