@@ -68,7 +68,8 @@ def test_nothing_is_found_wrong_with_tokenizers_of_both_families(name, definitio
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", ["llama-2", *(pytest.param(name, marks=pytest.mark.slow) for name in REAL)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama-2", *REAL])
 def test_nothing_is_found_wrong_with_real_tokenizers(name, real):
     assert differences((real / "tokenizers" / name / "tokenizer.json").read_bytes()) is None
 
