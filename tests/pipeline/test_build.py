@@ -203,20 +203,6 @@ def test_a_killed_build_is_resumed_to_the_same_bytes(
     assert left == ["lock"], "the journal of a finished build is gone"
 
 
-def test_repair_makes_damaged_shards_again_and_only_those(starter: Path, tmp_path: Path) -> None:
-    first = build_one(starter, tmp_path / "cache", "partition_bytes=8KiB")
-    assert first.manifest is not None
-    before = digests(tmp_path / "cache")
-    shard = next(shard for shard in first.manifest.shards if shard.kind == "documents" and shard.num_rows)
-    path = tmp_path / "cache" / shard.path
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    repaired = build_one(starter, tmp_path / "cache", "partition_bytes=8KiB", repair=True)
-    assert repaired.num_partitions_built == 1
-    assert digests(tmp_path / "cache") == before
-
-
 def test_a_second_writer_is_kept_out(starter: Path, tmp_path: Path) -> None:
     with lock(tmp_path / "cache"), pytest.raises(BusyError):
         build_one(starter, tmp_path / "cache")
