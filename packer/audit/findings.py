@@ -38,7 +38,7 @@ class Example:
     text: str
     mark: tuple[int, int] | None = None
     """Range of characters in `text` that the finding is about; empty if it is about a position between two characters.
-    """
+            """
 
     note: str = ""
     """A remark on the mark."""

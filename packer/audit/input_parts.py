@@ -8,10 +8,9 @@ import numpy as np
 
 from packer.batches import Int64, RowBatch, Sample
 from packer.errors import InputError
-from packer.pipeline.bucket_inputs import local_rows
 from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.input_resolution import input_place
-from packer.pipeline.plan import CHEAPER, WORTH_SHARING
+from packer.pipeline.inputs import CHEAPER, WORTH_SHARING
 from packer.progress import Progress
 from packer.source import SCHEMAS, STANDARD_INPUT, Partition, partition_file, read_rows
 from packer.source.partition import Format
@@ -35,15 +34,14 @@ class InputPart:
 
     def rows(self, max_row_bytes: int, fields: Sequence[str] = ()) -> Iterator[RowBatch]:
         """Read the partition's rows as the build did; `fields` are extra fields of the rows that rules need."""
-        with local_rows(self.entry.path, self.partition) as partition:
-            yield from read_rows(
-                partition,
-                schema=self.entry.schema,
-                columns=self.entry.columns,
-                roles=self.entry.roles,
-                max_row_bytes=max_row_bytes,
-                fields=fields,
-            )
+        return read_rows(
+            self.partition,
+            schema=self.entry.schema,
+            columns=self.entry.columns,
+            roles=self.entry.roles,
+            max_row_bytes=max_row_bytes,
+            fields=fields,
+        )
 
     def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:
         """Yield the rows in batches, each with the rows' numbers in the input."""

@@ -90,8 +90,7 @@ class SplitStats:
     """Mean number of pieces; 0 if there are no blocks."""
 
     fills: tuple[tuple[int, int, int], ...]
-    """(from, to, blocks): blocks by the percentage of their slots that contain tokens, rounded down; both ends
-    included."""
+    """(from, to, blocks): blocks by the percentage of slots that contain tokens, rounded down; both ends included."""
 
     @property
     def trained_share(self) -> float:
@@ -124,8 +123,7 @@ class Stats:
     """The tokens of `cut`; None if there are too few to warn about."""
 
     piece_starts: int
-    """Trained tokens that are masked in their block because they begin a piece: nothing of their document precedes
-    them there."""
+    """Trained tokens that are masked in their block because nothing of their document precedes them there."""
 
     documents: int
     tokens: int

@@ -70,10 +70,10 @@ class Spans:
 
 
 def has_messages(schema: str, message: int) -> bool:
-    """Whether a span belongs to a message. The spans of plain text, of pretokenized rows, and of a prompt with a
-    completion do not.
+    """Whether a span belongs to a message.
 
-    A completion may be a list of messages too; then the prompt's messages come before it.
+    The spans of plain text, of pretokenized rows, and of a prompt with a completion do not. A completion may be a list
+    of messages too; then the prompt's messages come before it.
     """
     return schema not in {"text", "tokens"} and (schema != "completion" or message > 0)
 
@@ -100,10 +100,10 @@ def boundaries_of(labels: Int32, spans: Int32) -> list[int]:
 def decode_runs(tokenizer: Tokenizer, input_ids: Int32, boundaries: list[int]) -> list[str]:
     """Decode the ids between each boundary and the next.
 
-    With ``t(b)`` the text of the first b ids, the text of run [a, b) is what t(b) adds to t(a). If b cuts a
-    character, t(b) ends in U+FFFD; with byte fallback, the bytes before the cut become U+FFFD too. Then the last id
-    that completes a character is searched for, at most three ids back, as UTF-8 has at most four bytes. The later
-    run gets the character.
+    With ``t(b)`` the text of the first b ids, the text of run [a, b) is what t(b) adds to t(a). If b cuts a character,
+    t(b) ends in U+FFFD; with byte fallback, the bytes before the cut become U+FFFD too. Then the last id that completes
+    a character is searched for, at most three ids back, as UTF-8 has at most four bytes. The later run gets the
+    character.
     """
     ids = input_ids.tolist()
     whole = tokenizer.decode(ids, skip_special_tokens=False)

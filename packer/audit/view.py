@@ -319,9 +319,7 @@ def make_document_view(
 
 
 def _padding(cache: Cache, batch: BlockBatch) -> int:
-    """Return the slots in the padding run of a single block: its last run, if it has one more run than its documents
-    need.
-    """
+    """Return the slots of padding at the end of a block: its last run, if there are more runs than documents need."""
     one_run = cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"}
     needed = 1 if one_run else len(batch.doc_ids)
     return int(batch.seq_lengths[-1]) if len(batch.seq_lengths) > needed else 0

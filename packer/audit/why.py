@@ -1,6 +1,5 @@
 """Why rows are not in a cache: the rule, and the row or benchmark question that they matched, with both texts."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -18,7 +17,8 @@ from packer.pipeline.selecting import RowPlaces
 from packer.recipe import make_recipe
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
 from packer.source import InputFile, RawRow
-from packer.source.partition import Format
+from packer.source.file_bytes import file_sha256
+from packer.source.partition import FileStatus, Format
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 from packer.store.rejected import Rejected, read_rejected
@@ -35,8 +35,8 @@ _FARTHEST = 50_000
 class WhyView:
     """The decision about one row.
 
-    The texts are what user and assistant say; if the row did not lose to another row or a question, its text is the
-    row as its file has it. They are empty if the input no longer exists or has changed since the build.
+    The texts are what user and assistant say; if the row did not lose to another row or a question, its text is the row
+    as its file has it. They are empty if the input no longer exists or has changed since the build.
     """
 
     row: RowText
@@ -183,12 +183,10 @@ class _Rows:
     def _open(self, entry: Input) -> InputFile | None:
         """Return an input, or None if it has changed since the build."""
         path = input_place(entry.path) if self._thorough else Path(entry.path)
-        if path.stat().st_size != entry.num_bytes:
+        if FileStatus.of(path).num_bytes != entry.num_bytes:
             return None
-        if self._thorough:
-            with path.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-                    return None
+        if self._thorough and file_sha256(path) != entry.sha256:
+            return None
         return InputFile(
             name=entry.path,
             path=path,

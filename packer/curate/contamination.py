@@ -1,10 +1,10 @@
-"""Rows that hold a question of a benchmark: found by the n-grams they share.
+"""Finds rows that contain a benchmark question, by the n-grams they share.
 
-A question is found in a row if at least half of its different n-grams stand in that one row. N-grams that several
-questions of a benchmark have, such as those of its instructions, do not count. A question of fewer than n words is
-compared whole: with messages that are the same words.
+A row contains a question if it has at least half of the question's distinct n-grams. N-grams that several
+questions of a benchmark have in common, such as those of its instructions, do not count. A question of fewer than n
+words is compared as a whole, with messages of exactly the same words.
 
-The index is exact: the n-grams as sorted 64-bit numbers, looked up by binary search.
+The index is exact: sorted 64-bit hashes of the n-grams, looked up by binary search.
 """
 
 from collections.abc import Sequence
@@ -20,26 +20,26 @@ from packer.layout import begins_run, concatenated_ranges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """Rows in which a question was found, with the one of which most was found. H rows, ascending."""
+    """H rows that contain a question, ascending, each with the question it covers best."""
 
     row: Int64  # [H]
     question: Int64  # [H] number among the questions of all benchmarks
-    cover: npt.NDArray[np.float64]  # [H] share of the question's n-grams that the row has
+    cover: npt.NDArray[np.float64]  # [H] fraction of the question's n-grams that the row has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """How the questions of one benchmark can be looked for."""
+    """How many questions of one benchmark are searched for in a special way, or not at all."""
 
     num_short: int
     """Questions of fewer than n words, which are compared as a whole."""
 
     num_untestable: int
-    """Without words, or with none but n-grams that other questions have too: never found."""
+    """Questions without words, or with only n-grams that other questions have too: never found."""
 
 
 class Questions:
-    """The questions of benchmarks, to be looked for in rows."""
+    """An index of benchmark questions to search for in rows."""
 
     def __init__(
         self, benchmarks: Sequence[Sequence[str]], *, ngram: int = 8, common: int = 5, cover: float = 0.5
@@ -47,11 +47,10 @@ class Questions:
         """Index the questions.
 
         Args:
-            benchmarks: the questions of each.
+            benchmarks: the questions of each benchmark.
             ngram: words of an n-gram.
-            common: an n-gram that so many questions of a benchmark have does not count.
-            cover: the least share of a question's n-grams.
-
+            common: an n-gram that at least this many questions of a benchmark have does not count.
+            cover: minimum fraction of a question's n-grams that a row must have.
         """
         self._ngram, self._cover = ngram, cover
         words = words_of([question for questions in benchmarks for question in questions])
@@ -75,12 +74,11 @@ class Questions:
         """One entry for each benchmark."""
 
     def find(self, words: Words, rows: Int64) -> Hits:
-        """Look for the questions in rows.
+        """Search rows for the questions.
 
         Args:
-            words: of messages, those of a row one after another.
+            words: of messages, those of a row consecutive.
             rows: the messages of row i are ``rows[i] … rows[i + 1] - 1``.  # int64[N + 1]
-
         """
         start, stop = words.offsets[rows[:-1]], words.offsets[rows[1:]]
         found_row, found_question, cover = self._in_text(words, start, stop)
@@ -95,11 +93,11 @@ class Questions:
         return Hits(row=row[best], question=question[best], cover=cover[best])
 
     def _in_text(self, words: Words, start: Int64, stop: Int64) -> tuple[Int64, Int64, npt.NDArray[np.float64]]:
-        """Rows and questions, of which so much stands there."""
+        """Return rows and long questions of which they share at least `cover` of the n-grams, with that fraction."""
         grams, counts = ngrams(words, start, stop, self._ngram)
         at, question = self._grams.of(grams)
         row = np.repeat(np.arange(len(counts)), counts)[at]
-        # An n-gram that stands in a row twice counts once.
+        # An n-gram that occurs twice in a row counts once.
         once = np.unique(np.stack([row, question, grams[at].view(np.int64)], axis=1), axis=0)
         pairs, shared = np.unique(once[:, :2], axis=0, return_counts=True)
         share = shared / np.maximum(self._size[pairs[:, 1]], 1)
@@ -108,14 +106,14 @@ class Questions:
 
 
 class _Postings:
-    """Which questions have an n-gram."""
+    """Inverted index: the questions that have an n-gram."""
 
     def __init__(self, grams: UInt64, question: Int64) -> None:
         order = np.lexsort((question, grams))
         self._grams, self._question = grams[order], question[order]
 
     def of(self, grams: UInt64) -> tuple[Int64, Int64]:
-        """Places of n-grams that questions have, and these, a pair for each question."""
+        """Return, for each n-gram found, its index in `grams` and a question that has it; one entry per question."""
         first = np.searchsorted(self._grams, grams)
         last = np.minimum(first, max(len(self._grams) - 1, 0))
         at = np.flatnonzero(self._grams[last] == grams) if len(self._grams) else np.zeros(0, np.int64)
@@ -124,7 +122,7 @@ class _Postings:
 
 
 def _distinct(grams: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
-    """The different n-grams of each question, ascending, and how many each has."""
+    """Return the distinct n-grams of each question, ascending, and the number of them in each question."""
     question = np.repeat(np.arange(len(counts)), counts)
     order = np.lexsort((grams, question))
     grams, question = grams[order], question[order]
@@ -133,7 +131,7 @@ def _distinct(grams: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
 
 
 def _occurrences(grams: UInt64, benchmark: Int64) -> Int64:
-    """How many questions of its benchmark have each n-gram."""
+    """Count, for each n-gram, the questions of its benchmark that have it."""
     _, group, counts = np.unique(
         np.stack([grams.view(np.int64), benchmark], axis=1), axis=0, return_inverse=True, return_counts=True
     )

@@ -1,10 +1,10 @@
 """Conditions on fields and texts of rows, tested by `pyarrow.compute`, and the language of texts.
 
-Regular expressions are RE2's: their time is linear in the text, whatever is written in them.
+Regular expressions are RE2's: their time is linear in the text, whatever the pattern.
 
-Languages are found by `py3langid`; the extra `language` installs it. It counts sequences of bytes that are typical of
+Languages are detected by `py3langid`; the extra `language` installs it. It counts byte sequences that are typical of
 139 languages and takes the likeliest (Lui and Baldwin, "langid.py: an off-the-shelf language identification tool",
-2012). The same version gives the same language for the same text, as far as two processors give the same sum of 32-bit
+2012). The same version detects the same language in the same text, provided that processors agree on sums of 32-bit
 floats.
 """
 
@@ -22,16 +22,16 @@ from packer.errors import RecipeError
 from packer.row_rules import Condition, Filter, Range, Scalar
 
 FEWEST_LETTERS = 20
-"""Of 4,000 answers of Alpaca, nearly all English, the language was identified correctly for 1 in 3 of those with fewer
-letters, for 6 in 7 of those with 20 to 39, and for 99 in 100 of those with 60 and more."""
+"""Texts with fewer letters pass every language filter. Of 4,000 answers of Alpaca, nearly all English, the language was
+identified correctly for 1 in 3 of those with fewer letters, for 6 in 7 of those with 20 to 39, and for 99 in 100 of
+those with 60 and more."""
 
 
 class Languages:
-    """Tells whether texts are in one of some languages.
+    """Tests whether texts are in one of some languages.
 
     Raises:
         RecipeError: the library is not installed, or does not know a language.
-
     """
 
     def __init__(self, wanted: Iterable[str], name: str) -> None:
@@ -72,20 +72,19 @@ _TEXTS: dict[str, Callable[[Sample], list[str]]] = {
 }
 
 _MEASURES: dict[str, Callable[[str], float]] = {"chars": len}
-"""Keys of a filter that limit a number of each text → that number."""
+"""Filter key → the number it limits, measured on each text."""
 
 
 class Tester:
     """Tests rows for one condition.
 
     Args:
-        condition: what is tested.
-        name: of the condition, for errors.
-        field: the field it is about; None where it is about texts or messages.
+        condition: the condition.
+        name: its name, for errors.
+        field: the field it tests; None if it tests texts or messages.
 
     Raises:
-        RecipeError: a regular expression that RE2 does not take, or a language that cannot be told.
-
+        RecipeError: a regular expression that RE2 does not support, or a language that cannot be detected.
     """
 
     def __init__(self, condition: Condition, name: str, field: str | None) -> None:
@@ -102,7 +101,7 @@ class Tester:
                 _refuse_pattern(pattern, name)
 
     def of_values(self, values: Sequence[Any]) -> Bool:
-        """Which values of the field pass; one that is missing does not.  # bool[R]"""
+        """Return which values of the field pass; a missing one does not.  # bool[R]"""
         condition, passed = self._condition, np.array([value is not None for value in values], np.bool_)
         if condition.min is not None or condition.max is not None:
             passed &= _within(np.array([_number(value) for value in values], np.float64), condition)
@@ -115,7 +114,11 @@ class Tester:
         return passed
 
     def of_samples(self, samples: Sequence[Sample]) -> Bool:
-        """Which rows pass: whose every text does, all of one language, or whose messages are as many.  # bool[S]"""
+        """Return which rows pass: all texts, their combined language, or the number of messages meet the condition.
+
+        Returns:
+            bool[S]
+        """
         rule = self._condition
         assert isinstance(rule, Filter), "conditions of a source are about fields"
         if rule.of is None:
@@ -134,8 +137,8 @@ class Tester:
         return all_passed
 
     def _matching(self, texts: Sequence[str | None]) -> Bool:
-        """Which texts match as asked; None does not."""
-        import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second that builds without rules need not wait
+        """Return which texts satisfy the patterns; None does not."""
+        import pyarrow.compute as pc  # noqa: PLC0415 - takes 0.05 s, which builds without rules save
 
         column = pa.array(texts, pa.large_string())
         passed = np.array([text is not None for text in texts], np.bool_)
@@ -147,7 +150,7 @@ class Tester:
 
 
 def _all_of(items: Sequence[Sequence[Any]], passed: Bool) -> Bool:
-    """Which rows have no item that does not pass; `passed` is of the items of all rows.  # bool[R]"""
+    """Return which rows have no failing item; `passed` covers the items of all rows.  # bool[R]"""
     row = np.repeat(np.arange(len(items)), np.array([len(each) for each in items], np.int64))
     all_passed: Bool = np.bincount(row[~passed], minlength=len(items)) == 0
     return all_passed
@@ -166,7 +169,7 @@ def _refuse_pattern(pattern: str, name: str) -> None:
 
 
 def _within(numbers: np.typing.NDArray[np.float64], limits: Condition | Range) -> Bool:
-    """Which numbers lie between the limits; not a number does not."""
+    """Return which numbers lie within the limits; NaN does not."""
     passed = ~np.isnan(numbers)
     if limits.min is not None:
         passed &= numbers >= limits.min
@@ -176,7 +179,7 @@ def _within(numbers: np.typing.NDArray[np.float64], limits: Condition | Range) -
 
 
 def _number(value: Any) -> float:
-    """A number, or a text that is one, as CSV has no others; not a number for anything else."""
+    """Return a number, or parse a text that is one, as CSV has only texts; NaN for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return np.nan
     try:
@@ -186,7 +189,7 @@ def _number(value: Any) -> float:
 
 
 def _typed(value: Scalar | Any) -> tuple[str, Any]:
-    """A value that equals those of its own type alone: for Python, true is 1. 1 and 1.0 are one number of JSON."""
+    """Return a key by which only values of one type are equal: true is not 1, but 1 and 1.0 are one JSON number."""
     if isinstance(value, bool):
         return "bool", value
     if isinstance(value, int | float):

@@ -1,12 +1,11 @@
-"""Rows that lose to another row: the first of those that say the same, or nearly the same, is kept.
+"""Finds duplicates: of rows with the same or nearly the same content, the first is kept and the others are dropped.
 
-Near copies are verified by the Jaccard similarity of their shingles. Rows are taken in an order of preference. Rows
-whose sets of shingles are equal are one row, and the others copies of it. The rest are compared where they share a
-band; of rows that share one, each is compared with the 64 that come first, so that a corpus written from a template
-takes no quadratic time.
+Near copies are verified by the Jaccard similarity of their shingles. Rows are processed in an order of preference. Rows
+with equal sets of shingles are treated as one row and its copies. The others are compared if they share a band; within
+a band, each row is compared with the first 64, so that a corpus generated from a template does not take quadratic time.
 
-A row goes if it is a near copy of an earlier row *that stays*. Connected components, the other way to do it, drop rows
-that are like nothing that is kept: A ~ B ~ C drops C, though it is not like A.
+A row is dropped if it is a near copy of an earlier row *that is kept*. The alternative, connected components, drops
+rows that are not similar to any row that is kept: A ~ B ~ C drops C, though it is not similar to A.
 """
 
 from collections.abc import Iterator
@@ -20,10 +19,10 @@ from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, mixed
 from packer.layout import begins_run, concatenated_ranges
 
 MOST_COMPARED = 64
-"""Rows of a shared band that each other row of it is compared with."""
+"""Number of rows sharing a band that each later row of the band is compared with."""
 
 _PIECE_SHINGLES = 2**21
-"""Of the pairs that are verified together."""
+"""Shingles of the pairs that are verified together."""
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -31,24 +30,23 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Rows that are left out for the sake of another one. D rows."""
+    """D rows that are dropped in favour of another one."""
 
     row: Int64  # [D]
     kept: Int64  # [D] the row each lost to
     similarity: npt.NDArray[np.floating]  # [D]
     num_capped: int = 0
-    """Bands that more than 64 rows share, where not all were compared with each other."""
+    """Bands shared by more than 64 rows, in which not all rows were compared with each other."""
 
 
 def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> Lost:
-    """Rows whose key an earlier row of the order has.
+    """Find rows whose key also belongs to an earlier row of the order.
 
     Worked example: keys a, b, a, a in the order 3, 0, 1, 2: rows 0 and 2 lose to row 3.
 
     Args:
         keys: of every row.  # [N]
-        order: the rows that are compared, the first to be kept first.  # int64[M]
-
+        order: the rows to compare, in order of preference.  # int64[M]
     """
     _, first, key = np.unique(keys[order], return_index=True, return_inverse=True)
     first = first[key.reshape(-1)]
@@ -59,15 +57,14 @@ def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> Lost:
 def lost_to_held_out(
     rows: Signatures, keys: npt.NDArray[np.bytes_], held: Int64, trained: Int64, jaccard: float
 ) -> Lost:
-    """Rows to train on that are copies or near copies of a held-out row.
+    """Find training rows that are copies or near copies of a held-out row.
 
     Args:
-        rows: of every row.
-        keys: of every row; those of copies are equal.  # [N]
-        held: rows that are held out.  # int64[H]
-        trained: rows to train on.  # int64[M]
-        jaccard: the least similarity of a near copy.
-
+        rows: signatures of every row.
+        keys: of every row; equal for copies.  # [N]
+        held: held-out rows.  # int64[H]
+        trained: training rows.  # int64[M]
+        jaccard: minimum similarity of a near copy.
     """
     near = nearest(rows, held, trained, jaccard)
     same = exact_duplicates(keys, np.concatenate([held, trained]))
@@ -82,19 +79,18 @@ def lost_to_held_out(
 
 
 def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> Lost:
-    """Rows that are near copies of an earlier row that stays.
+    """Find rows that are near copies of an earlier row that is kept.
 
     Args:
         signatures: of all rows.
-        order: the rows, those preferred first.  # int64[M]
-        jaccard: the least similarity of a near copy, above 0.
-
+        order: the rows, in order of preference.  # int64[M]
+        jaccard: minimum similarity of a near copy, above 0.
     """
     groups = _Groups(signatures, order)
     pairs = _verified(signatures, order, groups.first, jaccard, num_first=None)
     of, similarity = np.full(len(order), -1), np.zeros(len(order))
     for first, second, found in zip(pairs.first.tolist(), pairs.second.tolist(), pairs.jaccard.tolist(), strict=True):
-        # `first` is decided when it is met: pairs come in the order of `second`, and first < second.
+        # `first` is already decided: pairs are ordered by `second`, and first < second.
         if of[first] < 0 and found > similarity[second]:
             of[second], similarity[second] = first, found
     copies = np.flatnonzero(groups.first_of != np.arange(len(order)))
@@ -106,14 +102,13 @@ def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> Los
 
 
 def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -> Lost:
-    """The nearest of some rows to each of others, where it is near enough; it may be lost itself.
+    """Find, for each of `rows`, the most similar row in `among`, if it is similar enough.
 
     Args:
         signatures: of all rows.
-        among: where near copies are looked for; of equally near ones the earliest is found.  # int64[H]
-        rows: whose near copies are looked for; none of them in `among`.  # int64[M]
-        jaccard: the least similarity of a near copy, above 0.
-
+        among: rows to search, which may be dropped themselves; ties go to the earliest.  # int64[H]
+        rows: rows to find near copies of, disjoint from `among`.  # int64[M]
+        jaccard: minimum similarity of a near copy, above 0.
     """
     order = np.concatenate([among, rows])
     groups = _Groups(signatures, order)
@@ -130,7 +125,7 @@ def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -
 
 
 class _Groups:
-    """Places of an order whose rows have equal sets of shingles."""
+    """Positions of an order, grouped by rows with equal sets of shingles."""
 
     def __init__(self, signatures: Signatures, order: Int64) -> None:
         counts = np.diff(signatures.offsets)
@@ -144,15 +139,15 @@ class _Groups:
                 whole[filled] = np.add.reduceat(numbers, signatures.offsets[filled] - start)
         _, first_with, group = np.unique(whole[order], return_index=True, return_inverse=True)
         self.first_of: Int64 = np.where(self.has_shingles, first_with[group.reshape(-1)], np.arange(len(order)))
-        """[M] place of the first row with the same set; of a row without words its own."""
+        """[M] position of the first row with the same set; its own for a row without words."""
 
         self.first: Int64 = np.flatnonzero((self.first_of == np.arange(len(order))) & self.has_shingles)
-        """Places of rows that are the first with their set, ascending."""
+        """Positions of rows that are the first with their set, ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pairs:
-    """Places of near copies, first < second, in the order of `second`."""
+    """Positions of near copies, first < second, in the order of `second`."""
 
     first: Int64
     second: Int64
@@ -161,7 +156,7 @@ class _Pairs:
 
 
 def _verified(signatures: Signatures, order: Int64, places: Int64, jaccard: float, num_first: int | None) -> _Pairs:
-    """All pairs of these places that share a band and are alike; with `num_first` only those across that place."""
+    """Return all pairs of these positions that share a band and are similar; with `num_first` only pairs across it."""
     seen, num_capped = np.zeros(0, np.uint64), 0
     found, similarities = [np.zeros(0, np.uint64)], [np.zeros(0)]
     for band in range(NUM_BANDS):
@@ -189,14 +184,13 @@ def _verified(signatures: Signatures, order: Int64, places: Int64, jaccard: floa
 
 
 def _candidates(keys: UInt64, num_first: int | None) -> tuple[UInt64, int]:
-    """Pairs of places that share a key, as ``second << 32 | first``, and how many keys were capped.
+    """Return pairs of positions that share a key, as ``second << 32 | first``, and the number of keys that were capped.
 
-    Worked example: keys a, a, b, a of the places 0 … 3 give the pairs (0, 1), (0, 3) and (1, 3).
+    Worked example: keys a, a, b, a of the positions 0 … 3 yield the pairs (0, 1), (0, 3) and (1, 3).
 
     Args:
-        keys: ``key << 32 | place``, in any order.  # uint64[P]
-        num_first: with it, pairs are of a place below it and one from it on.
-
+        keys: ``key << 32 | position``, in any order.  # uint64[P]
+        num_first: if given, each pair has one position below it and one at or above it.
     """
     keys = np.sort(keys)
     start = np.flatnonzero(begins_run(keys >> _HALF))
@@ -216,7 +210,7 @@ def _candidates(keys: UInt64, num_first: int | None) -> tuple[UInt64, int]:
 
 
 def _pieces(signatures: Signatures, order: Int64, pairs: UInt64) -> Iterator[UInt64]:
-    """Pairs, so many at a time that their shingles fit in memory."""
+    """Yield pairs in pieces whose shingles fit in memory."""
     counts = np.diff(signatures.offsets)[order]
     size = np.cumsum(counts[(pairs & _LOW).astype(np.int64)] + counts[(pairs >> _HALF).astype(np.int64)])
     if len(pairs):
@@ -225,9 +219,10 @@ def _pieces(signatures: Signatures, order: Int64, pairs: UInt64) -> Iterator[UIn
 
 
 def _jaccard(signatures: Signatures, first: Int64, second: Int64) -> npt.NDArray[np.float64]:
-    """Similarity of pairs of rows, each with shingles.  # float64[P]
+    """Return the similarity of pairs of rows, each with shingles.  # float64[P]
 
-    The shingles of both rows become keys ``pair << 32 | shingle``; sorted, one that both have stands twice.
+    The shingles of both rows become keys ``pair << 32 | shingle``; after sorting, a common shingle appears twice in a
+    row.
     """
     start, stop = signatures.offsets[:-1], signatures.offsets[1:]
     largest = (

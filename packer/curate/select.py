@@ -1,12 +1,12 @@
-"""The selection: of every row its split, or why it is in none, decided once from the traits of all rows.
+"""The selection: assigns each row a split, or a reason for leaving it out, from the traits of all rows.
 
-In this order: conditions of sources and filters; benchmarks; exact duplicates; near duplicates; the split; what leaks
-from a held-out row; how many are taken. A row that one step leaves out is not seen by the next, and only a row that has
-documents can be the one that is kept.
+Steps, in this order: conditions of sources and filters; benchmarks; exact duplicates; near duplicates; the split;
+leakage from held-out rows; limits on the number of rows. A row that one step drops is ignored by the next ones, and
+only a row that has documents can be the one that is kept.
 
-A split is decided by the time of a row, or by a hash of its key: a number u from 0 to 2^64, xxh3-64 of the key with the
-seed. Test is laid from 0 upwards and validation from 2^64 downwards, so that either share can grow and no row leaves
-the split it is in; and a row's split depends on no other row, so that rows that are added move none.
+A split is decided by a row's time, or by a hash of its key: a number u from 0 to 2^64, xxh3-64 of the key with the
+seed. Test takes the range from 0 upwards and validation the range from 2^64 downwards, so that either share can grow
+without moving rows out of their split. A row's split depends on no other row, so adding rows moves none.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ NAMES = ("train", "validation", "test")
 
 
 def split_by_hash(keys: UInt64, rule: Split) -> Int32:
-    """The split of each key: 0 train, 1 validation, 2 test.  # int32[M]"""
+    """Return the split of each key: 0 train, 1 validation, 2 test.  # int32[M]"""
     content = memoryview(keys.astype("<u8").tobytes())
     numbers = (xxh3_64_intdigest(content[i : i + 8], rule.seed) for i in range(0, len(content), 8))
     u = np.fromiter(numbers, np.uint64, len(keys))
@@ -42,12 +42,11 @@ def split_by_hash(keys: UInt64, rule: Split) -> Int32:
 
 
 def split_by_time(times: Int64, rule: Split) -> Int32:
-    """The split of each time: before the first cutoff 0, from a cutoff on 1 (validation) or 2 (test).  # int32[M]
+    """Return the split of each time: 0 before the first cutoff, then 1 (validation) or 2 (test).  # int32[M]
 
     Args:
         times: microseconds since 1970.  # int64[M]
         rule: its cutoffs ascend.
-
     """
     found = np.full(len(times), TRAIN, np.int32)
     for name, text in ((VALIDATION, rule.cutoffs.validation), (TEST, rule.cutoffs.test)):
@@ -57,17 +56,16 @@ def split_by_time(times: Int64, rule: Split) -> Int32:
 
 
 def straddling(groups: UInt64, split: Int32) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Rows whose group has a row in an earlier split, and of each the first such row.
+    """Return the rows whose group has a row in an earlier split, and for each the first such row.
 
-    The later row goes: what is known of a group before the cutoff must not be asked again after it, and rows that
-    arrive later change nothing of those that are there.
+    The later row is dropped: something known about a group before the cutoff must not be asked again after it, and rows
+    added later must not change existing ones.
 
-    Worked example: groups a, b, a in train, train, validation: row 2 goes, as row 0 is of its group.
+    Worked example: groups a, b, a in train, train, validation: row 2 is dropped because of row 0.
 
     Args:
         groups: of each row.  # uint64[M]
         split: of each row; a larger number is later.  # int32[M]
-
     """
     order = np.argsort(split, kind="stable")
     _, first, group = np.unique(groups[order], return_index=True, return_inverse=True)
@@ -81,9 +79,8 @@ def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedR
 
     Args:
         rows: all rows of the inputs.
-        traits: of every row, in their order.
+        traits: of every row, in the same order.
         rules: of the recipe.
-
     """
     verdicts = Verdicts(rows)
     for rule, failed in _failures(rows, traits, rules):
@@ -105,7 +102,7 @@ def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedR
 
 
 class Verdicts:
-    """What is decided so far. N rows."""
+    """Decisions made so far about N rows."""
 
     def __init__(self, rows: InputRows) -> None:
         number = len(rows.source)
@@ -120,34 +117,34 @@ class Verdicts:
 
     @property
     def in_train(self) -> Bool:
-        """Which rows are in the split `train`, as far as it is decided.  # bool[N]"""
+        """Which rows are in the split `train` so far.  # bool[N]"""
         train: Bool = self.split == self.splits.index(NAMES[TRAIN])
         return train
 
     def order(self) -> Int64:
-        """The rows that are left in order of precedence: held out before train, then as they stand.  # int64[M]"""
+        """Return the remaining rows by precedence: held-out rows before train, then input order.  # int64[M]"""
         left = np.flatnonzero(self.alive)
         return left[np.argsort(self.in_train[left], kind="stable")]
 
     def drop(self, code: str, rows: npt.NDArray[np.integer], *, detail: int = -1) -> None:
-        """Leave out rows; those that were left out before keep their reason."""
+        """Drop rows; those that were dropped before keep their reason."""
         rows = rows[self.alive[rows]]
         self.alive[rows] = False
         self._reason[rows] = ROW_REASONS.index(code) + 1
         self._detail[rows] = detail
 
     def drop_lost(self, code: str, lost: Lost) -> None:
-        """Leave out rows that lost to others; all of them are left until now."""
+        """Drop rows that lost to others; none of them was dropped before."""
         self._kept[lost.row] = lost.kept
         self._similarity[lost.row] = lost.similarity
         self._num_capped += lost.num_capped
         self.drop(code, lost.row)
 
     def selected(self) -> SelectedRows:
-        """The result, with the splits that have rows."""
+        """Return the result, with the splits that have rows."""
         split = np.where(self.alive, self.split, -1).astype(np.int32)
         used = [number for number in range(len(self.splits)) if (split == number).any()]
-        renumbered = np.full(len(self.splits) + 1, -1, np.int32)  # the last one is -1's
+        renumbered = np.full(len(self.splits) + 1, -1, np.int32)  # the last entry maps -1 to itself
         renumbered[used] = np.arange(len(used))
         return SelectedRows(
             splits=tuple(self.splits[number] for number in used),
@@ -161,7 +158,7 @@ class Verdicts:
 
 
 def _failures(rows: InputRows, traits: pa.Table, rules: RowRules) -> Iterator[tuple[int, Bool]]:
-    """Number of each rule, and the rows that fail it: conditions of each source before filters."""
+    """Yield the number of each rule with the rows that fail it: conditions of each source before filters."""
     source, failed = rows.source, column(traits, "failed")
     asked = [TraitRules.of(rules, i) for i in range(max(1, len(rules.where)))]
     number = len(rules.filters)
@@ -182,7 +179,7 @@ def _failures(rows: InputRows, traits: pa.Table, rules: RowRules) -> Iterator[tu
 
 
 def _contaminated(verdicts: Verdicts, traits: pa.Table) -> Lost:
-    """Rows that are left and hold a question; in place of a row they lost to, they have its number."""
+    """Return the remaining rows that contain a benchmark question; `kept` is the question's number, not a row."""
     question = column(traits, "question").astype(np.int64)
     found = np.flatnonzero(verdicts.alive & (question >= 0))
     return Lost(row=found, kept=question[found], similarity=column(traits, "cover").astype(np.float32)[found])
@@ -204,7 +201,7 @@ def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> Lost:
 
 
 def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, rules: RowRules) -> None:
-    """Divide the rows of `train`; those that their source puts elsewhere stay there."""
+    """Divide the rows of `train` into splits; rows that their source assigns to another split stay there."""
     if rule.group is not None:
         verdicts.drop("no_group", np.flatnonzero(verdicts.in_train & ~_knows(rule.group, rows, traits, rules)))
     if rule.time is None:
@@ -229,19 +226,19 @@ def _assign(verdicts: Verdicts, rows: Int64, split: Int32) -> None:
 
 
 def _knows(field: str, rows: InputRows, traits: pa.Table, rules: RowRules) -> Bool:
-    """Which rows have a field.  # bool[N]"""
+    """Return which rows have a field.  # bool[N]"""
     asked = [TraitRules.of(rules, i) for i in range(max(1, len(rules.where)))]
     bits = np.array([each.fields.index(field) for each in asked], np.uint64)
     return _bit(column(traits, "known"), bits[rows.source])
 
 
 def column(traits: pa.Table, name: str) -> UInt64:
-    """A column of numbers of all rows.  # uint64[N], of `time` int64[N]"""
+    """Return a numeric column for all rows.  # uint64[N]; int64[N] for `time`"""
     return numbers_of(traits.column(name))
 
 
 def digests(traits: pa.Table, name: str) -> npt.NDArray[np.bytes_]:
-    """A column of digests of 16 bytes of all rows.  # S16[N]"""
+    """Return a column of 16-byte digests for all rows.  # S16[N]"""
     chunks = traits.column(name).chunks
     parts = [np.frombuffer(each.buffers()[1], "S16")[each.offset : each.offset + len(each)] for each in chunks]
     return np.concatenate([np.zeros(0, "S16"), *parts])

@@ -1,19 +1,19 @@
-"""What rows are compared by: their words, the shingles of these, and keys that rows with many shingles in common share.
+"""What rows are compared by: their words, the shingles of these, and keys that rows with many common shingles share.
 
-A text is normalised by NFKC and then casefolded. A word is a run of letters, marks and digits, or one character of a
-script that is written without spaces: Chinese, Japanese, Thai, Lao, Khmer and Myanmar. Everything else parts words.
+A text is normalized by NFKC and then casefolded. A word is a run of letters, marks and digits, or one character of a
+script that is written without spaces: Chinese, Japanese, Thai, Lao, Khmer and Myanmar. Everything else separates words.
 Worked example: "Größe 10, 你好!" has the words "grösse", "10", "你" and "好". The categories of characters are those of
-Python's `unicodedata`; whoever keeps numbers of words keeps the version of its tables with them.
+Python's `unicodedata`; code that stores word numbers must store the version of its tables with them.
 
-A shingle is n words that follow one another, as a 32-bit number; a row of fewer words is one shingle. Two rows are
-alike by the Jaccard similarity of their sets of shingles, |A ∩ B| / |A ∪ B|. A row keeps its 256 smallest. As shingles
-are random numbers, those below any bound are a fair sample: rows with 256 are compared by the shingles up to the
-smaller of the two largest ones that are kept. So rows of fewer than 256 different shingles are compared exactly, and
-longer ones to about ±0.03.
+A shingle is n consecutive words, hashed to 32 bits; a row of fewer words is one shingle. The similarity of two rows is
+the Jaccard similarity of their sets of shingles, |A ∩ B| / |A ∪ B|. A row keeps its 256 smallest. As shingles are
+uniformly distributed, those below any bound are a fair sample: two rows with 256 are compared by the shingles up to the
+smaller of their two largest ones. So rows of fewer than 256 distinct shingles are compared exactly, and longer ones to
+about ±0.03.
 
 Candidates are found by MinHash in bands (Broder, "On the resemblance and containment of documents", 1997; Indyk and
-Motwani, 1998). The least image of a set under a permutation is the same for two sets with a probability of their
-Jaccard similarity J. A band is five of these; with twenty bands, rows share one with probability 1 - (1 - J⁵)²⁰:
+Motwani, 1998). The smallest image of a set under a permutation is the same for two sets with a probability of their
+Jaccard similarity J. A band combines five of these; with twenty bands, rows share one with probability 1 - (1 - J⁵)²⁰:
 0.9996 at J = 0.8, 0.975 at 0.7, 0.06 at 0.3.
 """
 
@@ -50,22 +50,23 @@ _SINGLE_RANGES = (
 )
 _NOTHING, _RUN, _SINGLE, _UNKNOWN = range(4)
 _END = "\0"
-"""Stands after each text of a piece; it is no part of a word."""
+"""Terminates each text of a piece; it is not part of any word."""
 
 _PIECE_CHARACTERS = 2**15
-"""Texts are taken together up to so many characters: the arrays of a piece stay in the processor's cache."""
+"""Texts are processed in pieces of about this many characters, so that the arrays of a piece stay in the processor's
+cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """The words of T texts. W words."""
+    """The W words of T texts."""
 
     number: UInt64  # [W] equal words have equal numbers
     offsets: Int64  # [T + 1]
 
 
 def constants(name: str, count: int) -> UInt64:
-    """Odd 64-bit numbers that are a pure function of a name.  # uint64[count]"""
+    """Return odd 64-bit numbers that are a pure function of a name.  # uint64[count]"""
     return np.array([xxhash.xxh3_64_intdigest(f"{name} {i}".encode()) | 1 for i in range(count)], np.uint64)
 
 
@@ -77,11 +78,11 @@ def mixed(values: UInt64) -> UInt64:
 
 
 _BY_PLACE = constants("the character of a word at a place", 256)
-"""Places repeat in longer words."""
+"""One multiplier for each position in a word; longer words reuse them cyclically."""
 
 
 def words_of(texts: Sequence[str]) -> Words:
-    """Take texts apart into words."""
+    """Split texts into words."""
     numbers, counts = [np.zeros(0, np.uint64)], [np.zeros(1, np.int64)]
     for piece in _pieces(texts):
         number, count = _words_of_piece(piece)
@@ -91,7 +92,7 @@ def words_of(texts: Sequence[str]) -> Words:
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The normalised texts, a number of them at a time."""
+    """Yield the normalized texts, several at a time."""
     piece: list[str] = []
     size = 0
     for text in texts:
@@ -105,9 +106,9 @@ def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _words_of_piece(texts: Sequence[str]) -> tuple[UInt64, Int64]:
-    """Numbers of the words of all texts, and how many each text has."""
+    """Return the numbers of the words of all texts, and the number of words in each text."""
     joined = _END.join([*texts, ""])
-    if joined.count(_END) > len(texts):  # one of them has it, too
+    if joined.count(_END) > len(texts):  # one of the texts contains it
         joined = _END.join([*(text.replace(_END, " ") for text in texts), ""])
     codes: npt.NDArray[Any] = (
         np.frombuffer(joined.encode(), np.uint8)
@@ -118,7 +119,7 @@ def _words_of_piece(texts: Sequence[str]) -> tuple[UInt64, Int64]:
     begins = kind != _NOTHING
     begins[1:] &= (kind[1:] == _SINGLE) | (kind[:-1] != _RUN)
     inside = np.flatnonzero(kind)
-    first = np.flatnonzero(begins[inside])  # of each word, among the characters of words
+    first = np.flatnonzero(begins[inside])  # first character of each word, among all word characters
     lengths = np.diff(first, append=len(inside))
     place = np.arange(len(inside)) - np.repeat(first, lengths)
     terms = codes[inside].astype(np.uint64)
@@ -129,7 +130,7 @@ def _words_of_piece(texts: Sequence[str]) -> tuple[UInt64, Int64]:
 
 
 def _kinds(codes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Whether each character is no part of a word, part of a run, or a word by itself."""
+    """Classify each character: separator, part of a run, or a word by itself."""
     kind: npt.NDArray[np.uint8] = _KINDS[codes]
     unknown = codes[kind == _UNKNOWN]
     if len(unknown):
@@ -146,7 +147,7 @@ def _kind(code: int) -> int:
 
 
 _KINDS: npt.NDArray[np.uint8] = np.full(0x110000, _UNKNOWN, np.uint8)
-"""Of each character; filled as characters are met, for all of Unicode would take half a second."""
+"""Kind of each character, filled in lazily: classifying all of Unicode would take half a second."""
 
 
 MOST_SHINGLES = 256
@@ -159,30 +160,30 @@ _BY_PLACE_IN_BAND = constants("the minhash of a band at a place", BAND_SIZE)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _PIECE_SHINGLES = 2**16
-"""Rows are taken together up to so many shingles, which stay in the processor's cache while they are permuted."""
+"""Rows are processed in pieces of about this many shingles, which stay in the processor's cache while they are
+permuted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signatures:
-    """N rows, S shingles."""
+    """Shingles and bands of N rows, S shingles in all."""
 
     shingles: npt.NDArray[np.uint32]  # [S] ascending and different within a row, at most 256
     offsets: Int64  # [N + 1]
-    bands: npt.NDArray[np.uint32]  # [N, 20]; of a row without shingles it says nothing
+    bands: npt.NDArray[np.uint32]  # [N, 20]; meaningless for a row without shingles
 
     def rows(self, rows: Int64) -> "Signatures":
-        """Some of the rows, in the order given."""
+        """Select some of the rows, in the given order."""
         counts = np.diff(self.offsets)[rows]
         shingles = self.shingles[concatenated_ranges(self.offsets[rows], counts)]
         return Signatures(shingles=shingles, offsets=offsets_of(counts), bands=self.bands[rows])
 
     def at(self, place: Int64, number: int) -> "Signatures":
-        """The same rows at places among `number` ones, of which the others have no shingle.
+        """Scatter the rows to positions among `number` rows; the others get no shingles.
 
         Args:
-            place: of each row, ascending.  # int64[N]
+            place: position of each row, ascending.  # int64[N]
             number: of all rows.
-
         """
         counts = np.zeros(number, np.int64)
         counts[place] = np.diff(self.offsets)
@@ -192,14 +193,14 @@ class Signatures:
 
 
 def signature_columns(rows: Signatures, of: str, ngram: int) -> dict[str, pa.Array]:
-    """Signatures as two columns of a table of rows."""
+    """Return signatures as two columns of a table of rows."""
     shingles = pa.LargeListArray.from_arrays(array_of(rows.offsets), array_of(rows.shingles))
     bands = pa.FixedSizeListArray.from_arrays(array_of(rows.bands.reshape(-1)), NUM_BANDS)
     return {f"shingles {of} {ngram}": shingles, f"bands {of} {ngram}": bands}
 
 
 def signatures_in(table: pa.Table, of: str, ngram: int) -> Signatures:
-    """The signatures that a table of rows has in its columns."""
+    """Read signatures from the columns of a table of rows."""
     parts = [
         Signatures(
             shingles=numbers_of(shingles.flatten()),
@@ -214,7 +215,7 @@ def signatures_in(table: pa.Table, of: str, ngram: int) -> Signatures:
 
 
 def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int64]:
-    """The n-grams of ranges of words, one for a range of 1 to n - 1 words.
+    """Return the n-grams of ranges of words; a range of 1 to n - 1 words has one.
 
     Args:
         words: of some texts.
@@ -224,7 +225,6 @@ def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int
 
     Returns:
         uint64[G] the n-grams of all ranges, in order, and int64[N] how many each has.
-
     """
     lengths = stop - start
     counts = np.where(lengths >= n, lengths - n + 1, np.minimum(lengths, 1))
@@ -240,13 +240,13 @@ def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int
 
 
 def pieces(offsets: Int64, size: int) -> Iterator[tuple[int, int]]:
-    """Consecutive items ``[first, last)`` that together have about `size` entries of a flat array, or are one item."""
+    """Yield ranges ``[first, last)`` of items with about `size` entries of a flat array, at least one item each."""
     cuts = np.unique(np.searchsorted(offsets, np.arange(0, int(offsets[-1]), size)))
     return pairwise([*cuts.tolist(), len(offsets) - 1])
 
 
 def distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
-    """The different 32-bit values of each row, ascending, and how many each row has."""
+    """Return the distinct 32-bit values of each row, ascending, and the number of them in each row."""
     keys = np.repeat(np.arange(len(counts), dtype=np.uint64) << _HALF, counts) | values
     keys.sort()
     keys = keys[begins_run(keys)]
@@ -254,14 +254,13 @@ def distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
 
 
 def signatures(words: Words, start: Int64, stop: Int64, n: int) -> Signatures:
-    """The shingles and the bands of rows.
+    """Compute the shingles and bands of rows.
 
     Args:
         words: of some texts.
         start: first word of each row.  # int64[N]
         stop: the word after its last.  # int64[N]
         n: words of a shingle.
-
     """
     grams, counts = ngrams(words, start, stop, n)
     found, counts = distinct(grams >> _HALF, counts)
@@ -275,7 +274,7 @@ def signatures(words: Words, start: Int64, stop: Int64, n: int) -> Signatures:
 
 
 def joined(parts: "list[Signatures]") -> Signatures:
-    """The rows of all parts, in order."""
+    """Concatenate the rows of all parts."""
     counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])
     return Signatures(
         shingles=np.concatenate([np.zeros(0, np.uint32), *(part.shingles for part in parts)]),

@@ -1,7 +1,7 @@
-"""The texts of a sample that rules look at, and the keys by which rows are the same.
+"""The texts of a sample that rules examine, and the keys by which rows are considered equal.
 
-Normalized means: ASCII letters in lower case, white space of ASCII as one blank. No table of Unicode is asked, so that
-no row changes its split with the interpreter.
+Normalized means: ASCII letters in lower case, runs of ASCII white space as one blank. No Unicode table is consulted, so
+that no row changes its split with the interpreter's version.
 """
 
 from collections.abc import Iterator
@@ -19,22 +19,22 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def prompts(sample: Sample) -> list[str]:
-    """The text of every user message, or the prompt of a completion."""
+    """Return the text of every user message, or the prompt of a completion."""
     return [sample.prompt] if sample.kind == "completion" else _said_by(sample, "user")
 
 
 def answers(sample: Sample) -> list[str]:
-    """The text of every assistant message, or what follows a prompt; the whole of a plain text.
+    """Return the text of every assistant message, or what follows a prompt; the whole of a plain text.
 
-    Of a pair, those of both sides.
+    For a pair, those of both sides.
     """
     return _said_by(sample, "assistant") if sample.kind == "chat" else [side.text for side in sides(sample)]
 
 
 def conversation(sample: Sample) -> str:
-    """What user and assistant say, one message a line; without system, tools and reasoning.
+    """Return what user and assistant say, one message per line; without system, tools and reasoning.
 
-    Of a pair, the rejected answer follows the chosen one.
+    For a pair, the rejected answer follows the chosen one.
     """
     if sample.kind != "chat":
         return "\n".join([sample.prompt, *answers(sample)] if sample.prompt else answers(sample))
@@ -42,9 +42,9 @@ def conversation(sample: Sample) -> str:
 
 
 def said(sample: Sample) -> Iterator[tuple[str, str]]:
-    """Role and text of what user and assistant say; a plain text and a completion are the assistant's.
+    """Yield role and text of what user and assistant say; a plain text and a completion are the assistant's.
 
-    Of a pair, both answers.
+    For a pair, both answers.
     """
     if sample.kind != "chat":
         if sample.prompt:
@@ -58,22 +58,21 @@ def said(sample: Sample) -> Iterator[tuple[str, str]]:
 
 
 def sides(sample: Sample) -> tuple[Sample, ...]:
-    """The conversation with the chosen answer and the one with the rejected one; one alone of all other rows."""
+    """Return the conversations with the chosen and with the rejected answer; for all other rows just the one."""
     if sample.preference is None or sample.preference.rejected is None:
         return (sample,)
     return sample, sample.preference.rejected
 
 
 def content_key(sample: Sample, *, folded: bool = False) -> bytes:
-    """xxh3-128 of all of a row that is trained, and all that stands before it.
+    """Return xxh3-128 of everything in a row that is trained, and everything that precedes it.
 
-    Messages with their calls and reasoning, tools, trained marks, texts, ids; of a pair those of both sides, and the
-    margin; the rating of an answer; not the row's own name.
+    Covers messages with their calls and reasoning, tools, trained marks, texts, ids; for a pair both sides and the
+    margin; the rating of an answer; but not the row's own name.
 
     Args:
         sample: the row.
-        folded: of the normalized content.
-
+        folded: hash the normalized content.
     """
     given = sample.given
     if given is not None:
@@ -96,38 +95,37 @@ def _content(sample: Sample, *, folded: bool) -> tuple[Any, ...]:
 
 
 def prompt_key(sample: Sample) -> int:
-    """xxh3-64 of the normalized first prompt; of the content where there is none."""
+    """Return xxh3-64 of the normalized first prompt, or of the content if there is none."""
     first = next(iter(prompts(sample)), "")
     return xxh3_64_intdigest(normalized(first)) if first.strip() else xxh3_64_intdigest(content_key(sample))
 
 
 def value_key(value: Any) -> int:
-    """xxh3-64 of a field's value as JSON: the text `"7"` and the number `7` are two values, 7 and 7.0 are one."""
+    """Return xxh3-64 of a field's value as JSON: `"7"` and `7` are two values, 7 and 7.0 are one."""
     return xxh3_64_intdigest(_encode(whole(value)))
 
 
 def whole(value: Any) -> Any:
-    """A number without a fraction as a whole one, as other tools write 7 as 7.0 where a value is missing elsewhere."""
+    """Return an integral float as an int; other tools write 7 as 7.0 if a value is missing elsewhere in the column."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def normalized(text: str) -> bytes:
-    r"""A text without what two copies of it often differ in.
+    r"""Fold case and white space, in which copies of a text often differ.
 
     Example:
         >>> normalized("  What is\n2+2? ")
         b'what is 2+2?'
-
     """
     folded = text.encode().translate(_FOLDED).strip()
-    while b"  " in folded:  # 1.4 times as fast as to split and join
+    while b"  " in folded:  # 1.4 times as fast as split and join
         folded = folded.replace(b"  ", b" ")
     return folded
 
 
 def _folded_fields(fields: dict[str, Any]) -> Any:
     content = fields.get("content")
-    if len(fields) == 2 and type(content) is str:  # role and content: as below, and three times as fast
+    if len(fields) == 2 and type(content) is str:  # role and content only: same result as below, three times as fast
         return {"role": fields["role"], "content": normalized(content).decode()}
     return _folded(fields)
 

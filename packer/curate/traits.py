@@ -1,19 +1,19 @@
-"""Traits: facts of single rows, from which every decision about rows is made.
+"""Traits: facts about single rows, from which every decision about rows is made.
 
-They depend on a row and on what the rules ask, never on another row, a tokenizer or a template. They are made a
-partition at a time and stored, so that another rule about rows, or another tokenizer, makes again only what it must.
+They depend on a row and on the rules, never on another row, a tokenizer or a template. They are computed per
+partition and stored, so that changing a rule about rows, or the tokenizer, recomputes only what is affected.
 
-    content     xxh3-128 of what of the row is trained, and what stands before it
+    content     xxh3-128 of what is trained of the row, and of what precedes it
     folded      the same, normalized
     prompt      xxh3-64 of the normalized first prompt
-    failed      bit i: the row does not pass condition i of its source
-    known       bit i: the row has field i of those that are asked about
-    group       xxh3-64 of the value of the group's field; only where one is asked
-    group_text  the same of the value as a text: where this is equal and `group` is not, "7" and 7 are two groups
-    time        microseconds since 1970; only where a field is asked; NO_TIME where it holds none
-    shingles …  of what rows are compared by, and `bands …`; only where near copies are asked for
-    question    number of the question of a benchmark that the row holds; -1 where it holds none; only where asked
-    cover       the share of the question's n-grams that the row has
+    failed      bit i: the row fails condition i of its source
+    known       bit i: the row has field i of those the rules use
+    group       xxh3-64 of the value of the group's field; only if a group is configured
+    group_text  the same for the value as a text: if this is equal and `group` is not, "7" and 7 are two groups
+    time        microseconds since 1970; only if a time field is configured; NO_TIME if the field has no time
+    shingles …  what rows are compared by, with `bands …`; only if near copies are detected
+    question    number of the benchmark question the row contains, or -1; only with benchmarks
+    cover       fraction of the question's n-grams that the row has
 """
 
 import datetime as dt
@@ -37,31 +37,29 @@ from packer.row_rules import Split, microseconds, zone_of
 
 NO_TIME = -(2**63)
 _UNITS = {"s": Fraction(10**6), "ms": Fraction(10**3), "us": Fraction(1), "ns": Fraction(1, 10**3)}
-"""Microseconds of each."""
+"""Microseconds per unit."""
 
 
 class TraitMaker:
-    """Makes the traits of a source's rows.
+    """Computes the traits of a source's rows.
 
     Raises:
-        RecipeError: a regular expression that RE2 does not take.
-
+        RecipeError: a regular expression that RE2 does not support.
     """
 
     def __init__(self, rules: TraitRules, questions: Questions | None = None) -> None:
-        """`questions`: of the benchmarks that the rules name."""
+        """`questions`: those of the benchmarks that the rules name."""
         self._rules = rules
         self._questions = questions
         self._testers = [Tester(*each) for each in rules.conditions]
         self._zone = zone_of(Split(zone=rules.zone))
 
     def make(self, rows: RowBatch, first: int) -> pa.RecordBatch:
-        """The traits of a batch, a row each; of a row that could not be read they are 0.
+        """Compute the traits of a batch, one entry per row; they are 0 for a row that could not be read.
 
         Args:
             rows: read with the fields of the rules.
             first: number of the batch's first row in its partition.
-
         """
         rules, samples, number = self._rules, rows.samples, rows.num_rows
         place = np.fromiter((sample.row - first for sample in samples), np.int64, len(samples))
@@ -109,11 +107,11 @@ class TraitMaker:
         return _bits(failed, number)
 
     def is_time(self, value: Any) -> bool:
-        """Whether the value of the field that is asked for is a time."""
+        """Whether a value of the configured time field is a time."""
         return self._time(value) != NO_TIME
 
     def _time(self, value: Any) -> int:
-        """Microseconds since 1970; NO_TIME for what is no time, or an ISO time without a zone."""
+        """Return microseconds since 1970; NO_TIME if the value is no time, or an ISO time without a zone."""
         unit = self._rules.unit
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             return NO_TIME
@@ -124,7 +122,7 @@ class TraitMaker:
                 found = dt.datetime.fromisoformat(value.strip())
                 zone = found.tzinfo or self._zone
                 return NO_TIME if zone is None else microseconds(found.replace(tzinfo=zone))
-            number = Fraction(value if isinstance(value, int) else float(value))  # CSV has texts alone
+            number = Fraction(value if isinstance(value, int) else float(value))  # CSV has only texts
         except (ValueError, OverflowError):
             return NO_TIME
         time = math.floor(number * _UNITS[unit])
@@ -150,7 +148,7 @@ def _placed(keys: Sequence[int], place: Int64, number: int) -> pa.Array:
 
 
 def _bits(flags: Sequence[Any], number: int) -> pa.Array:
-    """Flags as the bits of one number: bit i is flag i.  # each bool[R]"""
+    """Pack flags into one number per row: bit i is flag i.  # each bool[R]"""
     found = np.zeros(number, np.uint64)
     for i, flag in enumerate(flags):
         found |= flag.astype(np.uint64) << np.uint64(i)
@@ -159,32 +157,31 @@ def _bits(flags: Sequence[Any], number: int) -> pa.Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RowWords:
-    """The words of all that user and assistant say in N rows, M messages, and of the first prompts.
+    """The words of all user and assistant messages in N rows, M messages, and the ranges of the first prompts.
 
     System messages, tools, calls and reasoning are left out: they are alike in rows that have nothing else in common.
     """
 
     words: Words  # of M texts
     rows: Int64  # [N + 1] the messages of row i are rows[i] … rows[i + 1] - 1
-    prompt: Int64  # [N, 2] first message of the first prompt, and the one after it; all of a row without one
+    prompt: Int64  # [N, 2] first message of the first prompt, and one past it; all messages if there is no prompt
 
     def signatures(self, of: str, ngram: int) -> Signatures:
-        """What the rows are compared by. A prompt of fewer words than a shingle is like none.
+        """Return the signatures by which rows are compared. A prompt of fewer words than a shingle counts as none.
 
         Args:
             of: `conversation` or `prompt`.
             ngram: words of a shingle.
-
         """
         ranges = np.stack([self.rows[:-1], self.rows[1:]], axis=1) if of == "conversation" else self.prompt
         start, stop = self.words.offsets[ranges.T]
-        if of == "prompt":  # "hello there" is no prompt to be recognised by
+        if of == "prompt":  # "hello there" is too short a prompt to identify a row
             stop = np.where(stop - start < ngram, start, stop)
         return signatures(self.words, start, stop, ngram)
 
 
 def _row_words(samples: Sequence[Sample]) -> _RowWords:
-    """Take the texts of rows apart."""
+    """Split the texts of rows into words."""
     texts: list[str] = []
     rows, prompt = [0], []
     for sample in samples:

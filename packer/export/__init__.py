@@ -11,9 +11,7 @@ __all__ = ["FORMATS", "Exported", "export"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``export`` and ``Exported`` lazily: they load numpy and Arrow, and the command line needs only the
-    formats.
-    """
+    """Import ``export`` and ``Exported`` lazily: they load numpy and Arrow, and the command line needs only formats."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from packer.export import run  # noqa: PLC0415 - see above

@@ -1,13 +1,14 @@
-"""Hugging Face datasets, as ``Dataset.save_to_disk`` writes them: what TRL, axolotl and LLaMA-Factory load.
+"""Hugging Face datasets, as ``Dataset.save_to_disk`` writes them, for TRL, axolotl and LLaMA-Factory.
 
-A folder with an Arrow stream file, ``state.json`` and ``dataset_info.json``. Documents have exactly the columns
-``input_ids``, ``attention_mask`` and ``labels``, which is what axolotl asks of a dataset that is tokenized already;
-blocks have ``position_ids`` and ``seq_lengths`` in place of the mask: TRL takes boundaries from ``seq_lengths``, others
-from ``position_ids``, and a mask of ones would make transformers overlook both. Labels are unshifted.
+A dataset is a folder with an Arrow stream file, ``state.json`` and ``dataset_info.json``. Documents have exactly the
+columns ``input_ids``, ``attention_mask`` and ``labels``, which axolotl requires of a tokenized dataset. Blocks have
+``position_ids`` and ``seq_lengths`` instead of the mask: TRL takes boundaries from ``seq_lengths``, others from
+``position_ids``, and with a mask of ones transformers would ignore both. Labels are unshifted.
 
-Pairs have the three columns of documents twice, as ``chosen_`` and ``rejected_``. Rated answers have them with
-``kto_tags``, and as ``kl_`` for their prompt with the answer of a row before that has another prompt. These are the
-names of LLaMA-Factory's collators, which also ask for ``images``, ``videos`` and ``audios``.
+Pairs have the three columns of documents twice, prefixed with ``chosen_`` and ``rejected_``. Rated answers have them
+with ``kto_tags``, and again with the prefix ``kl_``: their prompt with the answer of an earlier row that has a
+different prompt. These are the names that LLaMA-Factory's collators use; they also require ``images``, ``videos`` and
+``audios``.
 """
 
 import hashlib
@@ -34,10 +35,10 @@ _FILE = "data-00000-of-00001.arrow"
 
 
 class DatasetFolder(Writer):
-    """One split as a folder that ``datasets.load_from_disk`` loads; the folder around several is one, too."""
+    """Writes one split as a folder for ``datasets.load_from_disk``; several splits become a DatasetDict folder."""
 
     name: ClassVar[str]
-    """Of the format; part of the identity that datasets caches by."""
+    """Name of the format; part of the fingerprint that datasets uses for its caches."""
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
@@ -64,16 +65,16 @@ class DatasetFolder(Writer):
             files.write("dataset_dict.json", json.dumps({"splits": list(splits)}).encode())
 
     def columns(self) -> dict[str, pa.DataType]:
-        """Name and type of each column."""
+        """Return the name and type of each column."""
         raise NotImplementedError
 
     def margin_column(self) -> dict[str, pa.DataType]:
-        """The column `margin`, where some pair has one."""
+        """Return the column `margin`, if any pair has a margin."""
         margins = self.rows.cache.documents(self.split).margins()
         return {} if np.isnan(margins).all() else {"margin": pa.float32()}
 
     def of_rows(self, batch: FlatDocuments) -> dict[str, pa.Array]:
-        """The columns of preference data that have one value a row."""
+        """Return the columns of preference data that have one value for each row."""
         if batch.sides is None or batch.margins is None:
             return {}
         step = 2 if self.rows.is_paired else 1
@@ -110,13 +111,13 @@ class DatasetFolder(Writer):
 
 
 class DatasetsWriter(DatasetFolder):
-    """A label for each token."""
+    """Writes ids with a label for each token."""
 
     name = "datasets"
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
-        self._partners: Int64 | None = None  # of rated answers
+        self._partners: Int64 | None = None  # for rated answers
         self._num_crossed = 0
 
     def columns(self) -> dict[str, pa.DataType]:
@@ -152,7 +153,7 @@ class DatasetsWriter(DatasetFolder):
         self.append(columns | self.of_rows(batch))
 
     def _crossed(self, batch: FlatDocuments) -> dict[str, pa.Array]:
-        """The prompt of each document with the answer of its partner."""
+        """Combine the prompt of each document with the answer of its partner."""
         documents = self.rows.cache.documents(self.split)
         if self._partners is None:
             self._partners = partners(documents.prompts(), 1)
@@ -187,21 +188,21 @@ class DatasetsWriter(DatasetFolder):
 
 
 def pieces(values: npt.NDArray[Any], starts: Int64, lengths: Int64) -> pa.Array:
-    """Pieces of a flat array as lists."""
+    """Return slices of a flat array as a list array."""
     return _lists(values[concatenated_ranges(starts, lengths)], offsets_of(lengths))
 
 
 def prompt_lengths(batch: FlatDocuments) -> Int64:
-    """Tokens before the first trained one of each document.  # int64[D]
+    """Count the tokens before the first trained one of each document.  # int64[D]
 
-    Worked example: two documents of 3 tokens, of which 2, 4 and 5 are trained: 2 and 1.
+    Worked example: of two documents of 3 tokens, tokens 2, 4 and 5 are trained: 2 and 1.
     """
     trained = np.flatnonzero(batch.trained)
     return trained[np.searchsorted(trained, batch.offsets[:-1])] - batch.offsets[:-1]
 
 
 def _feature(kind: pa.DataType) -> dict[str, Any]:
-    """A column as datasets describes it; a list under the name that every version reads."""
+    """Describe a column as datasets does; a list gets the type name that every version of datasets can read."""
     if pa.types.is_list(kind):
         return {"feature": _feature(kind.value_type), "length": -1, "_type": "Sequence"}
     return {"dtype": {"float": "float32"}.get(str(kind), str(kind)), "_type": "Value"}
@@ -212,7 +213,7 @@ def _lists(values: npt.NDArray[Any], offsets: Int64) -> pa.Array:
 
 
 class TrlWriter(DatasetFolder):
-    """One split of preference data."""
+    """Writes one split of preference data."""
 
     name = "trl"
 

@@ -1,4 +1,4 @@
-"""The formats a cache can be exported in: one entry each. The command line, the errors and the tests read this list."""
+"""The export formats, one entry each. The command line, error messages and tests all read this table."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,28 +12,28 @@ Kind: TypeAlias = Literal["examples", "preference"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """One entry."""
+    """An export format."""
 
     writer: str
-    """The module in this folder and the :class:`packer.export.writer.Writer` in it, imported when it is used."""
+    """Module in this folder and name of its :class:`packer.export.writer.Writer`, imported on demand."""
 
     help: str
-    """Files and trainers, in a few words."""
+    """The files and trainers, in a few words."""
 
     units: tuple[Unit, ...] = ("documents",)
-    """Units it can hold, the default first."""
+    """Units it supports, the default first."""
 
     holds_weights: bool = False
-    """Whether fractional loss weights have a place; a cache that has some is refused otherwise."""
+    """Whether it can store fractional loss weights; if not, a cache that has them is refused."""
 
     separates_mask: bool = False
-    """Whether the loss mask can be a file of its own."""
+    """Whether the loss mask can be written to a separate file."""
 
     kinds: tuple[Kind, ...] = ("examples",)
-    """What its rows may be. Preference data needs a place for which answer was chosen."""
+    """The kinds of rows it supports. Preference data needs a way to record which answer was chosen."""
 
     def load(self) -> Any:
-        """The class of its writers."""
+        """Import and return its writer class."""
         module, _, name = self.writer.partition(".")
         return getattr(import_module(f"packer.export.{module}"), name)
 
@@ -60,11 +60,10 @@ FORMATS: dict[str, Format] = {
 
 
 def format_of(name: str) -> Format:
-    """The format of a name.
+    """Return the format with this name.
 
     Raises:
         UsageError: there is none.
-
     """
     if name not in FORMATS:
         raise UsageError(f"there is no format '{name}'", hint=f"formats: {', '.join(FORMATS)}")

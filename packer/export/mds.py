@@ -1,11 +1,11 @@
-"""MosaicML streaming shards (MDS) of documents as turns, as llm-foundry's finetuning datasets take what is tokenized.
+"""MosaicML streaming shards (MDS) of documents as turns, the form of tokenized rows for llm-foundry's finetuning.
 
-A sample has one column ``turns``, JSON: a list of ``{"input_ids": context, "labels": target}``. Both are token ids;
-the trainer joins them and masks the contexts. So a document is cut where its labels begin and end. (Columns
-``input_ids`` and ``labels`` as Hugging Face has them would be read as a context and its target: every token twice.)
-Train with ``target_responses: all``, or all but the last turn go unlearned.
+A sample has one column ``turns``, JSON: a list of ``{"input_ids": context, "labels": target}``. Both are token ids; the
+trainer concatenates them and masks the contexts. So a document is cut wherever its labels begin or end. (Columns
+``input_ids`` and ``labels`` as in Hugging Face datasets would be read as a context and its target: every token twice.)
+Train with ``target_responses: all``; otherwise only the last turn is trained.
 
-A shard is little-endian: uint32 number of samples n; uint32[n + 1] where each begins in the file, and the end; the
+A shard is little-endian: uint32 number of samples n; uint32[n + 1] file offset of each sample, and of the end; the
 shard's configuration as JSON; the samples. A sample is the uint32 size of its column, then the column.
 """
 
@@ -21,7 +21,7 @@ from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
 from packer.layout import MASKED
 
 _MAX_BYTES = 1 << 26
-"""A shard ends before the sample that would bring it over this, as MDSWriter has it."""
+"""A shard ends before the sample that would exceed this size, as in MDSWriter."""
 
 _CONFIG: dict[str, Any] = {
     "column_encodings": ["json"],
@@ -37,7 +37,7 @@ _CONFIG_BYTES = json.dumps(_CONFIG, sort_keys=True).encode()
 
 
 class MdsWriter(Writer):
-    """One split as a folder that ``streaming.StreamingDataset`` reads."""
+    """Writes one split as a folder for ``streaming.StreamingDataset``."""
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
@@ -75,7 +75,7 @@ class MdsWriter(Writer):
         self._without_eos += turns[-1]["labels"][-1] != self.model.eos_id
         column = json.dumps(turns, separators=(",", ":")).encode()
         sample = len(column).to_bytes(4, "little") + column
-        # In front: the number of samples, where each begins, where the last one ends, and the configuration.
+        # The file header: the number of samples, the offset of each, the end of the last one, and the configuration.
         table = len(_CONFIG_BYTES) + 4 * (len(self._samples) + 3)
         if self._samples and table + self._num_bytes + len(sample) > _MAX_BYTES:
             self._end_shard()
@@ -95,10 +95,10 @@ class MdsWriter(Writer):
 
 
 def turns_of(input_ids: Int32, labels: Int32) -> tuple[list[dict[str, list[int]]], int]:
-    """A document as contexts and targets, and how many tokens of context follow its last target.
+    """Split a document into turns of context and target; also return the number of tokens after the last target.
 
-    Worked example: ids 5 6 7 8 9 with labels . . 7 8 . give one turn, context [5, 6] and target [7, 8]; 9 trains
-    nothing and is seen by nothing that is trained, so it is left out.
+    Worked example: ids 5 6 7 8 9 with labels . . 7 8 . give one turn, context [5, 6] and target [7, 8]. Token 9 is not
+    trained and precedes no trained token, so it is dropped.
     """
     trained = labels != MASKED
     edges = np.flatnonzero(np.diff(trained, prepend=False, append=False))

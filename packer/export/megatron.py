@@ -1,12 +1,12 @@
-"""Megatron-LM: ``PREFIX.bin`` with the ids one after another, ``PREFIX.idx`` with where each document lies.
+"""Megatron-LM: ``PREFIX.bin`` with the ids of all documents, ``PREFIX.idx`` with the position of each document.
 
-``GPTDataset`` has no loss mask: it joins documents into one stream and trains every token of it. So a cache that
-masks something is refused, unless its mask is asked for as a second pair of files of the same shape (uint8, 1 where
+``GPTDataset`` has no loss mask: it concatenates documents into one stream and trains every token of it. So a cache that
+masks anything is refused, unless the mask is exported too: as a second pair of files of the same shape (uint8, 1 where
 trained), for a dataset class that reads it.
 
-The index is little-endian: the nine bytes ``MMIDIDX`` 0 0; uint64 version 1; uint8 code of the ids' type; uint64
-number of sequences; uint64 number of entries of the document index; int32 lengths; int64 offsets in bytes; int64
-document index (0, 1, …: each sequence is a document).
+The index is little-endian: the nine bytes ``MMIDIDX`` 0 0; uint64 version 1; uint8 code of the ids' type; uint64 number
+of sequences; uint64 number of entries of the document index; int32 lengths; int64 offsets in bytes; int64 document
+index (0, 1, …: each sequence is a document).
 """
 
 import struct
@@ -23,11 +23,11 @@ from packer.layout import offsets_of
 _MAGIC = b"MMIDIDX\x00\x00"
 _CODES: dict[type[np.generic], int] = {np.uint8: 1, np.int32: 4, np.uint16: 8}
 _SMALL_VOCABULARY = 65_500
-"""Below this Megatron takes uint16."""
+"""Vocabularies below this size are stored as uint16, as Megatron does."""
 
 
 class MegatronWriter(Writer):
-    """One split as ``<split>_text_document``, and where it was asked for ``<split>_loss_mask_document``."""
+    """Writes one split as ``<split>_text_document``, and on request its mask as ``<split>_loss_mask_document``."""
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)

@@ -1,10 +1,10 @@
 """OLMo-core: ``token_ids_part_0000.npy`` with ids, ``labels_mask_part_0000.npy`` with a bool for each, and boundaries.
 
-Despite their names the files have no header: they are the bare values. The ids have the narrowest unsigned type that
-holds the vocabulary, as OLMo-core works it out. ``labels_mask`` is not shifted: it says of each token whether it is a
-target, and OLMo-core shifts. ``token_ids_part_0000.csv.gz`` has a line ``start,end`` for each document; the datasets
-read it where they are opened with ``use_array_if_local=False``, and otherwise look for EOS tokens, which is right only
-where EOS ends each document and stands nowhere else.
+Despite their extension the files have no header: they are the bare values. The ids have the narrowest unsigned type
+that fits the vocabulary, as OLMo-core derives it. ``labels_mask`` is not shifted: it says for each token whether it is
+a target, and OLMo-core shifts it. ``token_ids_part_0000.csv.gz`` has a line ``start,end`` for each document. The
+datasets read it if they are opened with ``use_array_if_local=False``; otherwise they look for EOS tokens, which is
+correct only if EOS ends each document and occurs nowhere else.
 """
 
 import gzip
@@ -24,12 +24,12 @@ _DTYPES: tuple[type[np.unsignedinteger[Any]], ...] = (np.uint8, np.uint16, np.ui
 
 
 def token_dtype(vocab_size: int) -> type[np.unsignedinteger[Any]]:
-    """The narrowest unsigned type that holds every id of a vocabulary."""
+    """Return the narrowest unsigned type for the ids of a vocabulary."""
     return next(dtype for dtype in _DTYPES if vocab_size - 1 <= np.iinfo(dtype).max)
 
 
 class OlmoWriter(Writer):
-    """One split as ids, masks and, of documents, boundaries."""
+    """Writes one split as ids, masks and, for documents, boundaries."""
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)

@@ -1,8 +1,8 @@
-"""An export from its refusals to export.json; its folder appears with all of its files, or not at all.
+"""Runs an export, from its checks to export.json. The destination folder appears with all of its files, or not at all.
 
-What is written lies in a working folder beside the place until all is done. That folder is named after the place, and
-its writer holds a lock in it. So a second export to one place is refused while the first is at work, and what a killed
-one left is removed by the next.
+Files are written to a working folder beside the destination, which is renamed into place at the end. The working folder
+is named after the destination, and its writer holds a lock in it: so a second export to the same destination is refused
+while the first is running, and what a killed export left behind is removed by the next.
 """
 
 import hashlib
@@ -27,27 +27,26 @@ from packer.store.cache import Cache
 from packer.store.folder import TEMPORARY_PREFIX, lock, sync_folder
 
 RECORD = "export.json"
-"""What an export was made from, and what its form says of each split; it makes a folder an export."""
+"""The source of an export and the format's details of each split; a folder with this file is an export."""
 
 
 @contextmanager
 def replacing(cache: Path, out: Path, *, force: bool) -> Iterator[Path]:
-    """A folder to write into; it is moved to `out` when the body is done, and removed if the body fails.
+    """Yield a folder to write into; it is moved to `out` when the body succeeds, and removed if the body fails.
 
     Args:
-        cache: must not lie there.
-        out: the place.
-        force: replace an export.
+        cache: the cache; `out` must not be inside it.
+        out: the destination.
+        force: replace an existing export.
 
     Raises:
-        UsageError: something lies there that is not to be lost.
-        BusyError: another process is writing to this place.
-        StorageError: the disk refuses; what was there is there still.
-
+        UsageError: something at the destination must not be overwritten.
+        BusyError: another process is writing to the destination.
+        StorageError: the disk refuses; what was at the destination is still there.
     """
     _refuse_place(cache, out, force=force)
-    out = Path(os.path.abspath(out))  # noqa: PTH100 - a link at its end is a name to be replaced, not followed
-    digest = hashlib.sha256(os.fsencode(out.name)).hexdigest()[:12]  # however long its own name is
+    out = Path(os.path.abspath(out))  # noqa: PTH100 - a symlink as last component is replaced, not followed
+    digest = hashlib.sha256(os.fsencode(out.name)).hexdigest()[:12]  # short, however long the name is
     work = out.with_name(f"{TEMPORARY_PREFIX}{digest}")
     new, old = work / "new", work / "old"
     with ExitStack() as locked:
@@ -65,7 +64,7 @@ def replacing(cache: Path, out: Path, *, force: bool) -> Iterator[Path]:
                 yield new
                 for folder in [path for path in new.rglob("*") if path.is_dir()] + [new]:
                     sync_folder(folder)
-                _refuse_place(cache, out, force=force)  # somebody may have put something there meanwhile
+                _refuse_place(cache, out, force=force)  # something may have appeared there meanwhile
                 _take_place(new, out, old)
                 sync_folder(out.parent)
         finally:
@@ -73,11 +72,10 @@ def replacing(cache: Path, out: Path, *, force: bool) -> Iterator[Path]:
 
 
 def _refuse_place(cache: Path, out: Path, *, force: bool) -> None:
-    """An export may replace an export and nothing else: whatever lies there beside its files is not its own.
+    """Check that nothing but an export would be replaced; files that an export's record does not list are not its own.
 
     Raises:
-        UsageError: something lies there that is not to be lost.
-
+        UsageError: something at the destination must not be overwritten.
     """
     place, home = out.resolve(), cache.resolve()
     if place == home or place.is_relative_to(home):
@@ -100,7 +98,7 @@ def _refuse_place(cache: Path, out: Path, *, force: bool) -> None:
 
 
 def _own_files(folder: Path) -> set[str]:
-    """The files that the record of an export lists."""
+    """Return the files that the record of an export lists."""
     try:
         return {RECORD, *(str(each["path"]) for each in json.loads((folder / RECORD).read_bytes())["files"])}
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
@@ -112,7 +110,7 @@ def _take_place(new: Path, out: Path, old: Path) -> None:
         out.rename(old)
     try:
         new.rename(out)
-    except BaseException:  # an interrupt, too
+    except BaseException:  # including KeyboardInterrupt
         if os.path.lexists(old):
             old.rename(out)
         raise
@@ -120,12 +118,12 @@ def _take_place(new: Path, out: Path, old: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedSplit:
-    """One split that was written."""
+    """A split that was written."""
 
     split: str
     num_rows: int
     num_tokens: int
-    """Slots of the rows: of blocks with their padding."""
+    """Slots of the rows; for blocks, including padding."""
 
     num_trained: int
     details: dict[str, Any]
@@ -142,10 +140,10 @@ class Exported:
     splits: tuple[ExportedSplit, ...]
     files: tuple[ExportedFile, ...]
     notes: tuple[str, ...]
-    """Notes on training with it."""
+    """Notes on training with the export."""
 
     fingerprint: str
-    """The fingerprint of the cache."""
+    """Fingerprint of the cache."""
 
 
 def export(
@@ -159,25 +157,24 @@ def export(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write a cache in the files of another trainer; every row's digest is compared on the way.
+    """Export a cache to another trainer's file format; the digest of every row is checked as it is read.
 
     Args:
         cache: the cache.
-        out: the folder to write, which must not be there.
+        out: the folder to write, which must not exist.
         to: one of ``packer.export.FORMATS``.
-        split: this one alone; all where none is named.
-        unit: documents or blocks; the first that the format can hold where nothing is said.
-        separate_mask: `megatron` alone: write the loss mask as a second pair of files.
+        split: export only this split; all splits by default.
+        unit: documents or blocks; by default the first unit that the format supports.
+        separate_mask: `megatron` only: write the loss mask as a second pair of files.
         force: replace a folder that an export wrote.
-        progress: listens; counts rows.
+        progress: receives progress; counts rows.
 
     Raises:
-        UsageError: there is no such format, it cannot hold this, or `out` is there.
+        UsageError: there is no such format, it does not support this cache, or `out` exists.
         InputError: not a cache.
         BusyError: another process is exporting to `out`.
         CheckError: the cache is damaged; nothing is left behind.
         StorageError: the disk refuses; nothing is left behind.
-
     """
     out, progress = Path(out), progress or Silent()
     form = format_of(to)
@@ -226,7 +223,7 @@ def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
 
 
 def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
-    """Refuse what a format cannot hold."""
+    """Raise a UsageError for what the format does not support."""
     if rows[0].unit not in form.units:
         raise UsageError(f"{to} takes documents, not blocks", hint="its trainer packs for itself: leave --blocks out")
     if rows[0].separate_mask and not form.separates_mask:
@@ -242,7 +239,7 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
 
 
 def _refuse_kind(to: str, form: Format, rows: SplitRows) -> None:
-    """Refuse preference data where a trainer could not tell a rejected answer from one to imitate, and the reverse."""
+    """Refuse rows of the wrong kind: without sides, a trainer would learn rejected answers as examples."""
     folder, kind = rows.cache.folder, "preference" if rows.is_preference else "examples"
     if kind not in form.kinds:
         reason = "preference data, and {} has no place for which answer was chosen"

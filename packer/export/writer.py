@@ -1,4 +1,4 @@
-"""What writers are given and what they write: the rows of a split as flat arrays, and files with their digests."""
+"""The base of the writers: their input, the rows of a split as flat arrays, and their output, files with digests."""
 
 import hashlib
 import os
@@ -18,23 +18,23 @@ from packer.store.cache import BlockShards, Cache, DocumentShards
 from packer.store.folder import inside, make_folder
 
 _TOKENS = 2**20
-"""Tokens read in one go, about: some tens of megabytes with all columns."""
+"""Approximate number of tokens read at a time: some tens of megabytes with all columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatDocuments:
-    """Consecutive documents one after another. D documents, K tokens."""
+    """Consecutive documents as flat arrays. D documents, K tokens."""
 
     input_ids: Int32  # [K]
     labels: Int32  # [K], unshifted
-    loss_weights: Float32 | None  # [K], where the split has fractional weights
+    loss_weights: Float32 | None  # [K], None unless the split has fractional weights
     offsets: Int64  # [D + 1]
-    sides: Int8 | None = None  # [D] of preference data; of a pair both documents are here
-    margins: Float32 | None = None  # [D] NaN where there is none; None where `sides` is
+    sides: Int8 | None = None  # [D] for preference data; both documents of a pair are in the same batch
+    margins: Float32 | None = None  # [D] NaN for no margin; None if `sides` is
 
     @property
     def trained(self) -> Bool:
-        """True where a token has a label.  # bool[K]"""
+        """Whether each token has a label.  # bool[K]"""
         found: Bool = self.labels != MASKED
         return found
 
@@ -46,16 +46,16 @@ class FlatDocuments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRows:
-    """The rows of one split, and how they are to be exported."""
+    """The rows of one split, and how to export them."""
 
     cache: Cache
     split: str
     unit: Unit
     is_alone: bool
-    """No other split is exported."""
+    """Whether this is the only split that is exported."""
 
     separate_mask: bool
-    """The loss mask is a file of its own."""
+    """Whether the loss mask is written to a separate file."""
 
     @property
     def shards(self) -> DocumentShards | BlockShards:
@@ -80,12 +80,11 @@ class SplitRows:
         return len(self.shards)
 
     def batches(self) -> Iterator[FlatDocuments | BlockBatch]:
-        """All rows in their order, about a million tokens at a time.
+        """Yield all rows in order, about a million tokens at a time.
 
         Raises:
-            CheckError: a row is not what was written.
-            StorageError: something cannot be read.
-
+            CheckError: a row does not match its digest.
+            StorageError: a file cannot be read.
         """
         shards = self.shards
         if isinstance(shards, BlockShards):
@@ -110,9 +109,9 @@ class SplitRows:
 
 
 def _windows(lengths: Int64, *, together: int) -> Iterator[tuple[int, int]]:
-    """Ranges of documents of about `_TOKENS` tokens, none of them empty, that begin at a multiple of `together`.
+    """Yield nonempty ranges of documents of about `_TOKENS` tokens that begin at a multiple of `together`.
 
-    Worked example: with 10 in place of a million, lengths [6, 3, 9, 40, 1] make [0, 3), [3, 4) and [4, 5): a range ends
+    Worked example: with 10 instead of a million, lengths [6, 3, 9, 40, 1] give [0, 3), [3, 4) and [4, 5): a range ends
     with the document that reaches the next multiple of 10.
     """
     sums = np.cumsum(lengths)[together - 1 :: together]
@@ -123,7 +122,7 @@ def _windows(lengths: Int64, *, together: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFile:
-    """One file that was written."""
+    """A file that was written."""
 
     path: str
     """Relative to the export, POSIX."""
@@ -133,7 +132,7 @@ class ExportedFile:
 
 
 class Files(ExitStack):
-    """Writes files below one folder; as a context it closes them."""
+    """Writes files below one folder; leaving the context closes them."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -141,11 +140,10 @@ class Files(ExitStack):
         self._opened: dict[str, BinaryIO] = {}
 
     def open(self, path: str) -> BinaryIO:
-        """A new file, by its path relative to the folder.
+        """Create a file, given its path relative to the folder.
 
         Raises:
-            StorageError: the path leads out of the folder.
-
+            StorageError: the path is outside the folder.
         """
         place = inside(self._folder, path)
         make_folder(place.parent)
@@ -153,12 +151,12 @@ class Files(ExitStack):
         return file
 
     def write(self, path: str, content: bytes) -> None:
-        """A whole file."""
+        """Write a whole file."""
         with self.open(path) as file:
             file.write(content)
 
     def written(self) -> tuple[ExportedFile, ...]:
-        """All files, once they are closed: puts them on the disk, and digests what is read of them again."""
+        """Flush all files to disk and return them with digests of what is read back. Call it after they are closed."""
         found = []
         for path in self._opened:
             with (self._folder / path).open("rb") as file:
@@ -169,12 +167,11 @@ class Files(ExitStack):
 
 
 class Writer:
-    """Writes the rows of one split, which come in their order, in the files of a format.
+    """Writes the rows of one split, in order, to the files of a format.
 
     Args:
-        files: where to.
-        rows: where from.
-
+        files: where the files are created.
+        rows: the rows to write.
     """
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
@@ -184,11 +181,11 @@ class Writer:
 
     @classmethod
     def refuse(cls, rows: Sequence[SplitRows]) -> None:
-        """Raise a UsageError where the trainer would train otherwise than these rows say. Nothing is written yet."""
+        """Raise a UsageError if the trainer would not train these rows as they specify; nothing is written yet."""
 
     @classmethod
     def write_index(cls, files: Files, splits: Sequence[str]) -> None:
-        """Write what stands beside the splits."""
+        """Write the files that cover all splits."""
 
     def write(self, batch: FlatDocuments | BlockBatch) -> None:
         """Append rows."""
@@ -202,13 +199,13 @@ class Writer:
         raise NotImplementedError
 
     def blocks(self, batch: BlockBatch) -> None:
-        """Append blocks, where the format can hold them."""
+        """Append blocks, if the format supports them."""
         raise NotImplementedError
 
     def finish(self) -> dict[str, Any]:
-        """Write what is left; returns what export.json says of the split beside its counts."""
+        """Write the remaining data; return the details of the split for export.json."""
         raise NotImplementedError
 
     def notes(self) -> Iterator[str]:
-        """Notes on training with it; called after `finish`."""
+        """Yield notes on training with the export; called after `finish`."""
         yield from ()

@@ -1,6 +1,6 @@
-"""The reader: the only part of packer that imports torch, and only once one of its names is asked for.
+"""The reader, the only part of packer that imports torch; its names are imported lazily, on first use.
 
-Orders, steps and state are arithmetic, and need no torch.
+Orders, step plans and state are plain arithmetic and do not need torch.
 """
 
 from importlib import import_module

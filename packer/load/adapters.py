@@ -1,4 +1,4 @@
-"""Micro-batches as particular model libraries take them."""
+"""Adapts micro-batches to particular model libraries."""
 
 import torch
 from torch import Tensor
@@ -16,37 +16,36 @@ def huggingface(
     seq_idx: bool = False,
     mask_dtype: torch.dtype | None = None,
 ) -> MicroBatch:
-    """Keyword arguments for a Hugging Face causal language model: ``model(**huggingface(micro_batch))``.
+    """Return keyword arguments for a Hugging Face causal language model: ``model(**huggingface(micro_batch))``.
 
-    transformers keeps packed documents apart in two ways, and a flattened micro-batch serves both. Flash attention
-    takes ``cu_seq_lens_*`` and ``max_length_*``. Eager, SDPA and FlexAttention find the boundaries where
-    ``position_ids`` do not go up by one, but only without an attention mask and without a key-value cache. With
-    either, the mask is plainly causal and neighbours attend to each other unnoticed. Hence ``use_cache=False``, and no
+    transformers keeps packed documents apart in two ways, and a flattened micro-batch supports both. Flash attention
+    uses ``cu_seq_lens_*`` and ``max_length_*``. Eager, SDPA and FlexAttention find the boundaries where
+    ``position_ids`` do not increase by one, but only without an attention mask and without a key-value cache. With
+    either, the mask is purely causal and neighbours silently attend to each other. Hence ``use_cache=False``, and no
     mask.
 
-    A padded micro-batch has one document a row and keeps its 2-D ``attention_mask``, which all of them take.
+    A padded micro-batch has one document per row and keeps its 2-D ``attention_mask``, which all of them support.
 
     Args:
         micro_batch: flattened or padded, with unshifted labels; rows (``flatten=False``) only with `mask_dtype`.
         num_items_in_batch: ``step.num_items_in_batch``; the model's loss is then the sum over this micro-batch divided
-            by it, so that the losses of a step's micro-batches add up to its mean over trained tokens. Where gradients
-            are averaged over W ranks (DDP, FSDP), multiply the loss by W. None leaves the model's own mean over this
+            by it, so that the losses of a step's micro-batches add up to its mean over trained tokens. If gradients
+            are averaged over W ranks (DDP, FSDP), multiply the loss by W. None keeps the model's own mean over this
             micro-batch.
         seq_idx: add ``seq_idx`` int32 [1, T], by which convolution and state space layers (Bamba, Granite 4,
-            Qwen3-Next) start anew at a boundary. They need their kernels for it: without, transformers refuses. Mamba,
-            Mamba-2 and Jamba make no use of it, and leak in packed rows with it as without: give them padded ones.
+            Qwen3-Next) reset at a boundary. This requires their kernels: without them, transformers refuses. Mamba,
+            Mamba-2 and Jamba ignore it and leak in packed rows: give them padded ones.
         mask_dtype: add the 4-D mask of :func:`packer.load.attention.mask_4d`: ``torch.bool`` for SDPA, the model's
-            dtype for eager or SDPA. For models that build no mask of their own from ``position_ids``.
+            dtype for eager or SDPA. For models that do not derive a mask from ``position_ids`` themselves.
 
     Raises:
-        UsageError: what these models would get wrong in silence: rows without a mask, a flattened micro-batch with
+        UsageError: something these models would silently get wrong: rows without a mask, a flattened micro-batch with
             one, shifted labels, loss weights, ``seq_idx`` for padded rows.
-
     """
     if "sides" in micro_batch:
         refuse_preference("pairs" if "pair_ids" in micro_batch else "rated answers", "huggingface(...)")
     _check(micro_batch, seq_idx=seq_idx, explicit_mask=mask_dtype is not None)
-    unknown = ("document_ids", "special_tokens_mask")  # to models
+    unknown = ("document_ids", "special_tokens_mask")  # not accepted by models
     arguments = {name: value for name, value in micro_batch.items() if name not in unknown}
     arguments["use_cache"] = False
     documents = documents_of(micro_batch)
@@ -60,21 +59,21 @@ def huggingface(
 
 
 def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch: float | None = None) -> Tensor:
-    """The loss of a micro-batch with ``loss_weights``: cross-entropy times weight, summed over its targets and divided.
+    """Compute the weighted cross-entropy of a micro-batch with ``loss_weights``: a sum over targets, normalized.
 
     In bfloat16 and float16 it is computed in float32, as Hugging Face models do.
 
     Args:
         logits: of the model, [B, T, V].
-        micro_batch: as the loader gives it, labels shifted or not.
-        num_items_in_batch: ``step.num_items_in_batch``, the summed weights of the whole step; losses of its
-            micro-batches then add up to the weighted mean. None divides by the weights of this micro-batch.
+        micro_batch: as the loader returns it, labels shifted or not.
+        num_items_in_batch: divisor of the sum, ``step.num_items_in_batch``: the summed weights of the whole step, so
+            that losses of its micro-batches add up to the weighted mean. None divides by the weights of this
+            micro-batch.
 
     Example:
         >>> arguments = {name: value for name, value in micro_batch.items() if name != "loss_weights"}  # doctest: +SKIP
         >>> logits = model(**huggingface(arguments)).logits  # doctest: +SKIP
         >>> weighted_loss(logits, micro_batch, num_items_in_batch=step.num_items_in_batch)  # doctest: +SKIP
-
     """
     shifted = micro_batch if "shift_labels" in micro_batch else shift_labels(micro_batch)
     targets, weights = shifted["shift_labels"].flatten(), shifted["shift_loss_weights"].flatten()
@@ -86,7 +85,7 @@ def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch
 
 
 def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> None:
-    """Refuse what these models would get wrong in silence; the first that applies."""
+    """Refuse what these models would silently get wrong; raises for the first condition that applies."""
     num_rows, is_flat = len(micro_batch["input_ids"]), "cu_seq_lens_q" in micro_batch
     is_masked, is_numbered = "attention_mask" in micro_batch, "document_ids" in micro_batch
     refused = {
@@ -129,7 +128,7 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> No
 
 
 def _has_packed_rows(micro_batch: MicroBatch) -> bool:
-    """Whether a row holds more than one document by ``document_ids``, in which -1 is padding of padded rows."""
+    """Whether a row has more than one document by ``document_ids``; -1 there is padding of padded rows."""
     if "document_ids" not in micro_batch:
         return False
     left, right = micro_batch["document_ids"][..., :-1], micro_batch["document_ids"][..., 1:]

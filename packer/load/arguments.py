@@ -1,4 +1,4 @@
-"""Arguments of the reader's public names: a wrong one is refused before it is used, with what was expected."""
+"""Checks for the arguments of the reader's public names: a wrong one is refused early, with what was expected."""
 
 import operator
 import os
@@ -11,11 +11,11 @@ from packer.store.cache import Cache
 Kind = TypeVar("Kind")
 
 MOST: Final = 2**31 - 1
-"""Of sizes and lengths: they are counted in int32."""
+"""Upper bound of sizes and lengths, which are counted in int32."""
 
 
 def whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """A whole number, of numpy or of Python, as Python's own, which a state can hold; else a ValueError."""
+    """Return a Python or numpy integer as a Python int, which a state can store; raise ValueError for anything else."""
     given: Any = None if isinstance(value, bool) else value
     try:
         number = operator.index(given)
@@ -28,38 +28,37 @@ def whole(name: str, value: Any, *, least: int | None = None, most: int | None =
 
 
 def one_of(name: str, value: Any, names: tuple[str, ...]) -> Any:
-    """The value; a ValueError where it is not among some names."""
+    """Return the value; raise ValueError if it is not one of `names`."""
     if not isinstance(value, str) or value not in names:
         raise ValueError(f"{name} is {reprlib.repr(value)}; expected one of {', '.join(names)}")
     return value
 
 
 def instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
-    """The value; a TypeError where it is of another type."""
+    """Return the value; raise TypeError if it is of another type."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
     return value
 
 
 def function(name: str, value: Any, expected: str) -> None:
-    """Raise a TypeError for what cannot be called."""
+    """Raise TypeError if the value is not callable."""
     if not callable(value):
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
 
 
 def opened(cache: Any, **limits: Any) -> Cache:
-    """A cache by its folder or URL, or one that is open.
+    """Open a cache by its folder or URL, or return one that is open already.
 
     Args:
         cache: the cache.
-        limits: `cache_dir` and `cache_bytes`, as :meth:`Cache.open` takes them of one in a bucket.
+        limits: `cache_dir` and `cache_bytes` of a cache in a bucket, as for :meth:`Cache.open`.
 
     Raises:
-        TypeError: neither.
-        UsageError: limits of one that is open.
+        TypeError: neither a path nor a cache.
+        UsageError: limits were given for a cache that is open already.
         InputError: the folder is not a cache.
         CheckError: the cache is damaged.
-
     """
     if isinstance(cache, str | os.PathLike):
         return Cache.open(os.fspath(cache), **limits)

@@ -1,4 +1,4 @@
-"""A micro-batch of a step as a loader hands it out, with where its tokens come from."""
+"""A micro-batch of a step as a loader returns it, with the documents its tokens come from."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,24 +28,24 @@ from packer.store.cache import BlockShards, Cache, DocumentShards
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Neighbouring slots of a row that hold a document, a piece of one, or nothing of any."""
+    """Consecutive slots of a row that contain a document, a piece of one, or no document at all."""
 
     row: int
     start: int
     sequence: int
-    """Attention keeps sequences apart; they are numbered through the micro-batch."""
+    """Index of the sequence in the micro-batch; attention keeps sequences apart."""
 
     positions: tuple[int, int]
-    """The first and the last one."""
+    """First and last position id."""
 
     kind: Literal["document", "separator", "padding"]
     """A separator is the EOS after a document in mode ``eos``."""
 
     doc_id: int | None = None
-    """None where it is no document."""
+    """None if this is not a document."""
 
     piece_start: int = 0
-    """Where in its document the piece begins."""
+    """Offset of the piece in its document."""
 
     input_ids: Int32  # [n]
     labels: Int32  # [n]
@@ -59,12 +59,12 @@ class BatchView:
     """The state of a loader that is about to return this step."""
 
     step: Step
-    """As the rank has it."""
+    """The step as the rank sees it."""
 
     micro_batch: MicroBatch
     parts: tuple[Part, ...]
     check: BatchCheck
-    """Checks the whole step: every micro-batch of every rank."""
+    """Result for the whole step: every micro-batch of every rank."""
 
 
 def view_batch(
@@ -78,22 +78,21 @@ def view_batch(
     world_size: int = 1,
     **arguments: Any,
 ) -> BatchView:
-    """What a :class:`packer.load.PackedLoader` returns at some step; the steps before it are not read.
+    """Return a view of what a :class:`packer.load.PackedLoader` returns at some step; earlier steps are not read.
 
     Args:
         cache: an open cache.
-        step: its number in the epoch, from 0; with a state, how many steps after it.
-        epoch: from 0; not with a state, which names its own.
-        micro_batch: of the rank's share of the step, from 0.
-        state: what a run has saved. What `arguments` leave out is taken from it.
+        step: its number in the epoch, from 0; with a state, the number of steps after it.
+        epoch: from 0; not with a state, which has its own.
+        micro_batch: index in the rank's share of the step, from 0.
+        state: saved by a run; supplies what `arguments` leave out.
         rank: of `world_size`.
         world_size: number of ranks.
-        arguments: others of the loader; `split` is by default the first of the cache.
+        arguments: other arguments of the loader; `split` is by default the first of the cache.
 
     Raises:
         UsageError: no such rank, step or micro-batch, or something the loader refuses.
-        CheckError: the state is none, or belongs to other data or other arguments; or a row is damaged.
-
+        CheckError: the state is invalid, or belongs to other data or other arguments; or a row is damaged.
     """
     if not 0 <= rank < world_size:
         raise UsageError(f"no rank {rank} of {world_size}", hint=f"they are numbered 0 to {world_size - 1}")
@@ -136,11 +135,10 @@ def view_batch(
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state of a reader in a JSON file: alone, or within another value, as in a Trainer's trainer_state.json.
+    """Read the state of a reader from a JSON file: alone, or nested as in a Trainer's trainer_state.json.
 
     Raises:
-        InputError: no JSON, or not one state in it.
-
+        InputError: not JSON, or not exactly one state in it.
     """
     hint = "write json.dumps(loader.state_dict()) to a file, or name the trainer_state.json of a checkpoint"
     try:
@@ -161,7 +159,7 @@ def _states(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _of_state(state: ReaderState) -> dict[str, Any]:
-    """The arguments of the loader that saved a state, but for weights and the rows of a curriculum."""
+    """Return the arguments of the loader that saved a state, except weights and the rows of a curriculum."""
     names = ("split", "cutoff_len", "order", "seed", "end", "micro_batch_size")
     arguments = {name: getattr(state, name) for name in names}
     if state.order == "length_bucketed" and state.order_by is not None:
@@ -172,7 +170,7 @@ def _of_state(state: ReaderState) -> dict[str, Any]:
 
 
 def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentShards:
-    """The rows that are read, with the split they come from if none was named."""
+    """Return the rows to read, and fill in the default split."""
     if not isinstance(batching_of([cache], arguments.get("batching"), None)[0], Packed):
         return cache.documents(arguments.setdefault("split", cache.splits("documents")[0]))
     if not cache.splits("blocks"):
@@ -182,11 +180,10 @@ def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentSh
 
 
 def _skipped(loader: PackedLoader, num_steps: int, *, through_epochs: bool) -> dict[str, Any]:
-    """The state of a loader that has returned so many more steps, but for its counters.
+    """Return the state of a loader after `num_steps` more steps, except for its counters.
 
     Raises:
         UsageError: the epoch has no step after these.
-
     """
     state, passed = loader.state_dict(), -1
     plans = loader.plans(last_epoch=None if through_epochs else loader.epoch)
@@ -206,7 +203,7 @@ def _step_at(loader: PackedLoader, state: dict[str, Any]) -> Step:
 
 
 def _num_rows(micro_batch: MicroBatch, shards: BlockShards | DocumentShards) -> int:
-    """Blocks or documents of a micro-batch, padding rows among them."""
+    """Count the blocks or documents of a micro-batch, including padding rows."""
     if isinstance(shards, BlockShards):
         return int(micro_batch["input_ids"].numel()) // shards.block_len
     return len(micro_batch["cu_seq_lens_q"]) - 1 if "cu_seq_lens_q" in micro_batch else len(micro_batch["input_ids"])
@@ -215,7 +212,7 @@ def _num_rows(micro_batch: MicroBatch, shards: BlockShards | DocumentShards) -> 
 def _parts(
     micro_batch: MicroBatch, rows: Int64, shards: BlockShards | DocumentShards, *, separated: bool
 ) -> Iterator[Part]:
-    """The parts of a micro-batch of some rows, in order; of blocks, what follows a document may be its separator."""
+    """Yield the parts of a micro-batch in order; in blocks with separators, an EOS may follow a document."""
     num_rows, width = micro_batch["input_ids"].shape
     names = ("input_ids", "labels", "position_ids")
     columns = [micro_batch[name].numpy().reshape(-1) for name in names]
@@ -251,7 +248,7 @@ def _parts(
 
 
 def _pieces_of_blocks(rows: Int64, shards: BlockShards) -> tuple[Int64, Int64, Int32]:
-    """Which piece lies in each slot of some blocks, -1 for none; of each piece its doc_id and where it begins there."""
+    """Return the piece in each slot of some blocks, or -1, with each piece's doc_id and its offset in the document."""
     real = np.flatnonzero(rows != PADDING_ROW)
     batch = shards.read(rows[real])
     firsts = np.repeat(real, np.diff(batch.doc_offsets)) * shards.block_len + batch.doc_places

@@ -1,8 +1,9 @@
-"""How a step's rows become micro-batches, and which rank gets which. Arithmetic on numbers and lengths.
+"""How a step's rows become micro-batches, and which rank gets which. Arithmetic on row numbers and lengths.
 
-A step is cut globally first, by the order and its size alone. Only then is it divided among the ranks: by rows, each
-rank takes a contiguous share and cuts it into micro-batches; by tokens, the rows of the step are spread over as many
-micro-batches as the budget asks for, a multiple of the ranks, so that all ranks take as many and none waits.
+A step is first cut globally, by the order and its size alone. Only then is it divided among the ranks. By rows, each
+rank takes a contiguous share and cuts it into micro-batches. By tokens, the rows of the step are spread over as many
+micro-batches as the budget requires, rounded up to a multiple of the ranks, so that all ranks have the same number and
+none waits.
 """
 
 from collections.abc import Sequence
@@ -27,36 +28,36 @@ class Packed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Padded:
-    """Documents side by side, padded to one length. Sizes count documents."""
+    """Documents as rows, padded to one length. Sizes count documents."""
 
     length: int | None = None
-    """Tokens every micro-batch is padded to; None pads to its longest document."""
+    """Tokens to which every micro-batch is padded; None pads to its longest document."""
 
     multiple_of: int = 1
-    """The longest is rounded up to a multiple of it: 8 or 64 suit matrix units."""
+    """The longest length is rounded up to a multiple of this: 8 or 64 suit matrix units."""
 
     side: Side = "right"
 
     def rounded(self, longest: int) -> int:
-        """Tokens of a row of a micro-batch whose longest document has so many."""
+        """Return the padded row length of a micro-batch whose longest document has `longest` tokens."""
         return self.length or -(-longest // self.multiple_of) * self.multiple_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaddingFree:
-    """Documents one after another in one row, kept apart by ``cu_seq_lens``. Sizes count documents."""
+    """Documents concatenated in one row, kept apart by ``cu_seq_lens``. Sizes count documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBudget:
     """Micro-batches of as many documents as fit into `micro_batch_size` tokens. Sizes count tokens.
 
-    A step takes documents as long as `global_batch_size` tokens hold them; the number of micro-batches varies.
+    A step takes documents until `global_batch_size` tokens are full; the number of micro-batches varies.
     """
 
     padded: Padded | None = None
-    """None: one after another, as :class:`PaddingFree`, the tokens are what counts. Else rows times their padded
-    length is what counts."""
+    """None concatenates documents as :class:`PaddingFree` does, and the budget counts their tokens. Otherwise documents
+    are padded, and the budget counts rows times padded length."""
 
 
 Batching: TypeAlias = Packed | Padded | PaddingFree | TokenBudget
@@ -70,17 +71,16 @@ NAMED: dict[BatchingName, Batching] = {
 
 
 def named(batching: Batching | BatchingName) -> Batching:
-    """What a name stands for, or the value itself.
+    """Resolve the name of a batching, or return the value itself, checked.
 
     Raises:
-        ValueError: no such name, or a value that cannot be.
-
+        ValueError: unknown name, or an invalid value.
     """
     value = NAMED.get(batching) if isinstance(batching, str) else batching
     if not isinstance(value, Packed | Padded | PaddingFree | TokenBudget) or (
         isinstance(value, TokenBudget) and not isinstance(value.padded, Padded | None)
     ):
-        raise ValueError(  # noqa: TRY004 - as for a name that is none
+        raise ValueError(  # noqa: TRY004 - as for an unknown name
             f"batching {batching!r}: expected one of {', '.join(NAMED)}, or a value like TokenBudget() or Padded()"
         )
     padded = padded_of(value)
@@ -95,35 +95,34 @@ def named(batching: Batching | BatchingName) -> Batching:
 
 
 def of_name(name: BatchingName, padded: Padded | None) -> Batching:
-    """The batching of a kind that pads so; :func:`name_of` and :func:`padded_of` give back the two."""
+    """Return the batching with this name and padding; :func:`name_of` and :func:`padded_of` are the inverse."""
     if name == "token_budget":
         return TokenBudget(padded=padded)
     return padded if name == "padded" and padded is not None else NAMED[name]
 
 
 def of_recipe(read: Read) -> Batching:
-    """The batching that a recipe asks for."""
+    """Return the batching that a recipe asks for."""
     padded = Padded(length=read.length, multiple_of=read.multiple_of or 1, side=read.side or "right")
     return of_name(read.batching, padded if read.is_padded else None)
 
 
 def padded_of(batching: Batching) -> Padded | None:
-    """How documents are padded; None where they are not."""
+    """Return how documents are padded; None if they are not."""
     shape = batching.padded if isinstance(batching, TokenBudget) else batching
     return shape if isinstance(shape, Padded) else None
 
 
 def name_of(batching: Batching) -> BatchingName:
-    """The name of its kind: what it counts and puts in order, whatever shape it gives to micro-batches."""
+    """Return the name of a batching's kind: what it counts and orders, whatever the shape of its micro-batches."""
     return next(name for name, value in NAMED.items() if type(value) is type(batching))
 
 
 def check_room(batching: Batching, micro_batch_size: int, rows: Rows) -> None:
-    """Refuse rows that no micro-batch has room for.
+    """Refuse rows that fit into no micro-batch.
 
     Raises:
-        UsageError: names how many there are and how long the longest is.
-
+        UsageError: gives their number and the length of the longest.
     """
     padded, limits = padded_of(batching), []
     if padded is not None and padded.length is not None:
@@ -149,20 +148,19 @@ def check_room(batching: Batching, micro_batch_size: int, rows: Rows) -> None:
 
 
 def spread(lengths: Int64, *, budget: int, multiple: int, padded: Padded | None) -> list[Int64]:
-    """Micro-batches of at most `budget` tokens, their number a multiple of the ranks, the fullest first.
+    """Divide a step into micro-batches of at most `budget` tokens, a multiple of the ranks, fullest first.
 
-    Micro-batch ``i * multiple + r`` is the i-th of rank r, so that what ranks work on at the same time is about equally
-    large. Where there are fewer rows than micro-batches, some hold one padding row.
+    Micro-batch ``i * multiple + r`` is the i-th of rank r, so that ranks work on micro-batches of similar size at the
+    same time. If there are fewer rows than micro-batches, some get one padding row.
 
     Args:
         lengths: tokens of the step's rows, none above the budget.  # int64[n]
         budget: tokens of a micro-batch.
         multiple: number of ranks.
-        padded: None counts tokens; else rows times padded length.
+        padded: None counts tokens; otherwise rows times padded length.
 
     Returns:
-        for each micro-batch places in the step, ascending; PADDING_ROW for a padding row
-
+        for each micro-batch, positions in the step, ascending; PADDING_ROW for a padding row
     """
     groups = _by_load(lengths, budget, multiple) if padded is None else _by_shape(lengths, budget, multiple, padded)
     groups += [[] for _ in range(-len(groups) % multiple)]
@@ -170,7 +168,7 @@ def spread(lengths: Int64, *, budget: int, multiple: int, padded: Padded | None)
 
 
 def _by_load(lengths: Int64, budget: int, multiple: int) -> list[list[int]]:
-    """Longest first into the emptiest micro-batch (Graham's LPT rule); one more round of them where that is too full.
+    """Put the longest first into the emptiest micro-batch (Graham's LPT rule); retry with more until all rows fit.
 
     R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17 (1969).
     """
@@ -192,7 +190,7 @@ def _emptiest_first(
     for place in descending:
         load, i = loads[0]
         if load + sizes[place] > budget:
-            return None  # it does not fit where there is most room
+            return None  # it does not fit even into the emptiest
         groups[i].append(place)
         heapreplace(loads, (load + sizes[place], i))
     order = sorted(loads, key=lambda pair: (-pair[0], pair[1]))
@@ -200,7 +198,7 @@ def _emptiest_first(
 
 
 def _by_shape(lengths: Int64, budget: int, multiple: int, padded: Padded) -> list[list[int]]:
-    """Neighbours in length together, longest first, as many as fit; the largest are halved until the ranks are even."""
+    """Group rows of similar length, longest first, as many as fit; halve the largest groups to make ranks even."""
     groups: list[list[int]] = []
     width = 0
     for place in np.argsort(-lengths, kind="stable").tolist():

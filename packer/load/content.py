@@ -1,4 +1,4 @@
-"""What caches hold: examples to imitate, pairs, or rated answers; and who may not read which."""
+"""The kinds of content a cache can have: examples to imitate, preference pairs, or rated answers."""
 
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
@@ -10,7 +10,7 @@ Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
 
 
 def content_of(cache: Cache) -> Content:
-    """What a cache holds: examples to imitate, or preference data."""
+    """Return the kind of content of a cache: examples to imitate, or preference data."""
     documents = [shard for shard in cache.manifest.shards if shard.kind == "documents"]
     if not any("side" in place.columns for shard in documents for place in shard.places):
         return "examples"
@@ -19,11 +19,10 @@ def content_of(cache: Cache) -> Content:
 
 
 def content_of_all(caches: Iterable[Cache]) -> Content:
-    """What several caches hold.
+    """Return the kind of content that several caches share.
 
     Raises:
-        UsageError: they hold different things.
-
+        UsageError: they have different kinds of content.
     """
     found = {content_of(cache): cache.folder for cache in caches}
     if len(found) > 1:
@@ -33,11 +32,10 @@ def content_of_all(caches: Iterable[Cache]) -> Content:
 
 
 def refuse_preference(content: Content, what: str) -> None:
-    """Keep a consumer that imitates what it is given from imitating rejected answers.
+    """Keep a consumer that trains on every answer from imitating rejected answers.
 
     Raises:
         UsageError: the content is preference data.
-
     """
     if content != "examples":
         raise UsageError(

@@ -1,10 +1,11 @@
-"""The batch contract, checked on what a model is about to get: of this reader, or of any other collator.
+"""Checks the batch contract on a model's input, from this reader or from any other collator.
 
-Nothing fails when a line of it is broken; the loss still falls. A batch is what a causal language model takes by name.
-Where sequences begin is read from the first of these that it has: ``cu_seq_lens_q``, ``document_ids``, ``seq_idx``, a
-2-D ``attention_mask``, or where ``position_ids`` do not go up by one, as transformers reads them.
+Nothing fails when a line of the contract is broken; the loss still falls. A batch is the named inputs of a causal
+language model. Where sequences begin is determined by the first of these that it has: ``cu_seq_lens_q``,
+``document_ids``, ``seq_idx``, a 2-D ``attention_mask``, or ``position_ids`` that do not increase by one, as in
+transformers.
 
-Tensors are looked at as numpy arrays. So batches of numpy arrays pass, too, and nothing here needs torch.
+Tensors are converted to numpy arrays. So batches of numpy arrays work, too, and nothing here needs torch.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,23 +36,24 @@ _DTYPES = {
     "max_length_q": ("int",),
     "max_length_k": ("int",),
 }
-"""What is looked at, and what losses (int64 labels) and kernels (int32 boundaries, plain ints) take of it."""
+"""Columns that are checked, with the dtypes that losses (int64 labels) and kernels (int32 boundaries, plain ints)
+need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractLine:
-    """A line of the contract, and what was found."""
+    """A line of the contract, and the finding."""
 
     code: str
     level: Literal["ok", "failure", "skipped"]
-    """``skipped``: the batch has nothing that this line is about."""
+    """``skipped``: the batch has nothing that this line applies to."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCheck:
-    """The lines of the contract; printed, each with its tick."""
+    """The lines of the contract; printed with a tick each."""
 
     lines: tuple[ContractLine, ...]
 
@@ -76,30 +78,30 @@ def check_batch(
     num_items_in_batch: float | None = None,
     pad_id: int | None = None,
 ) -> BatchCheck:
-    """Check what a model is about to be trained on, line by line.
+    """Check a model's training input against the contract, line by line.
 
-    | line | holds where |
+    | line | holds if |
     | --- | --- |
-    | dtypes | each column has a dtype that losses and kernels take |
-    | shapes | token columns have one shape, and boundaries go up from 0 to its end |
+    | dtypes | each column has a dtype that losses and kernels accept |
+    | shapes | token columns have one shape, and boundaries increase from 0 to its end |
     | labels | each label is -100 or the id at its place |
     | shift | labels are shifted once: by the model (``labels``), or beforehand (``shift_labels``) |
     | first_targets | no sequence begins with a target, which would be predicted from another one |
     | positions | positions count from 0 in each sequence |
-    | mask | a mask is 1 on one run of each row, 0 on padding, and never beside several sequences in one row |
+    | mask | a mask is 1 on one run of each row, 0 on padding, and never combined with several sequences in one row |
     | padding_targets | no target is padding |
     | num_items | targets, or their weights, add up to what the loss is divided by |
 
-    A label on a row's first token is no target: shifting drops it. So counts transformers, too.
+    A label on a row's first token is not a target: shifting drops it. transformers counts in the same way.
 
-    Under a mask that is 1 on padding, too, padding cannot be told from text, for its id is often that of an EOS. Then
-    ``padding_targets`` says that there is no padding, and only ``num_items_in_batch`` shows that it is trained.
+    If a mask is 1 on padding, too, padding cannot be told from text, because its id is often that of an EOS. Then
+    ``padding_targets`` reports that there is no padding, and only ``num_items_in_batch`` shows that it is trained.
 
     Args:
         batch: columns by name, as a model takes them; or all micro-batches of a step, such as a
             :class:`packer.load.Step` of one rank.
-        num_items_in_batch: what the summed loss of all of them is divided by; None leaves that line out.
-        pad_id: id of padding. Without a mask, sequences of nothing else are padding.
+        num_items_in_batch: the divisor of the summed loss of all of them; None skips that line.
+        pad_id: id of padding. Without a mask, sequences of only this id are padding.
 
     Raises:
         ValueError: no micro-batch, or one without ``input_ids``.
@@ -108,7 +110,6 @@ def check_batch(
         >>> ids, positions = np.array([[5, 6, 7, 8]]), np.array([[0, 1, 0, 1]])
         >>> check_batch({"input_ids": ids, "labels": ids, "position_ids": positions}).failed
         ('first_targets',)
-
     """
     batches = [batch] if isinstance(batch, Mapping) else list(batch)
     if not batches or not all(isinstance(each, Mapping) and "input_ids" in each for each in batches):
@@ -117,7 +118,7 @@ def check_batch(
     lines: list[ContractLine] = []
     for code, (check, holds) in _LINES.items():
         if code in ("shapes", "labels") and lines[-1].level == "failure":
-            break  # nothing more can be read from columns of these dtypes or shapes
+            break  # columns of wrong dtype or shape cannot be checked further
         lines.append(_line(code, check, holds, read))
     else:
         lines.append(_num_items(read, num_items_in_batch))
@@ -125,15 +126,15 @@ def check_batch(
 
 
 class _Broken(Exception):  # noqa: N818 - a finding
-    """Why a line does not hold, and where."""
+    """A line does not hold; says why, and where."""
 
 
 class _Absent(Exception):  # noqa: N818 - a finding
-    """What the batch lacks that a line is about."""
+    """The batch lacks what a line applies to."""
 
 
 class _Columns:
-    """A micro-batch as arrays, and what follows from them."""
+    """A micro-batch as arrays, and what is derived from them."""
 
     def __init__(self, given: Mapping[str, Any], pad_id: int | None) -> None:
         self.given = given = {name: value for name, value in given.items() if value is not None}
@@ -158,7 +159,7 @@ class _Columns:
 
     @cached_property
     def firsts(self) -> Bool:
-        """Where a sequence begins; padding that a mask hides is one, too.  # bool[B, T]"""
+        """Where sequences begin, including padding that a mask hides.  # bool[B, T]"""
         firsts = np.zeros(self.ids.shape, np.bool_)
         firsts[:, 0] = True
         if self.boundaries == "cu_seq_lens_q":
@@ -175,14 +176,14 @@ class _Columns:
 
     @cached_property
     def places(self) -> Int64:
-        """Distance of each token from where its sequence begins.  # int64[B, T]"""
+        """Distance of each token from the beginning of its sequence.  # int64[B, T]"""
         slots = np.arange(self.ids.shape[1])
         places: Int64 = slots - np.maximum.accumulate(np.where(self.firsts, slots, 0), axis=1)
         return places
 
     @cached_property
     def padding(self) -> Bool:
-        """Where the mask is 0; without a mask, sequences of nothing but the pad id.  # bool[B, T]"""
+        """Where the mask is 0; without a mask, sequences of only the pad id.  # bool[B, T]"""
         if self.mask is not None:
             hidden: Bool = self.mask == 0
             return hidden
@@ -191,7 +192,7 @@ class _Columns:
         return np.repeat(is_padding, np.diff(starts, append=self.ids.size)).reshape(self.ids.shape)
 
     def unlike(self, shift: int) -> Bool:
-        """Labels that are neither -100 nor the id so many places on.  # bool[B, T]"""
+        """Return labels that are neither -100 nor the id `shift` places later.  # bool[B, T]"""
         labels = self[self.label_column]
         ids = np.full(labels.shape, MASKED, np.int64)
         ids[:, : max(labels.shape[1] - shift, 0)] = self.ids[:, shift:]
@@ -200,13 +201,13 @@ class _Columns:
 
     @cached_property
     def shift(self) -> int | None:
-        """By how many places labels precede their ids, the one their name says first; None: they are other numbers."""
+        """Places by which labels precede their ids, as their name implies if possible; None if they are no ids."""
         shifts = (int(self.is_shifted), 0, 1, 2)
         return next((shift for shift in shifts if not self.unlike(shift).any()), None)
 
 
 def _array(value: Any) -> npt.NDArray[Any]:
-    """A tensor of any device as an array; bfloat16, which numpy lacks, as float32."""
+    """Convert a tensor on any device to an array; bfloat16, which numpy lacks, becomes float32."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
@@ -328,7 +329,7 @@ def _padding_targets(batch: _Columns) -> int:
 
 
 def _num_items(batches: Sequence[_Columns], expected: float | None) -> ContractLine:
-    """The sum over all micro-batches, against what their loss is divided by."""
+    """Compare the sum over all micro-batches with the divisor of their loss."""
     found: float = sum(_weight(batch) for batch in batches)
     if expected is None:
         return ContractLine(code="num_items", level="skipped", message=f"{found:,} targets; no number to compare with")
@@ -338,7 +339,7 @@ def _num_items(batches: Sequence[_Columns], expected: float | None) -> ContractL
 
 
 def _weight(batch: _Columns) -> float:
-    """How many targets there are, or what they weigh together."""
+    """Return the number of targets, or the sum of their weights."""
     name = "shift_loss_weights" if batch.is_shifted else "loss_weights"
     if name not in batch.arrays:
         return int(batch.targets.sum())
@@ -359,13 +360,13 @@ _LINES: dict[str, tuple[Callable[[_Columns], int | str], Callable[[int], str]]] 
         lambda n: f"no target on {plural(n, 'slot')} of padding" if n else "there is no padding",
     ),
 }
-"""How each line is checked in a micro-batch, and what is said of the counts of all of them where it holds."""
+"""For each line, the check of a micro-batch, and the message for the summed counts if it holds."""
 
 
 def _line(
     code: str, check: Callable[[_Columns], int | str], holds: Callable[[int], str], batches: Sequence[_Columns]
 ) -> ContractLine:
-    """A line over all micro-batches: the first that breaks it, or what holds in all."""
+    """Check a line in all micro-batches, stopping at the first that breaks it."""
     found: list[int | str] = []
     absent = ""
     for number, batch in enumerate(batches):
@@ -384,12 +385,12 @@ def _line(
 
 
 def _num_sequences(batch: _Columns) -> int:
-    """Sequences, padding not among them."""
+    """Count the sequences without padding."""
     return int((batch.firsts & ~batch.padding).sum())
 
 
 def _first(wrong: Bool) -> str:
-    """Where the first one is, and how many more there are."""
+    """Return the location of the first one, and the number of others."""
     rows, slots = np.nonzero(wrong)
     more = f" (and {len(rows) - 1:,} more)" if len(rows) > 1 else ""
     return f"row {rows[0]}, slot {slots[0]}{more}"

@@ -1,12 +1,13 @@
-"""The reader as torch's datasets, for frameworks with a sampler or a loop of their own: blocks by number, and steps.
+"""The reader as torch datasets, for frameworks with their own sampler or loop: blocks by number, and steps.
 
-What iterates over a dataset of steps expects three things that a :class:`~packer.load.PackedLoader` does otherwise:
+Frameworks that iterate over a dataset of steps expect three things that a :class:`~packer.load.PackedLoader` does
+differently:
 
-- It asks for the length of a whole epoch, and goes on counting from its own saved number after a resume. A loader
-  says how many steps are left.
-- It stops after that many steps and never asks for the one that is not there. A loader learns from being asked that
-  its epoch is over.
-- It may run in workers, which must share the steps. A loader reads ahead in a thread of its own.
+- They ask for the length of a whole epoch, and after a resume continue counting from their own saved number. A loader
+  reports how many steps are left.
+- They stop after that many steps and never request another one. A loader learns that its epoch is over only when one
+  more step is requested.
+- They may run the dataset in workers, which must share the steps. A loader prefetches in its own thread.
 """
 
 import operator
@@ -35,7 +36,7 @@ _HINT = "pass what state_dict() returned, unchanged"
 
 
 class Item(dict[str, Tensor]):
-    """A block by names. Torch's default collation makes of several what :func:`collate` does."""
+    """A block or document as named tensors; torch's default collation passes several to :func:`collate`."""
 
 
 class PackedDataset(Dataset[Item]):
@@ -44,24 +45,23 @@ class PackedDataset(Dataset[Item]):
     | name | type |
     | --- | --- |
     | input_ids, labels, position_ids | int64 [L] |
-    | seq_lengths | int64 [S], sums to L; a padding run is its last entry; of a document its length |
+    | seq_lengths | int64 [S], sums to L; a padding run is its last entry; for a document its length |
     | num_trained | int64 [] |
     | loss_weights, with ``weights="use"`` | float32 [L] |
-    | of a document: doc_id, source, row | int64 []; `source` is the number of the manifest's input it comes from |
+    | documents only: doc_id, source, row | int64 []; `source` is the index of its input in the manifest |
 
-    It pickles as the cache's folder and fingerprint, so workers open the same bytes for themselves. A DataLoader gives
-    flattened micro-batches of it, see :func:`collate`. What :class:`PackedLoader` knows of order, resume and the global
-    step, a sampler does not.
+    It pickles as the cache's folder and fingerprint, so workers reopen the same bytes. A DataLoader turns it into
+    flattened micro-batches, see :func:`collate`. A sampler offers none of the order, resume and global step of
+    :class:`PackedLoader`.
 
     Args:
         cache: folder of a cache, or an open one.
         split: name of the split.
         kind: ``blocks`` or ``documents``.
-        weights: ``use`` adds ``loss_weights``; ``refuse`` raises where the cache holds fractional weights.
+        weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
 
     Raises:
-        UsageError: the cache holds fractional weights and `weights` is ``refuse``.
-
+        UsageError: the cache contains fractional weights and `weights` is ``refuse``.
     """
 
     def __init__(
@@ -89,17 +89,16 @@ class PackedDataset(Dataset[Item]):
         return f"<PackedDataset of {self._cache!r}, split '{self._split}': {len(self):,} {self._kind}>"
 
     def __getitem__(self, index: int) -> Item:
-        """One block or document; a negative index counts from the end.
+        """Return one block or document; a negative index counts from the end.
 
         Raises:
-            IndexError: there is none of this number.
-            CheckError: the row is not what its digest says.
-
+            IndexError: there is none with this number.
+            CheckError: the row does not match its digest.
         """
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Item]:
-        """Several in one read, in the order asked."""
+        """Return several in one read, in the order of `indices`."""
         asked = np.array([operator.index(index) for index in indices], np.int64)
         size = len(self)
         if np.any((asked < -size) | (asked >= size)):
@@ -137,13 +136,12 @@ class PackedDataset(Dataset[Item]):
 
 
 def collate(items: Sequence[Item]) -> dict[str, Any]:
-    """Blocks or documents of :class:`PackedDataset` as one flattened micro-batch, as a DataLoader makes it by itself.
+    """Collate items of :class:`PackedDataset` into one flattened micro-batch, as a DataLoader does by default.
 
-    The form is that of :class:`PackedLoader` with ``flatten=True``. For a ``collate_fn`` that other trainers ask for.
+    The format is that of :class:`PackedLoader` with ``flatten=True``. For trainers that require a ``collate_fn``.
 
     Raises:
-        ValueError: no blocks.
-
+        ValueError: no items.
     """
     if not items:
         raise ValueError("items is empty; expected blocks of a PackedDataset")
@@ -165,15 +163,16 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
 
 
 class StepDataset(IterableDataset[Any]):
-    """Steps of a loader; ``state_dict`` and ``load_state_dict`` are what stateful frameworks look for.
+    """Steps of a loader as a dataset; stateful frameworks look for its ``state_dict`` and ``load_state_dict``.
 
-    Iterating gives the rest of the current epoch, or the next epoch where nothing is left of it: never an empty pass.
-    Leave the loader's own iteration alone meanwhile; its other methods may be used.
+    Iterating yields the rest of the current epoch, or the next epoch if nothing is left of it: never an empty pass.
+    Do not iterate over the loader itself meanwhile; its other methods may be used.
 
-    Workers of a DataLoader share the steps, and every number of workers gives the same steps in the same order: of W
-    workers, worker w makes every W-th step from the w-th on. Each keeps its own state, so use torchdata's
-    ``StatefulDataLoader``, which saves and restores the states of as many workers. Workers that persist go on with the
-    next epoch; others begin where the dataset stands, so call ``loader.set_epoch(n)`` before each.
+    Workers of a DataLoader share the steps, and any number of workers yields the same steps in the same order: of W
+    workers, worker w prepares every W-th step from the w-th on. Each keeps its own state, so use torchdata's
+    ``StatefulDataLoader``, which saves the workers' states and restores them to the same number of workers. Persistent
+    workers continue with the next epoch; others start from the dataset's position, so call ``loader.set_epoch(n)``
+    before each epoch.
 
     Example:
         >>> StatefulDataLoader(StepDataset(loader), batch_size=None)  # torchdata  # doctest: +SKIP
@@ -182,11 +181,10 @@ class StepDataset(IterableDataset[Any]):
     A Lightning module loops over a step's micro-batches under manual optimization.
 
     Args:
-        loader: says everything else: sizes, rank, order, form. Where workers have none of `torch.distributed`, as those
-            that are spawned, it is opened with `rank` and `world_size`.
-        transform: makes of each step what is given in its place, in the worker that read it. Without one, reading needs
-            no workers: the loader reads ahead in a thread.
-
+        loader: determines everything else: sizes, rank, order, layout. If workers have no `torch.distributed`, such as
+            spawned ones, open it with `rank` and `world_size`.
+        transform: applied to each step in the worker that read it; its result is yielded instead. Without one, reading
+            needs no workers: the loader prefetches in a thread.
     """
 
     def __init__(self, loader: PackedLoader, transform: Callable[[Step], Any] | None = None) -> None:
@@ -195,32 +193,31 @@ class StepDataset(IterableDataset[Any]):
             function("transform", transform, "a function of a step")
         self._transform = transform
         self._epoch = loader.epoch
-        self._taken = 0  # steps returned of that epoch
-        self._first: int | None = None  # in a worker, index of the step that its iteration began with
+        self._taken = 0  # steps returned of that epoch so far
+        self._first: int | None = None  # in a worker, index of the first step of its iteration
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin or go on with an epoch."""
+        """Begin or continue an epoch."""
         if self._first is None and not self.loader.steps_left:
-            deque(self.loader, maxlen=0)  # being asked once more, it goes on to the next epoch
+            deque(self.loader, maxlen=0)  # exhausting it moves it on to the next epoch
         return self._steps(get_worker_info())
 
     def __len__(self) -> int:
-        """Steps of the whole current epoch, those already returned among them; the global batch size of now is used."""
+        """Steps of the whole current epoch at the present global batch size, including those already returned."""
         return self._taken_of_epoch() + self.loader.steps_left
 
     def __repr__(self) -> str:
         return f"<StepDataset of {self.loader!r}>"
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, and how many steps of its epoch were returned. The same on every rank."""
+        """Return the loader's position, and how many steps of its epoch were returned. The same on every rank."""
         return {"reader": self.loader.state_dict(), "taken": self._taken_of_epoch(), "first": self._first}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was saved; see :meth:`PackedLoader.load_state_dict`.
+        """Resume from a saved state; see :meth:`PackedLoader.load_state_dict`.
 
         Raises:
             CheckError: the state is damaged, or not one of a loader like this.
-
         """
         if not isinstance(state, dict) or set(state) != {"reader", "taken", "first"}:
             raise CheckError("state of steps: expected reader, taken and first", hint=_HINT)
@@ -243,7 +240,7 @@ class StepDataset(IterableDataset[Any]):
         self._first = None
 
     def _taken_of_epoch(self) -> int:
-        """Steps returned of the epoch the loader is in, which is a new one once the old one ended."""
+        """Count the steps returned of the loader's current epoch."""
         return self._taken if self.loader.epoch == self._epoch else 0
 
 
@@ -255,6 +252,6 @@ def _refuse_collation(_: Any, **__: Any) -> NoReturn:
     raise TypeError("a step is a batch already: DataLoader(StepDataset(loader), batch_size=None)")
 
 
-# What a DataLoader makes of several items where it is given no function of its own.
+# How a DataLoader collates items by default.
 default_collate_fn_map[Item] = _collated
 default_collate_fn_map[Step] = _refuse_collation

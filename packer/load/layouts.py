@@ -1,6 +1,6 @@
-"""Rows as micro-batches: blocks flattened or side by side, documents padded or one after another.
+"""Lays out rows as micro-batches: blocks flattened or as rows, documents padded or concatenated.
 
-Each column is written once, as int64 from the int32 of the file, and then cut into the tensors of its micro-batches.
+Each column is written once, converting the file's int32 to int64, and then split into the tensors of its micro-batches.
 """
 
 from collections import deque
@@ -23,15 +23,15 @@ from packer.store.cache import FoundBlocks, FoundDocuments
 _SEQUENCES = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 
 _ON_REQUEST = ("attention_mask", "document_ids", "special_tokens_mask")
-"""What micro-batches of every format have where it is asked for."""
+"""Columns that micro-batches of every format can have on request."""
 
 Columns: TypeAlias = dict[str, Sequence[Any]]
-"""By name, a value for each of some micro-batches."""
+"""By name, one value for each micro-batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFormat:
-    """Which columns a micro-batch has, and how they are laid out."""
+    """Which columns a micro-batch has, and their form."""
 
     flatten: bool
     shifted: bool
@@ -39,7 +39,7 @@ class BatchFormat:
     columns: frozenset[str]
 
     def wants(self, *names: str) -> bool:
-        """Whether it has one of these columns."""
+        """Whether it has at least one of these columns."""
         return not self.columns.isdisjoint(names)
 
 
@@ -51,12 +51,11 @@ def batch_format(
     weighted: bool,
     columns: Collection[Any] | None,
 ) -> BatchFormat:
-    """The format that a loader's arguments ask for.
+    """Return the format that a loader's arguments ask for.
 
     Raises:
-        ValueError: a column that micro-batches of this kind do not have, or labels asked shifted and left out.
-        TypeError: what is no names.
-
+        ValueError: a column that micro-batches of this kind cannot have, or shifted labels without the column labels.
+        TypeError: not a collection of names.
     """
     if columns is not None and (
         not isinstance(columns, Collection) or not all(isinstance(name, str) or name is ... for name in columns)
@@ -90,48 +89,47 @@ def _columns(batching: Batching, *, flatten: bool, weighted: bool) -> Iterator[s
 
 
 class Layout(Protocol):
-    """Micro-batches of one format."""
+    """Lays out micro-batches in one format."""
 
     def micro_batches(self, found: Any, parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
-        """The micro-batches of some rows.
+        """Lay out the micro-batches of some rows.
 
         Args:
-            found: the rows in their order, padding rows left out.
-            parts: numbers of the rows of each micro-batch, PADDING_ROW where there is none; of blocks at the very end.
-            sizes: tokens of each row, 1 of a padding row.  # int64[R]
-
+            found: the rows in order, without padding rows.
+            parts: row numbers of each micro-batch, PADDING_ROW for padding; for blocks, padding is at the very end.
+            sizes: tokens of each row, 1 for a padding row.  # int64[R]
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ids:
-    """What a layout must know of ids."""
+    """Token ids that a layout needs to know."""
 
     pad: int
     special: Int64  # [S]
-    """Control and stop tokens: what ``special_tokens_mask`` marks beside padding."""
+    """Control and stop tokens: what ``special_tokens_mask`` marks, along with padding."""
 
     separated: bool
     """Whether blocks have an EOS between documents."""
 
     def special_tokens(self, input_ids: Int64, real: Bool) -> Int64:
-        """1 for special tokens and for what is not real.  # int64, of the shape of `real`"""
+        """Return 1 for special tokens and where `real` is False.  # int64, of the shape of `real`"""
         marked: Int64 = (np.isin(input_ids, self.special) | ~real).astype(np.int64)
         return marked
 
 
 def layout_of(batching: Batching, *, block_len: int, ids: Ids, form: BatchFormat) -> Layout:
-    """The layout of a batching."""
+    """Return the layout of a batching."""
     if isinstance(batching, Packed):
         return BlockLayout(block_len=block_len, ids=ids, form=form)
     return DocumentLayout(padded_of(batching), ids=ids, form=form)
 
 
 class BlockLayout:
-    """Blocks. Flattened they are one row, the form of variable-length attention with batch size 1.
+    """Lays out blocks. Flattened, they are one row, the form of variable-length attention with batch size 1.
 
-    Every padding run is a sequence of its own, so padding sees only padding. A padding row is one run of pad ids.
-    All micro-batches are of one shape, so they are written in one go: of small ones that takes a quarter of the time.
+    Every padding run is a separate sequence, so padding attends only to padding. A padding row is one run of pad ids.
+    All micro-batches have one shape and are written together: for small ones that takes a quarter of the time.
     """
 
     def __init__(self, *, block_len: int, ids: Ids, form: BatchFormat) -> None:
@@ -141,7 +139,7 @@ class BlockLayout:
         self._memory = ReusedMemory()
 
     def micro_batches(self, found: FoundBlocks, parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
-        del sizes  # a block is a block
+        del sizes  # all blocks have one length
         form, num_real, num_rows = self._form, len(found), len(parts[0])
         shape = (len(parts) * num_rows, self._block_len)
         arrays: dict[str, npt.NDArray[Any]] = {}
@@ -169,7 +167,7 @@ class BlockLayout:
         return by_micro_batch({name: tensor.unbind() for name, tensor in tensors.items()} | columns)
 
     def _real(self, found: FoundBlocks, shape: tuple[int, int]) -> Bool:
-        """Slots that hold a piece, or an EOS after one.
+        """Return which slots hold a piece, or an EOS after one.
 
         Worked example in mode ``eos``: pieces at 0 and 4, of 3 and 2 slots, sequences of 7 and 1: 1 1 1 1 1 1 1 0.
         """
@@ -177,12 +175,12 @@ class BlockLayout:
         names = ("doc_places", "doc_lengths", "seq_lengths")
         for row, places, lengths, sequences in zip(real, *map(found.values, names), strict=False):
             row[concatenated_ranges(places.astype(np.int64), lengths)] = True
-            if self._ids.separated:  # one sequence, and a second where the block ends in padding
+            if self._ids.separated:  # one sequence, and a second if the block ends in padding
                 row[: sequences[0]] = True
         return real
 
     def _sequences(self, found: FoundBlocks, number: int, num_rows: int) -> tuple[Int32, list[int]]:
-        """Slots of every sequence, and how many each micro-batch has."""
+        """Return the slots of every sequence, and the number of sequences per micro-batch."""
         lengths = found.values("seq_lengths")
         lengths += [np.full(1, self._block_len, np.int32)] * (number * num_rows - len(found))
         ends = np.cumsum([len(of_row) for of_row in lengths])[num_rows - 1 :: num_rows]
@@ -190,16 +188,15 @@ class BlockLayout:
 
 
 class DocumentLayout:
-    """Documents, side by side and padded to one length, or one after another in one row, each a sequence.
+    """Lays out documents, either as rows padded to one length, or concatenated in one row, each a sequence.
 
-    A padding row is one pad token, where rows are padded followed by padding. Positions count from each document's
-    first token, so that padding on the left does not move them. All micro-batches are written in one go.
+    A padding row is one pad token, followed by padding if rows are padded. Positions count from each document's
+    first token, so that padding on the left does not shift them. All micro-batches are written together.
 
     Args:
-        padded: None lays them one after another.
+        padded: None concatenates them.
         ids: of padding and of special tokens.
-        form: what is asked for.
-
+        form: the requested format.
     """
 
     def __init__(self, padded: Padded | None, *, ids: Ids, form: BatchFormat) -> None:
@@ -235,7 +232,7 @@ class DocumentLayout:
     def _computed(
         self, is_real: Bool, sizes: Int64, widths: Int64, counts: list[int], arrays: Mapping[str, npt.NDArray[Any]]
     ) -> dict[str, npt.NDArray[Any]]:
-        """The columns that follow from where rows lie, as far as they are asked for, one value a position."""
+        """Return the requested columns that follow from the placement of rows alone, one value per position."""
         form = self._form
         found: dict[str, npt.NDArray[Any]] = {}
         if self._padded is not None or form.wants("position_ids"):
@@ -256,7 +253,7 @@ class DocumentLayout:
         return found
 
     def _shapes(self, sizes: Int64, counts: list[int]) -> tuple[Int64, list[tuple[int, int]]]:
-        """Positions that each row takes, and the shape of each micro-batch."""
+        """Return the positions that each row takes, and the shape of each micro-batch."""
         firsts = offsets_of(counts)[:-1]
         if self._padded is None:
             return sizes, [(1, total) for total in np.add.reduceat(sizes, firsts).tolist()]
@@ -264,7 +261,7 @@ class DocumentLayout:
         return np.repeat(longest, counts), list(zip(counts, longest, strict=True))
 
     def _pieces(self, found: FoundDocuments, name: str, is_real: Bool, sizes: Int64, widths: Int64) -> list[Any]:
-        """What a column holds of each row, padding before or behind it, in the order they are laid down."""
+        """Return one column's values of each row, with padding before or after it, in layout order."""
         rows: list[Any] = found.values(name)
         if len(rows) < len(is_real):
             values = iter(rows)
@@ -279,20 +276,19 @@ class DocumentLayout:
 
 
 def by_micro_batch(columns: Columns) -> list[MicroBatch]:
-    """The micro-batches of some columns."""
+    """Transpose columns into micro-batches."""
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat) -> Columns:
-    """Cumulative lengths of the sequences of some micro-batches, each from 0, and the longest sequence of each.
+    """Return the cumulative sequence lengths of each micro-batch, each from 0, and its longest sequence.
 
     Worked example: lengths [3, 2, 4], of which the first micro-batch has two: [0, 3, 5] and [0, 4]; 3 and 4.
 
     Args:
         lengths: of the sequences, none 0.  # int32[K]
         num_sequences: how many each micro-batch has, at least one.
-        form: says which columns are asked for.
-
+        form: says which columns are wanted.
     """
     if not form.wants(*_SEQUENCES):
         return {}
@@ -313,7 +309,7 @@ def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat
 
 
 def sequence_ids(lengths: Int32, num_sequences: list[int]) -> Int32:
-    """Number of the sequence each token belongs to, counted in its micro-batch.  # int32[Σ lengths]
+    """Return the index of each token's sequence within its micro-batch.  # int32[Σ lengths]
 
     Worked example: lengths [3, 2, 4], of which the first micro-batch has two: [0, 0, 0, 1, 1, 0, 0, 0, 0].
     """
@@ -322,25 +318,25 @@ def sequence_ids(lengths: Int32, num_sequences: list[int]) -> Int32:
 
 
 _SMALLEST_BYTES = 1 << 17
-"""Below it the allocator of the system does as well."""
+"""Below this size the system allocator is as fast."""
 
 _MOST_IDLE = 64
-"""How many unused arrays are kept: those of sixteen micro-batches."""
+"""Number of unused arrays that are kept: those of sixteen micro-batches."""
 
 
 class ReusedMemory:
-    """Gives out int64 arrays whose memory is used again once no tensor and no view of them is left.
+    """Allocates int64 arrays whose memory is recycled once no tensor and no view of them is left.
 
     Memory of hundreds of kilobytes comes from the system as fresh pages, and touching these for the first time costs
-    more than what is written to them: without reuse, blocks are read at half the speed. Not for two threads at a time;
-    those who use the arrays may be anywhere.
+    more than the writes themselves: without reuse, blocks are read at half the speed. Allocation is not thread-safe;
+    the arrays may be used in any thread.
     """
 
     def __init__(self) -> None:
-        self._idle: deque[Int64] = deque(maxlen=_MOST_IDLE)  # appended to wherever the last view dies
+        self._idle: deque[Int64] = deque(maxlen=_MOST_IDLE)  # appended to in whichever thread the last view dies
 
     def empty(self, shape: tuple[int, ...]) -> Int64:
-        """An array whose values are not set."""
+        """Return an uninitialized array."""
         size = prod(shape)
         if 8 * size < _SMALLEST_BYTES:
             return np.empty(shape, np.int64)
@@ -357,7 +353,7 @@ class ReusedMemory:
 
 
 class _Lent:
-    """What an array that was given out has as its base: it lives as long as any view of it, in numpy or in torch."""
+    """Base object of an array that was handed out: it lives as long as any view of it, in numpy or in torch."""
 
     __slots__ = ("__array_interface__", "_idle", "_memory")
 

@@ -1,4 +1,4 @@
-"""The reader of a training loop: steps in a fixed order, resumable and elastic."""
+"""The reader for a training loop: steps in a fixed order, resumable and elastic."""
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -32,14 +32,15 @@ _OF_CACHE = {"self", "cache", "cache_dir", "cache_bytes"}
 
 
 class PackedLoader:
-    """Steps of packed blocks, the same for any number of ranks, micro-batches, workers and any prefetch.
+    """Training steps of packed blocks, the same for any number of ranks, micro-batches and workers and any prefetch.
 
-    Sizes are counted in blocks. The order of an epoch depends on the cache's content, `seed` and the epoch, nothing
-    else; a step takes the next `global_batch_size` blocks of it, each rank a contiguous share, each micro-batch a
-    contiguous part of the share. With another `batching`, steps are made of documents and everything else stays.
+    Sizes are counted in blocks. The order of an epoch depends only on the cache's content, `seed` and the epoch. Each
+    step takes the next `global_batch_size` blocks of that order; each rank gets a contiguous share of the step, and
+    each micro-batch a contiguous part of the share. With another `batching`, steps consist of documents; everything
+    else stays the same.
 
-    Iterating gives the rest of the current epoch and then stops; iterating again gives the next epoch. A loader that
-    was restored at the very end of an epoch gives no step the first time. So the loop that resumes exactly is::
+    Iterating yields the rest of the current epoch and then stops; iterating again yields the next epoch. A loader that
+    was restored at the very end of an epoch yields no step the first time. This loop therefore resumes exactly::
 
         while loader.epoch < num_epochs:
             for step in loader:
@@ -48,47 +49,50 @@ class PackedLoader:
                     loss.backward()
                 checkpoint["reader"] = loader.state_dict()
 
-    :meth:`endless` runs through epochs without a pause. One iteration at a time: beginning another ends the first. It
-    pickles with its place, so that another process goes on where this one stands.
+    :meth:`endless` continues across epochs without stopping. Only one iteration can be active: starting another ends
+    the first. Pickling keeps the position, so another process can continue where this one is.
 
     Args:
-        cache: folder or URL of a cache, an open one, or a :class:`packer.load.Mixture` of several.
+        cache: folder or URL of a cache, an open cache, or a :class:`packer.load.Mixture` of several.
         split: name of the split.
-        micro_batch_size: blocks of a micro-batch; documents or tokens with another `batching`.
-        global_batch_size: the same of a step over all ranks, a multiple of ``micro_batch_size * world_size``; None is
-            one micro-batch a rank, and so another size on another number of ranks.
-        schedule: from a step's index and the size of the one before it to its size, or to a tuple of its size and that
-            of its micro-batches; step 0 is asked with `global_batch_size`. It must be pure: it is called ahead of time,
-            in another thread.
-        batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
-            :mod:`packer.load.batching` that says more. None is what the cache's recipe says under `read`, with its
-            cutoff, by default ``packed``; another one than that gives a warning.
-        cutoff_len: documents are read up to so many tokens. Those with no trained token there are part of no epoch:
-            a warning counts them, and :attr:`untrained` names them.
-        rank: this process; None takes `torch.distributed`'s, or 0 of 1 where that is not initialised.
-        world_size: number of processes; given together with `rank`.
-        seed: of the order.
-        order: ``random``; ``sequential``, as stored; ``windowed``, some shards at a time, for a bucket; of documents
-            ``length_bucketed``, neighbours of about one length; or a value of :mod:`packer.load.ordering`, as weights.
-        end: what becomes of the blocks an epoch has left over when they are fewer than a step. ``drop`` leaves them
-            out and names them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id: sums of
-            losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` gives a smaller
-            step, with no more such rows than make the micro-batches of all ranks whole: for evaluation. ``wrap`` takes
-            the first blocks of the next epoch's order and does not give them again in that epoch.
-        drop_last: torch's word for `end`: True is ``drop``, False is ``short``.
+        micro_batch_size: blocks per micro-batch; documents or tokens with another `batching`.
+        global_batch_size: blocks (documents, tokens) per step over all ranks, a multiple of
+            ``micro_batch_size * world_size``. None means one micro-batch per rank, so the size then changes with the
+            number of ranks.
+        schedule: function from a step's index and the size of the step before it to the step's size, or to a tuple of
+            step size and micro-batch size; for step 0 the second argument is `global_batch_size`. It must be pure: it
+            is called ahead of time, in another thread.
+        batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a configured
+            value from :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
+            cutoff, by default ``packed``; departing from the recipe gives a warning.
+        cutoff_len: documents are truncated to this many tokens. Those left without a trained token are excluded from
+            every epoch: a warning counts them, and :attr:`untrained` lists them.
+        rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialised.
+        world_size: number of processes; must be given together with `rank`.
+        seed: seed of the order.
+        order: ``random``; ``sequential``, as stored; ``windowed``, a few shards at a time, for caches in a bucket; for
+            documents ``length_bucketed``, which keeps documents of similar length together; or a value from
+            :mod:`packer.load.ordering`, such as weights.
+        end: what happens to the blocks left at the end of an epoch when they are fewer than a step. ``drop`` leaves
+            them out and lists them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id:
+            summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
+            step, with only as many masked rows as the micro-batches of all ranks need: for evaluation. ``wrap`` takes
+            the first blocks of the next epoch's order, which that epoch then skips.
+        drop_last: torch's name for `end`: True is ``drop``, False is ``short``.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
-        flatten: of blocks, True gives one row a micro-batch, for variable-length attention; False gives B rows.
+        flatten: for blocks, True lays a micro-batch out as one row, for variable-length attention; False as B rows.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
-        weights: ``use`` adds ``loss_weights``; ``refuse`` raises where the cache holds fractional weights.
-        columns: names of the columns that micro-batches have; None is those of the form, and so is ``...`` among names.
-            On request all have ``attention_mask`` and ``special_tokens_mask`` (int64; padding counts as special) and
-            ``document_ids`` (int32; each token's sequence). Without ``position_ids`` a third of the bytes is saved.
-        prefetch: steps made ahead in one background thread; 0 makes them when asked for.
-        reference: what :func:`packer.load.fill_reference` computed of pairs: adds ``ref_chosen_logps`` and its like.
-        cache_dir: folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`.
-        cache_bytes: most bytes of them at a time, such as "200GB"; never more are there.
+        weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
+        columns: names of the columns that micro-batches have; None selects the layout's own columns, and ``...`` among
+            the names includes them. Available on request with every layout: ``attention_mask`` and
+            ``special_tokens_mask`` (int64; padding counts as special) and ``document_ids`` (int32; the index of each
+            token's sequence). Leaving out ``position_ids`` saves a third of the bytes.
+        prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
+        reference: what :func:`packer.load.fill_reference` computed for pairs: adds ``ref_chosen_logps`` and its like.
+        cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`.
+        cache_bytes: upper limit on the size of those shards, such as "200GB"; it is never exceeded.
 
-    Micro-batches, B rows of L tokens, S sequences, a padding run being one:
+    Micro-batches of B rows, L tokens per row, and S sequences, where a run of padding counts as one sequence:
 
     | columns | packed | packed, not flattened | padded | padding_free |
     | --- | --- | --- | --- | --- |
@@ -99,15 +103,14 @@ class PackedLoader:
     | attention_mask | | | int64 [B, longest] | |
     | loss_weights, with ``weights="use"`` | float32, as input_ids | | | |
 
-    With ``labels="shifted"``, shift_labels and shift_loss_weights stand in place of labels and loss_weights. Preference
-    data has the columns of :mod:`packer.load.sides`, and the unit of everything is the pair.
+    With ``labels="shifted"``, shift_labels and shift_loss_weights replace labels and loss_weights. Preference data has
+    the columns of :mod:`packer.load.sides`, and all sizes count pairs.
 
     Raises:
-        UsageError: sizes that cannot be divided among ranks, loss weights nobody uses, several processes that would
-            read the same, caches that cannot be mixed, documents no micro-batch has room for.
+        UsageError: sizes that cannot be divided among ranks, loss weights that would be ignored, several processes that
+            would read the same rows, caches that cannot be mixed, documents that fit into no micro-batch.
         InputError: the split has no blocks.
-        ValueError, TypeError: an argument outside its values, or of another type.
-
+        ValueError, TypeError: an argument is out of range, or of the wrong type.
     """
 
     def __init__(
@@ -143,39 +146,39 @@ class PackedLoader:
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.beginning()
-        self._epoch_end: ReaderState | None = None  # where the last epoch that ended did so
+        self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
         self._ahead: Prefetch[tuple[Step | None, ReaderState]] | None = None
         self._iteration: object = None
         self._pace = Pace()
 
     @property
     def epoch(self) -> int:
-        """The epoch the next step begins in, unless this one has none left."""
+        """The epoch the next step begins in, unless this one has no steps left."""
         return self._state.epoch
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of the current epoch; documents where steps are made of them."""
+        """Blocks of the current epoch; documents if steps consist of documents."""
         return self._source.length(self._state.epoch)
 
     @property
     def global_batch_size(self) -> int:
-        """Size of the last step that was returned, or of the next one where it was set since."""
+        """Size of the last returned step, or of the next one if the size was set since."""
         return self._state.batch_size
 
     @property
     def block_len(self) -> int:
-        """Tokens of a block; 0 where steps are made of documents."""
+        """Tokens per block; 0 if steps consist of documents."""
         return self._source.rows.block_len
 
     @property
     def end(self) -> End:
-        """What becomes of the blocks an epoch has left over."""
+        """What happens to the blocks left at the end of an epoch."""
         return self._state.end
 
     @property
     def content(self) -> Content:
-        """What is read: ``examples``, ``pairs`` or ``rated answers``."""
+        """Kind of data: ``examples``, ``pairs`` or ``rated answers``."""
         return self._source.rows.content
 
     @property
@@ -185,65 +188,64 @@ class PackedLoader:
 
     @property
     def counters(self) -> Counters:
-        """What was returned since the beginning, over all ranks: steps, rows, trained targets, tokens, positions."""
+        """Totals returned since the beginning, over all ranks: steps, rows, trained targets, tokens, positions."""
         return self._state.counters
 
     def figures(self) -> Figures:
-        """What was read so far and how fast: a line to print, numbers for a logger."""
+        """Return how much was read so far and how fast: a line to print, numbers for a logger."""
         return figures_of(self._state, self.num_blocks, self._pace)
 
     @property
     def left_out(self) -> Int64:
-        """The blocks that ``drop`` left out of the last epoch that ended.  # int64[n]"""
+        """Blocks that ``drop`` left out of the last finished epoch.  # int64[n]"""
         return np.zeros(0, np.int64) if self._epoch_end is None else self._source.rest(self._epoch_end)
 
     @property
     def untrained(self) -> Int64:
-        """The documents that `cutoff_len` leaves without a trained token, which no step holds.  # int64[n]"""
+        """Documents that `cutoff_len` leaves without a trained token; no step contains them.  # int64[n]"""
         return self._source.rows.untrained
 
     def __bool__(self) -> bool:
-        return True  # `loader or other` is not to count steps
+        return True  # so that `loader or other` does not count steps
 
     def __len__(self) -> int:
-        """Steps of the whole current epoch at the present global batch size, those already returned among them.
+        """Steps of the whole current epoch at the present global batch size, including those already returned.
 
         Raises:
-            TypeError: with a schedule, or with a token budget that wraps around: no number holds for every epoch.
-
+            TypeError: with a schedule, or with a token budget that wraps around: no number is right for every epoch.
         """
         return self._source.steps_of_epoch(self._state)
 
     @property
     def steps_left(self) -> int:
-        """Steps that iterating gives from here: those left in the current epoch."""
+        """Steps left in the current epoch, which is what iterating yields from here."""
         return self.steps_until(self._state.epoch + 1)
 
     def steps_until(self, epoch: int) -> int:
-        """Steps from here on that begin before an epoch does: what training up to it takes. Nothing is read for it."""
+        """Count the steps from here that begin before `epoch`: those needed to train up to it. Reads no rows."""
         return self._source.steps_until(self._state, whole("epoch", epoch))
 
     def summary(self) -> EpochSummary:
-        """What iterating from here gives, counted without reading rows."""
+        """Return totals over the steps that iterating yields from here, counted without reading rows."""
         return self._reader.summary(self.plans(last_epoch=self._state.epoch))
 
     def plans(self, *, last_epoch: int | None) -> Iterator[StepPlan]:
-        """The steps from here to the end of an epoch, or without end, as plans: no row is read for them."""
+        """Yield the plans of the steps from here to the end of `last_epoch`, or endlessly if None. Reads no rows."""
         return self._source.steps(self._state, last_epoch=last_epoch)
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
 
     def endless(self) -> Iterator[Step]:
-        """Steps without end, from one epoch into the next."""
+        """Yield steps endlessly, continuing from each epoch into the next."""
         return self._steps(through_epochs=True)
 
     def every(self, num_workers: int, *, worker: int, first: int) -> Iterator[Step]:
-        """A worker's share of what iterating gives: every n-th step, from the step of index `first` + `worker` on."""
+        """Yield one worker's share of the iteration: every n-th step, starting with step number `first` + `worker`."""
         return self._steps(through_epochs=False, worker=(first, worker, num_workers))
 
     def __getitem__(self, index: Any) -> NoReturn:
-        """Refuse to be a dataset, as a DataLoader would have it, and say what to do instead."""
+        """Refuse indexing, as by a DataLoader that takes this for a dataset, and say what to do instead."""
         raise TypeError(
             "a PackedLoader has no items, it gives steps: iterate over it without a DataLoader. A framework that wants "
             "a dataset takes packer.load.StepDataset(loader), one with a sampler packer.PackedDataset(cache)"
@@ -258,30 +260,30 @@ class PackedLoader:
         )
 
     def doc_ids(self, step: Step) -> list[Int64]:
-        """Identity of the documents in each row of a step, in the order of ``step.block_ids``; of a padding row none.
+        """Return the document ids of each row of a step, in the order of ``step.block_ids``; empty for a padding row.
 
-        What :func:`packer.load.example_seed` wants: it is the document's own, whatever rank or cache it is read from.
-        # int64[P] of a block of P pieces, int64[1] of a document, int64[2] of a pair
+        These are the ids to pass to :func:`packer.load.example_seed`: they belong to the documents, whatever rank or
+        cache they are read from.
+        # int64[P] for a block of P pieces, int64[1] for a document, int64[2] for a pair
         """
         return self._source.rows.doc_ids(instance("step", step, Step, "a step of this loader").block_ids)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, counting the steps it has returned, not those made ahead. The same on every rank."""
+        """Return the position, counting the steps returned, not those prefetched. It is the same on every rank."""
         return self._state.to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was saved, with any world size and micro-batch size. Ends a running iteration.
+        """Resume from a saved state, with any world size and micro-batch size. Ends a running iteration.
 
-        A size that a call or a schedule had changed is taken over, unless this loader was opened with another one than
-        the loader that saved the state: then that was the wish. A size of micro-batches that does not divide a step
-        among these ranks is left for this loader's own. With other padding or another schedule it goes on its own way,
-        and warns.
+        A size that a call or a schedule had changed is restored, unless this loader was opened with a different size
+        than the loader that saved the state: an explicit new size takes precedence. If the saved micro-batch size does
+        not divide a step among these ranks, this loader's own is used. Other padding or another schedule than the saved
+        ones gives a warning, and this loader's own is used.
 
         Raises:
             CheckError: the state is damaged, or belongs to other data, another split, batching, cutoff_len, order, seed
                 or end.
             UsageError: the size cannot be divided among these ranks.
-
         """
         restored = restore(state, reader=self._state, length=self._source.length)
         if restored.batch_size % (restored.micro_batch_size * self.world_size):
@@ -295,9 +297,10 @@ class PackedLoader:
         self._state, self._epoch_end = restored, None
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch, and end a running iteration; in the current epoch, go on where it stands.
+        """Go to the beginning of an epoch and end a running iteration; for the current epoch this is a no-op.
 
-        What loops over epochs call on torch's samplers. Going on needs no call, and a resumed epoch is not begun anew.
+        Loops over epochs call this on torch's samplers. Resuming does not need it, and calling it with the resumed
+        epoch does not restart that epoch.
         """
         epoch = whole("epoch", epoch, least=0, most=MOST)
         if epoch != self._state.epoch:
@@ -305,11 +308,12 @@ class PackedLoader:
             self._state = self._source.at_epoch(self._state, epoch)
 
     def set_global_batch_size(self, global_batch_size: int) -> None:
-        """Change the size from the next step on; steps made ahead are made again. A schedule goes on from it.
+        """Change the size from the next step on. A schedule continues from it.
+
+        Prefetched steps are discarded and made again.
 
         Raises:
-            UsageError: the size is no whole number of micro-batches.
-
+            UsageError: the size is not a whole number of micro-batches.
         """
         size = whole("global_batch_size", global_batch_size, most=MOST)
         self._source.check_sizes(size, self._state.micro_batch_size)
@@ -317,11 +321,10 @@ class PackedLoader:
         self._state = msgspec.structs.replace(self._state, batch_size=size)
 
     def set_micro_batch_size(self, micro_batch_size: int) -> None:
-        """Change the size of micro-batches from the next step on; what a step holds stays as it is.
+        """Change the size of micro-batches from the next step on; the rows of a step stay the same.
 
         Raises:
-            UsageError: the global batch size is no whole number of such micro-batches, or a document has no room.
-
+            UsageError: the global batch size is not a whole number of such micro-batches, or a document does not fit.
         """
         size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
         self._source.check_sizes(self._state.batch_size, size)
@@ -329,14 +332,13 @@ class PackedLoader:
         self._state = msgspec.structs.replace(self._state, micro_batch_size=size)
 
     def set_shares(self, proportions: Sequence[float]) -> None:
-        """Change the proportions of a mixture, one for each cache, from the next step on; 0 leaves a cache out.
+        """Change the proportions of a mixture, one per cache, from the next step on; 0 leaves a cache out.
 
-        The state holds them, so that a run that adapts its mix resumes with it. Epochs stay as long as they were.
+        The state records them, so a run that adapts its mix resumes with it. The length of an epoch does not change.
 
         Raises:
-            UsageError: no mixture, or one with a schedule; a proportion that is none; or windows sorted by length,
-                which are mixed already.
-
+            UsageError: the loader reads no mixture, or one with a schedule; a proportion is invalid; or windows are
+                sorted by length, because those are mixed already.
         """
         state = self._source.with_shares(self._state, proportions)
         self._stop_ahead()
@@ -365,13 +367,13 @@ class PackedLoader:
         self._stop_ahead()
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
-        while True:  # once, and once more after each change of the batch size
+        while True:  # once, and again after each change of the batch size
             made = self._reader.steps(self.plans(last_epoch=last_epoch), self._state, worker=worker)
             ahead = self._ahead = Prefetch(made, depth=self._options.prefetch)
             try:
                 self._pace.ask()
                 for step, state in ahead:
-                    if self._ahead is ahead:  # else it was ended while this waited, by a signal's handler
+                    if self._ahead is ahead:  # else a signal handler ended it while this waited
                         if step is not None and step.epoch > self._state.epoch:
                             self._epoch_end = self._state
                         self._state = state

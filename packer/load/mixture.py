@@ -1,17 +1,18 @@
 """Several caches mixed in given proportions, exact to within one row at every point.
 
-Which cache comes next is the chairman assignment problem: the states of a union provide a chairman each year in given
+Choosing the next cache is the chairman assignment problem: the states of a union provide a chairman each year in given
 proportions, so that at no time a state has had a year more or less than its share. R. Tijdeman, "The chairman
-assignment problem", Discrete Mathematics 32 (1980), gives the rule used here and its bound: of K caches no count ever
-departs from its share by more than 1 - 1/(2K - 2). Of the caches whose share has got ahead of their count by
-1/(2K - 2) or more, the one is taken that would be the first to fall behind by the bound.
+assignment problem", Discrete Mathematics 32 (1980), gives the rule used here and its bound: with K caches no count ever
+departs from its share by more than 1 - 1/(2K - 2). Among the caches whose share is ahead of their count by
+1/(2K - 2) or more, the rule picks the one that would be the first to fall behind by the bound.
 
-Worked example, proportions 1/2, 1/3, 1/6: the caches come 0 1 0 2 0 1 and again.
+Worked example, proportions 1/2, 1/3, 1/6: the caches come 0 1 0 2 0 1, repeating.
 
-Where proportions change, by call or by schedule, each cache keeps what its share was ahead of its count: its lead. Else
-a small share that changes with every step would never get a row. A cache whose share becomes 0 gives up its lead.
+When proportions change, by call or by schedule, each cache keeps its lead: the amount by which its share was ahead of
+its count. Otherwise a small share that changes with every step would never get a row. A cache whose share becomes 0
+gives up its lead.
 
-Within a cache rows come in that cache's own order. A row comes again only after all rows of its cache have come.
+Within a cache, rows come in that cache's own order. A row is repeated only after all rows of its cache have come.
 """
 
 import reprlib
@@ -42,24 +43,23 @@ _LEAD_UNITS = 1 << 32
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Proportions of a mixture, and since when they hold, as a state has them."""
+    """Proportions of a mixture and the point from which they apply, as recorded in a state."""
 
     shares: tuple[str, ...]
-    """Of each cache, as a fraction of whole numbers."""
+    """Share of each cache, as a fraction of integers."""
 
     since: tuple[Count, ...]
-    """Rows of each cache that were taken before; all 0 for those it was opened with."""
+    """Rows taken of each cache before these shares applied; all 0 for the initial ones."""
 
     lead: tuple[Annotated[int, Meta(ge=-(2**62), le=2**62)], ...]
-    """By how much each share was ahead of its count then, in 2^-32 of a row, so that they stay short however often
-    proportions change; all 0 for those it was opened with."""
+    """How far each share was ahead of its count at that point, in units of 2^-32 rows, so that the numbers stay short
+    however often proportions change; all 0 for the initial ones."""
 
     def fractions(self, num_caches: int) -> list[Fraction]:
-        """The shares of so many caches.
+        """Parse the shares of `num_caches` caches.
 
         Raises:
-            ValueError: they are none.
-
+            ValueError: they are invalid.
         """
         try:
             parsed = [Fraction(share) for share in self.shares]
@@ -71,23 +71,24 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Mixture:
-    """Caches and the share of the rows that comes from each: what :class:`PackedLoader` takes in place of one cache.
+    """Caches and the proportion of rows from each; :class:`PackedLoader` accepts it in place of one cache.
 
     Args:
-        caches: folder or open cache, and its proportion, which needs no unit: 3 and 1 are 0.75 and 0.25.
-        by: what proportions are of, ``rows`` or ``tokens``. A row has the mean length of its cache's: tokens come in
-            proportion over whole passes, and in between as evenly as a shuffled order has them.
-        epoch: how long an epoch is. ``first_exhausted``: as many rows as there can be before one comes again, counted
-            from the beginning; ``all_exhausted``: as few as give every row of every cache at least once. Later epochs
-            are as long and go on where each cache stands.
+        caches: folders or open caches with their proportions, which need not add up to 1: 3 and 1 are 0.75 and 0.25.
+        by: what the proportions count, ``rows`` or ``tokens``. For tokens, each row is taken to have the mean length of
+            its cache: tokens are in proportion over whole passes, and in between as evenly as a shuffled order has
+        them.
+        epoch: how long an epoch is. ``first_exhausted``: as many rows as possible before one repeats, counted
+            from the beginning; ``all_exhausted``: the fewest that include every row of every cache at least once. Later
+            epochs have the same length and continue at each cache's position.
+        schedule: pure function from a step's index to the proportions of that step.
 
     Raises:
-        UsageError: caches of different tokenizers; a proportion that is not above 0.
-        TypeError: what is no cache, or no pairs.
+        UsageError: caches of different tokenizers; a proportion that is not positive.
+        TypeError: not a cache, or not pairs.
 
     Example:
         >>> Mixture({"caches/chat": 0.7, "caches/code": 0.3})  # doctest: +SKIP
-
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Mixture:
         if not pairs:
             raise UsageError("a mixture needs at least one cache")
         self.shares = _shares(pairs)
-        """Proportions that add up to 1, exactly what the given numbers are in binary."""
+        """Proportions scaled to add up to 1, computed exactly from the binary values of the given numbers."""
 
         self.caches = tuple(opened(cache) for cache, _ in pairs)
         for other in self.caches[1:]:
@@ -125,58 +126,56 @@ class Mixture:
         return sha256("\n".join(["packer.load.mixture", ends, *parts]).encode()).hexdigest()
 
     def shares_of(self, proportions: Sequence[Any]) -> tuple[Fraction, ...]:
-        """Proportions of each cache as shares that add up to 1; they may be 0, not all of them.
+        """Return proportions as shares that add up to 1; some, but not all, may be 0.
 
         Raises:
-            UsageError: one that is no proportion, or not one for each cache.
-
+            UsageError: an invalid proportion, or not one per cache.
         """
         if len(proportions) != len(self.caches):
             raise UsageError(f"{len(proportions)} proportions for {len(self.caches)} caches")
         return _shares(list(zip(self.caches, proportions, strict=True)), may_be_0=True)
 
     def of_rows(self, shares: Sequence[Fraction], mean_lengths: Sequence[Fraction]) -> tuple[Fraction, ...]:
-        """The shares of rows that these shares are, given the mean length of each cache's rows."""
+        """Convert shares, which may count tokens, to shares of rows, given the mean row length of each cache."""
         if self.by == "rows":
             return tuple(shares)
         rows = [share / length for share, length in zip(shares, mean_lengths, strict=True)]
         return tuple(each / sum(rows) for each in rows)
 
     def num_items(self, shares: Sequence[Fraction], sizes: Sequence[int]) -> int:
-        """Rows of an epoch, given the share of rows and the rows of each cache.
+        """Return the rows of an epoch, given the share of rows and the number of rows of each cache.
 
-        A count is below its share plus 1, so as many rows as N_k / share_k ask cache k for no more than N_k; and it is
-        above its share less 1, so so many rounded up ask it for N_k at least.
+        A count is less than one above its share, so N_k / share_k rows take at most N_k from cache k; and it is less
+        than one below its share, so that number rounded up takes at least N_k.
         """
         lengths = [Fraction(size) / share for size, share in zip(sizes, shares, strict=True)]
         return floor(min(lengths)) if self.epoch == "first_exhausted" else ceil(max(lengths))
 
 
 def opened_source(source: Any, **limits: Any) -> Cache | Mixture:
-    """What a loader reads: a mixture as it is, or a cache; :func:`packer.load.arguments.opened` says the rest."""
+    """Return a mixture as it is, or open a cache as :func:`packer.load.arguments.opened` does."""
     if isinstance(source, Mixture) and not any(value is not None for value in limits.values()):
         return source
     return opened(source, **limits)
 
 
 class MixtureOrder(Order):
-    """The order of a mixture: rows of all caches, numbered through.
+    """The order of a mixture: rows of all caches, numbered consecutively.
 
-    It goes on from a place; what lies before is counted again from the beginning, and what is skipped is counted too.
-    Where the shares were changed, the beginning is that place: what came before is as it was.
+    It starts at a position. Going back before it recounts from the beginning, and skipping ahead counts the skipped
+    rows too. After a change of shares, the beginning is the position of that change.
 
     Args:
         orders: of each cache's rows.
         shares: of each cache, adding up to 1.
         num_items: rows of an epoch.
         bases: number of each cache's first row.
-        start: rows before the place, over all epochs.
-        taken: rows of each cache before the place; None where it is the beginning.
-        mix: says since when the shares hold; None where they always did.
+        start: rows before the position, over all epochs.
+        taken: rows of each cache before the position; None if it is the beginning.
+        mix: records since when the shares apply; None if they never changed.
 
     Raises:
-        ValueError: so many rows cannot have been taken at that place.
-
+        ValueError: `taken` is impossible at that position.
     """
 
     def __init__(
@@ -202,13 +201,13 @@ class MixtureOrder(Order):
         if not self._is_possible(start, before):
             raise ValueError(f"rows taken of each cache, {list(before)}, are not the shares of {start}")
         self._start, self._before = start, before
-        self._picks: Int32 = np.zeros(0, np.int32)  # which cache gives each of the rows from there on
+        self._picks: Int32 = np.zeros(0, np.int32)  # the cache of each row from there on
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...]:
         return self._counts(epoch * self.num_items + cursor)
 
     def changed(self, shares: Sequence[Fraction], *, epoch: int, cursor: int) -> Shares:
-        """Other proportions from a place on."""
+        """Return the record of a change to other shares at a position."""
         taken = self.taken(epoch=epoch, cursor=cursor)
         lead = [round(Fraction(each * _LEAD_UNITS, self._unit)) for each in self._ahead(taken)[:-1]]
         return Shares(shares=tuple(map(str, shares)), since=taken, lead=(*lead, -sum(lead)))
@@ -226,7 +225,7 @@ class MixtureOrder(Order):
         return rows
 
     def _counts(self, place: int) -> tuple[int, ...]:
-        """Rows of each cache before a place; the picks up to there are known afterwards."""
+        """Count the rows of each cache before a position; afterwards the picks up to there are known."""
         if place < self._start:
             if place < sum(self._since):
                 raise UsageError("the proportions were changed since: what came before cannot be given again")
@@ -239,13 +238,13 @@ class MixtureOrder(Order):
         return tuple(before + count for before, count in zip(self._before, picked, strict=True))
 
     def _ahead(self, counts: Sequence[int]) -> list[int]:
-        """How far each share is ahead of its count after some rows of each cache, in 1 / `_unit` of a row."""
+        """Return how far each share is ahead of its count after some rows of each cache, in 1 / `_unit` of a row."""
         rows = sum(counts) - sum(self._since)
         columns = zip(self._leads, self._parts, counts, self._since, strict=True)
         return [lead + part * rows - (count - since) * self._unit for lead, part, count, since in columns]
 
     def _is_possible(self, start: int, taken: Sequence[int]) -> bool:
-        """Whether no count is further from its share than Tijdeman's bound, or than leads can be."""
+        """Whether no count departs from its share by more than Tijdeman's bound, or than leads allow."""
         K = len(self._parts)
         if len(taken) != K or sum(taken) != start or sum(self._leads) != 0:
             return False
@@ -257,27 +256,26 @@ class MixtureOrder(Order):
 
 
 def _kept(leads: Sequence[int], shares: Sequence[Fraction]) -> list[Fraction]:
-    """Leads in rows, those of caches without a share divided among the others by their shares."""
+    """Return leads in rows; those of caches without a share are split among the others by their shares."""
     kept = [Fraction(lead, _LEAD_UNITS) if share else Fraction(0) for lead, share in zip(leads, shares, strict=True)]
     given_up = Fraction(sum(leads), _LEAD_UNITS) - sum(kept)
     return [lead + given_up * share for lead, share in zip(kept, shares, strict=True)]
 
 
 def _assign(parts: Sequence[int], unit: int, ahead: Sequence[int], number: int) -> Int32:
-    """Which cache gives each of the next rows: Tijdeman's rule in whole numbers.  # int32[number]
+    """Pick the cache of each of the next rows by Tijdeman's rule, in integers.  # int32[number]
 
     Args:
         parts: shares in units, not all of them 0.
-        unit: their sum: one row.
-        ahead: how far each share is ahead of its count now, in units; 0 where there is no share, and in sum.
-        number: rows asked for.
-
+        unit: their sum, equal to one row.
+        ahead: how far each share is ahead of its count now, in units; 0 for caches without a share; the sum is 0.
+        number: rows to assign.
     """
     slack = max(2 * len(parts) - 2, 1)
     served = [k for k, part in enumerate(parts) if part]
     if len(served) == 1:
         return np.full(number, served[0], np.int32)
-    # In 1 / (unit · slack) rows everything stays a whole number.
+    # In units of 1 / (unit · slack) rows everything is an integer.
     lead, steps = ([each * slack for each in numbers] for numbers in (ahead, parts))
     bound, row = unit * (slack - 1), unit * slack
     picks = np.empty(number, np.int32)
@@ -285,8 +283,8 @@ def _assign(parts: Sequence[int], unit: int, ahead: Sequence[int], number: int) 
         best, earliest = -1, 0
         for k in served:
             lead[k] += steps[k]
-            if lead[k] >= unit:  # one of 1 / slack rows: taking it leaves no count ahead of its share by the bound
-                behind = (bound - lead[k]) // steps[k]  # rows until its count falls behind by the bound
+            if lead[k] >= unit:  # a lead of at least 1 / slack rows: picking it keeps its count within the bound
+                behind = (bound - lead[k]) // steps[k]  # rows until its count falls behind by the bound, if not picked
                 if best < 0 or behind < earliest:
                     best, earliest = k, behind
         assert best >= 0, "Tijdeman's theorem"
@@ -296,7 +294,7 @@ def _assign(parts: Sequence[int], unit: int, ahead: Sequence[int], number: int) 
 
 
 def _run_on(order: EpochOrder, first: int, number: int) -> Int64:
-    """Rows number `first` and later of an order that runs on from epoch to epoch.  # int64[number]"""
+    """Return `number` rows of an order from position `first` on, running across epochs.  # int64[number]"""
     parts, place = [np.zeros(0, np.int64)], first
     while number:
         epoch, start = divmod(place, order.num_items)
@@ -308,7 +306,7 @@ def _run_on(order: EpochOrder, first: int, number: int) -> Int64:
 
 
 def _check_alike(one: Cache, other: Cache) -> None:
-    """Refuse to mix what no model could read as one language."""
+    """Refuse to mix caches of different tokenizers."""
     if _language(one) != _language(other):
         raise UsageError(
             f"{other.folder} cannot be mixed with {one.folder}: their tokenizers differ",
@@ -331,7 +329,7 @@ def _pairs(caches: Any) -> list[tuple[Any, Any]]:
 
 
 def _shares(pairs: Sequence[tuple[Any, Any]], *, may_be_0: bool = False) -> tuple[Fraction, ...]:
-    """Proportions of caches, exactly as they are in binary, as shares that add up to 1."""
+    """Return proportions, exactly as they are in binary, as shares that add up to 1."""
     numbers = []
     for cache, number in pairs:
         is_number = isinstance(number, Real | Decimal) and not isinstance(number, bool)

@@ -1,4 +1,4 @@
-"""What a loader is opened with, checked and completed, in one value."""
+"""The options of a loader, checked and with defaults filled in."""
 
 import reprlib
 import warnings
@@ -22,12 +22,12 @@ from packer.read_rules import BatchingName, Read
 from packer.store.cache import Cache
 
 Schedule: TypeAlias = Callable[[int, int], int | tuple[int, int]]
-"""From the index of a step and the size of the one before it to its size, or to that and the size of micro-batches."""
+"""Maps the index of a step and the size of the step before it to the step's size, or to step and micro-batch size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The arguments of :class:`packer.load.PackedLoader`, which says what they mean."""
+    """The checked arguments of :class:`packer.load.PackedLoader`, where they are documented."""
 
     split: str
     micro_batch_size: int
@@ -47,11 +47,10 @@ class Options:
 
 
 def options_of(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
-    """The arguments of a loader of some caches, as they were given.
+    """Check the arguments of a loader and fill in defaults.
 
     Raises:
         UsageError, ValueError, TypeError: as the loader does.
-
     """
     micro_batch_size = whole("micro_batch_size", given.micro_batch_size, least=1, most=MOST)
     rank, world_size = resolve_rank(given.rank, given.world_size)
@@ -90,15 +89,14 @@ def options_of(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
 def batching_of(
     caches: Sequence[Cache], batching: Batching | BatchingName | None, cutoff_len: int | None
 ) -> tuple[Batching, int | None]:
-    """How documents are batched and where they are cut: as the arguments say, else as the recipe of the caches does.
+    """Return the batching and cutoff: those of the arguments if given, else those of the caches' recipes.
 
-    A `batching` takes the place of all that the recipe says of reading, a `cutoff_len` alone of the recipe's. Where
-    that departs from the recipe, a warning says so.
+    A `batching` replaces everything the recipe says about reading, a `cutoff_len` replaces only the recipe's cutoff.
+    Any departure from the recipe gives a warning.
 
     Raises:
-        ValueError: no such batching, or a cutoff out of range.
+        ValueError: unknown batching, or a cutoff out of range.
         UsageError: no batching is named, and the caches' recipes differ.
-
     """
     if cutoff_len is not None:
         cutoff_len = whole("cutoff_len", cutoff_len, least=2, most=MOST)
@@ -114,18 +112,17 @@ def batching_of(
             warnings.warn(
                 f"{cache.folder} is to be read as {of_recipe(read)}, cutoff_len {read.cutoff_len}, says its recipe; "
                 f"this loader reads it as {made}, cutoff_len {cutoff_len}",
-                stacklevel=4,  # whoever opens the loader
+                stacklevel=4,  # the caller who opens the loader
             )
     return made, cutoff_len
 
 
 def device_of(device: Any) -> torch.device:
-    """The device micro-batches are placed on; None is ``cpu``.
+    """Return the device micro-batches are placed on; None is ``cpu``.
 
     Raises:
-        ValueError: what is no name of a device, or another kind of device than ``cpu`` and ``cuda``.
-        UsageError: a GPU that is not there.
-
+        ValueError: not the name of a device, or a device other than ``cpu`` and ``cuda``.
+        UsageError: a GPU that does not exist.
     """
     named = torch.device("cpu") if device is None else device
     if isinstance(named, str) and named.partition(":")[0] in ("cpu", "cuda"):
@@ -144,12 +141,11 @@ def device_of(device: Any) -> torch.device:
 
 
 def end_of(end: Any, drop_last: Any) -> Any:
-    """What becomes of an epoch's end: `end`, or what torch's word for it says.
+    """Resolve how epochs end, from `end` or from torch's name for it, `drop_last`.
 
     Raises:
-        ValueError: no such end, or the two contradict each other.
+        ValueError: unknown `end`, or the two contradict each other.
         TypeError: `drop_last` is neither None, True nor False.
-
     """
     one_of("end", end, ("drop", "pad", "short", "wrap"))
     if drop_last is None:

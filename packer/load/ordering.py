@@ -1,28 +1,28 @@
-"""Which row comes when: what a loader is told, a name or a value that says more, and the order that follows from it.
+"""The orders in which rows are read: how a loader names them, and the classes that compute them.
 
-The order Ω of an epoch is a function from a place to a row, fixed by the content fingerprint, the seed and the epoch.
-World size, micro-batch size, accumulation, workers and prefetch never enter. No order has a table that is shuffled,
-none remembers what it gave, so all are resumed in constant time, on any number of ranks.
+The order Ω of an epoch is a function from a position to a row, fixed by the content fingerprint, the seed and the
+epoch. World size, micro-batch size, accumulation, workers and prefetch have no influence. No order shuffles a table
+or depends on what it returned before, so every order resumes in constant time, on any number of ranks.
 
 ``random`` is a keyed permutation of the row numbers (of blocks, or of documents).
 
-``length_bucketed``: neighbours are of about one length, so that batches of them need little padding. The random order
-is cut into windows. In a window the documents are sorted by length and cut into buckets of neighbours, and the buckets
-are shuffled. So a micro-batch no larger than a bucket holds documents of nearly one length, while steps still come in
-random order and every document once an epoch. It does not depend on any batch size.
+``length_bucketed`` puts documents of similar length next to each other, so that batches need little padding. The random
+order is cut into windows. The documents of a window are sorted by length and cut into buckets of neighbours, and the
+buckets are shuffled. So a micro-batch no larger than a bucket has documents of nearly one length, while steps still
+come in random order and every document comes once per epoch. The order does not depend on any batch size.
 
 Worked example, windows of 8, buckets of 2, lengths 5 1 4 2 9 3 8 6 of the documents Ω[0:8] = a b c d e f g h: sorted
 b d f c a h g e, buckets bd fc ah ge, shuffled for example ah bd ge fc.
 
-The windows are what transformers calls mega-batches in its ``LengthGroupedSampler``; the buckets are shuffled here, as
-there only the longest one is moved.
+The windows correspond to the mega-batches of transformers' ``LengthGroupedSampler``, which only moves the longest one
+to the front; here the buckets are shuffled.
 
-``weighted`` deals n places of an epoch to rows by their weights, and shuffles the places as it does rows. The weights
-are laid end to end on a line, and n points at equal distances mark the rows they fall on, so that a row with a share w
-of all weights gets ⌊n·w⌋ or ⌈n·w⌉ places. Where the first point lies is drawn anew in every epoch.
+``weighted`` assigns the n positions of an epoch to rows by weight, and shuffles the positions as ``random`` does rows.
+The weights are laid end to end on a line, and n equally spaced points select the rows they fall on, so that a row with
+a fraction w of the total weight gets ⌊n·w⌋ or ⌈n·w⌉ positions. The location of the first point is drawn for each epoch.
 
-Worked example, weights 3 1 0 2, n = 4, points 1.5 apart from 0.6 on: 0.6 2.1 3.6 5.1 fall on rows 0 0 1 3; the places
-come shuffled, for example 3 0 1 0.
+Worked example, weights 3 1 0 2, n = 4, points 1.5 apart from 0.6 on: 0.6 2.1 3.6 5.1 fall on rows 0 0 1 3; the
+positions come shuffled, for example 3 0 1 0.
 
 This is systematic sampling: W. G. Madow and L. H. Madow, "On the Theory of Systematic Sampling, I", The Annals of
 Mathematical Statistics 15 (1944); with unequal weights W. G. Madow, "II", the same 20 (1949).
@@ -45,7 +45,7 @@ from packer.permute import permutation_key, permute
 
 OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed", "weighted", "curriculum"]
 Column: TypeAlias = Literal["length", "num_trained"]
-"""Numbers that are stored of every row."""
+"""Counts that are stored for every row."""
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 
@@ -53,12 +53,12 @@ WINDOW = 8192
 """Documents that ``length_bucketed`` sorts together."""
 
 BUCKET = 64
-"""Neighbours in length that stay together; part of the order's definition."""
+"""Documents of similar length that stay together; part of the order's definition."""
 
 _KEPT_WINDOWS = 16
 
 SLICE = 4096
-"""Rows of an order computed in one call: a call of the permutation costs as much for one row as for hundreds."""
+"""Rows of an order computed per call: the permutation costs as much for one row as for hundreds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +66,33 @@ class LengthBucketed:
     """A random order, sorted by length within windows."""
 
     window: int = WINDOW
-    """Documents sorted together: the more, the less padding and the less random."""
+    """Documents sorted together: more of them mean less padding and less randomness."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """Shards in a random order, the rows of some of them shuffled together: for caches larger than this machine's disk.
+    """Shards in random order, the rows of a few of them shuffled together: for caches larger than the local disk.
 
-    Of each cache of a mixture, its own shards. The order depends on how rows were divided among shards, so a state
-    belongs to these.
+    In a mixture, each cache has its own windows. The order depends on how rows were divided among shards, so a saved
+    state is only valid for the same shards.
     """
 
     window: int | None = None
-    """Shards that are shuffled together: the more, the more random, and the more room and time to begin they take. None
-    is as many as have 4 GiB, on average."""
+    """Shards that are shuffled together. More of them shuffle better, but take more space and a longer start. None
+    is as many as have 4 GiB on average."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighted:
-    """Rows as often as they weigh: one of twice the weight comes twice as often, one of weight 0 never.
+    """Rows sampled by weight: a row of twice the weight comes twice as often, one of weight 0 never.
 
-    An epoch has as many rows as the split, and each of them as often as its share of the weights says, rounded up or
-    down. With equal weights it is the random order.
+    An epoch has as many rows as the split, and each of them comes as often as its fraction of the total weight says,
+    rounded up or down. With equal weights this is the ``random`` order.
     """
 
     by: Mapping[str, float] | npt.ArrayLike | Column
-    """A weight for each row, numbered as in ``step.block_ids``; a column; or for documents a weight for each input, by
-    the manifest's name of it."""
+    """A weight for each row, numbered as in ``step.block_ids``; a column; or, for documents, a weight for each input,
+    keyed by its name in the manifest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +100,8 @@ class Curriculum:
     """Rows in an order of your own."""
 
     by: Callable[[int], npt.ArrayLike] | npt.ArrayLike | Column
-    """From an epoch to the numbers of its rows, which need not be all of them, nor as many in every epoch: a pure
-    function. Or the numbers, the same in every epoch; or a column to sort by, least first."""
+    """A pure function from an epoch to its row numbers, which need not include all rows nor have the same count in
+    every epoch; or the row numbers, the same in every epoch; or a column to sort by, ascending."""
 
 
 Ordering: TypeAlias = LengthBucketed | Windowed | Weighted | Curriculum
@@ -117,11 +117,10 @@ _DEFAULTS: dict[str, Ordering] = {"length_bucketed": LengthBucketed(), "windowed
 
 
 def ordering_of(order: Any) -> Ordering | Literal["random", "sequential"]:
-    """What a name stands for, or the value itself.
+    """Resolve the name of an order, or return the value itself.
 
     Raises:
-        ValueError: no such order.
-
+        ValueError: unknown order.
     """
     if isinstance(order, str) and order in _DEFAULTS:
         return _DEFAULTS[order]
@@ -138,16 +137,15 @@ def ordering_of(order: Any) -> Ordering | Literal["random", "sequential"]:
 
 
 def order_name(order: Ordering | str) -> OrderName:
-    """The name of its kind."""
+    """Return the name of an order's kind."""
     return order if isinstance(order, str) else _NAMES[type(order)]  # type: ignore[return-value]
 
 
 class Order(ABC):
-    """The rows of every epoch in their order, and the last slice that was computed. Not for two threads at a time.
+    """The rows of every epoch in order; caches the last computed slice. Not thread-safe.
 
     Args:
         num_items: rows of an epoch, unless :meth:`length` says otherwise.
-
     """
 
     def __init__(self, num_items: int) -> None:
@@ -155,7 +153,7 @@ class Order(ABC):
         self._known: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, rows
 
     def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
-        """Ω[start:stop] of an epoch, with 0 <= start <= stop <= its length; not to be written to."""
+        """Return Ω[start:stop] of an epoch, with 0 <= start <= stop <= its length, as a read-only array."""
         known_epoch, known_start, rows = self._known
         offset = start - known_start
         if epoch != known_epoch or offset < 0 or stop - known_start > len(rows):
@@ -164,29 +162,28 @@ class Order(ABC):
             self._known, offset = (epoch, start, rows), 0
         return rows[offset : offset + stop - start]
 
-    def length(self, epoch: int) -> int:  # noqa: ARG002 - of a curriculum alone
-        """Rows of an epoch."""
+    def length(self, epoch: int) -> int:  # noqa: ARG002 - only curricula use it
+        """Return the number of rows of an epoch."""
         return self.num_items
 
-    def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:  # noqa: ARG002 - of a mixture alone
-        """For a mixture, the rows of each cache before a place, over all epochs: what going on from there needs."""
+    def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:  # noqa: ARG002 - only mixtures use it
+        """Return, for a mixture, the rows taken of each cache before a position, over all epochs."""
         return None
 
     @abstractmethod
     def _rows(self, epoch: int, start: int, stop: int) -> Int64:
-        """Ω[start:stop] of an epoch.  # int64[stop - start]"""
+        """Compute Ω[start:stop] of an epoch.  # int64[stop - start]"""
 
 
 class EpochOrder(Order):
-    """Every row once an epoch; any slice costs only that slice, and no table is kept in memory.
+    """Every row once per epoch; the cost of a slice depends only on its length, and no table is kept in memory.
 
     Args:
         fingerprint: content fingerprint of the cache.
-        seed: of the permutation.
+        seed: seed of the permutation.
         num_items: rows of an epoch.
-        shuffled: False: as stored, every epoch alike.
-        rows: the rows to be put in order, `num_items` of them; None: 0 to num_items.
-
+        shuffled: False keeps the stored order, the same in every epoch.
+        rows: the rows to put in order, `num_items` of them; None means 0 to num_items.
     """
 
     def __init__(
@@ -205,14 +202,13 @@ class EpochOrder(Order):
 
 
 class WeightedOrder(EpochOrder):
-    """Rows as often as they weigh, shuffled; a slice costs that slice and a search for each of its rows.
+    """Rows sampled by weight, shuffled; the cost of a slice is that of its rows and a binary search for each.
 
     Args:
-        fingerprint: as of :class:`EpochOrder`, as `seed` is.
-        seed: of the permutation, and of where the first point lies.
-        weights: of the rows, none below 0 and some above.  # float64[n]
-        rows: the n rows; None: 0 to n.
-
+        fingerprint: as for :class:`EpochOrder`.
+        seed: seed of the permutation and of the first point.
+        weights: of the rows, non-negative, at least one positive.  # float64[n]
+        rows: the n rows; None means 0 to n.
     """
 
     def __init__(self, *, fingerprint: str, seed: int, weights: Float64, rows: Int64 | None = None) -> None:
@@ -231,11 +227,10 @@ class WeightedOrder(EpochOrder):
 
 
 class CurriculumOrder(Order):
-    """The rows that a function gives of each epoch, in its order.
+    """The rows that a function returns for each epoch, in its order.
 
     Args:
-        of_epoch: the rows of an epoch, at least one, checked.
-
+        of_epoch: returns the rows of an epoch, checked, at least one.
     """
 
     def __init__(self, of_epoch: Callable[[int], Int64]) -> None:
@@ -256,17 +251,16 @@ class CurriculumOrder(Order):
 
 
 class BucketedOrder(Order):
-    """A random order, windows of it sorted by length, their buckets shuffled. A slice costs its windows.
+    """A random order with windows sorted by length and their buckets shuffled. A slice costs its windows.
 
-    Of a mixture, the windows are those of the mixed order, so that proportions hold at the end of each.
+    For a mixture, the windows are cut from the mixed order, so that proportions hold at the end of each window.
 
     Args:
         order: the random order.
         lengths: tokens of every row.
         fingerprint: of what is read.
-        seed: of the buckets.
+        seed: seed of the bucket permutations.
         window: rows sorted together.
-
     """
 
     def __init__(self, order: Order, lengths: Int32, *, fingerprint: str, seed: int, window: int = WINDOW) -> None:
@@ -292,7 +286,7 @@ class BucketedOrder(Order):
 
     def _window(self, epoch: int, window: int) -> Int64:
         first = window * self._size
-        self.taken(epoch=epoch, cursor=first)  # while it is no place to go back to
+        self.taken(epoch=epoch, cursor=first)  # now, before the slice below moves the mixed order past it
         rows = self._order.slice(epoch=epoch, start=first, stop=min(first + self._size, self.num_items))
         ascending = rows[np.argsort(self._lengths[rows], kind="stable")]
         key = permutation_key("packer.load.bucketed", *self._key, epoch, window)

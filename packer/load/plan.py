@@ -1,18 +1,18 @@
-"""Which rows a step takes: the next ones of the order, and where the reader stands after it.
+"""Which rows a step takes: the next ones of the order, and the reader's position after it.
 
-A step of G rows takes Ω[c : c + G] and moves the cursor c by G; a step of G tokens takes as many rows as G tokens hold.
-World size, micro-batch size, accumulation, workers and prefetch never enter: they only decide who reads which part of
-a step.
+A step of G rows takes Ω[c : c + G] and advances the cursor c by G; a step of G tokens takes as many rows as fit into G
+tokens. World size, micro-batch size, accumulation, workers and prefetch have no influence: they only decide who reads
+which part of a step.
 
-Worked example, seven blocks, Ω = [4, 1, 6, 0, 5, 2, 3], G = 4, two ranks, one block a micro-batch:
+Worked example, seven blocks, Ω = [4, 1, 6, 0, 5, 2, 3], G = 4, two ranks, one block per micro-batch:
 
     step 0    Ω[0:4] = 4 1 6 0     rank 0: [4] [1]     rank 1: [6] [0]     cursor 4
-    step 1    three blocks are left: ``drop`` ends the epoch; ``pad`` gives 5 2 3 and a masked row;
-              ``short`` gives 5 2 3; ``wrap`` gives 5 2 3 and the first block of the next epoch's order, cursor 1 of
+    step 1    three blocks are left: ``drop`` ends the epoch; ``pad`` yields 5 2 3 and a masked row;
+              ``short`` yields 5 2 3; ``wrap`` yields 5 2 3 and the first block of the next epoch's order, cursor 1 of
               that epoch
 
-Worked example in tokens, documents of 5 3 4 2 6 tokens in the order's order, G = 9: a step of 5 3, a step of 4 2, and
-the document of 6, which is what the epoch has left over.
+Worked example in tokens, G = 9, documents of 5 3 4 2 6 tokens in Ω: one step takes 5 3, the next 4 2, and the document
+of 6 is left at the end of the epoch.
 """
 
 from dataclasses import dataclass
@@ -28,30 +28,30 @@ from packer.load.ordering import Order
 End = Literal["drop", "pad", "short", "wrap"]
 
 PADDING_ROW = -1
-"""Stands in a step's numbers for a fully masked row."""
+"""Placeholder among a step's row numbers for a fully masked row."""
 
 _FEWEST_ROWS = 64
-"""Rows whose lengths are looked at first for a step of tokens."""
+"""Number of rows whose lengths are looked up first for a step of tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
-    """The rows of one step over all ranks, and where the reader stands after it."""
+    """The rows of one step over all ranks, and the reader's position after it."""
 
     epoch: int
     """Epoch the step begins in."""
 
     rows: Int64  # [n]; PADDING_ROW where a row is padding, always at the end
     num_rows: int
-    """Without padding rows."""
+    """Rows without padding rows."""
 
     coverage: float
-    """Share of `epoch` that has been taken after this step, 0 to 1."""
+    """Fraction of `epoch` that has been taken after this step, 0 to 1."""
 
     next_epoch: int
     next_cursor: int
     size: int
-    """Rows or tokens that were asked for."""
+    """Requested size in rows or tokens."""
 
     micro_batch_size: int = 1
     taken: tuple[int, ...] | None = None
@@ -77,25 +77,24 @@ def plan_step(
     micro_batch_size: int = 1,
     mix: Shares | None = None,
 ) -> StepPlan | None:
-    """The step that begins at `cursor`, or None where the epoch has none left.
+    """Return the step that begins at `cursor`, or None if the epoch has no step left.
 
-    It takes rows as long as they fit. What an epoch has left over fills no step: ``drop`` leaves it out, ``pad`` adds
-    padding rows, ``short`` gives it as a smaller step, as ``pad`` does where sizes count tokens, ``wrap`` goes on in
-    the next epoch's order, and in the one after where the step is larger than an epoch.
+    It takes rows as long as they fit. If the rest of an epoch does not fill a step, ``drop`` leaves it out, ``pad``
+    adds padding rows, ``short`` returns it as a smaller step (so does ``pad`` if sizes count tokens), and ``wrap``
+    continues with the next epoch's order, and with the one after that if the step is larger than an epoch.
 
     Args:
-        order: of the rows.
-        epoch: where the step begins.
-        cursor: where in it.
-        size: rows, or with `lengths` tokens.
-        end: what becomes of an epoch's end.
+        order: order of the rows.
+        epoch: epoch the step begins in.
+        cursor: position in that epoch.
+        size: in rows, or in tokens if `lengths` is given.
+        end: what happens to the rest of an epoch.
         lengths: None, or tokens of every row, none longer than `size`.
-        micro_batch_size: of the step; decides no row.
-        mix: for a mixture, the proportions of the step, which the order has.
+        micro_batch_size: recorded in the plan; does not influence which rows it takes.
+        mix: for a mixture, the proportions of the step, which `order` already applies.
 
     Raises:
-        UsageError: `end` is ``drop`` and not even a fresh epoch holds one step.
-
+        UsageError: `end` is ``drop`` and not even a whole epoch fills one step.
     """
     rows = _fitting(order, lengths, epoch, cursor, size)
     if not len(rows):
@@ -134,18 +133,17 @@ def plan_step(
 
 
 def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: int = 1) -> int:
-    """Number of steps of `size` rows that begin in what is left of an epoch, and in the epochs after it.
+    """Count the steps of `size` rows that begin in the rest of an epoch and in the epochs after it.
 
-    Worked example: 7 rows an epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad`` and ``short``:
-    2 + 2. ``wrap`` goes on across the boundary, so that the 12 rows that are left make 3.
+    Worked example: 7 rows per epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad`` and ``short``:
+    2 + 2. ``wrap`` continues across the boundary, so that the remaining 12 rows make 3.
 
     Args:
         num_items: rows of an epoch.
-        cursor: those already taken of the first one.
-        size: of every step.
-        end: what becomes of an epoch's end.
-        num_epochs: with the first one.
-
+        cursor: rows already taken of the first epoch.
+        size: rows of every step.
+        end: what happens to the rest of an epoch.
+        num_epochs: epochs to count, including the first one.
     """
     if num_epochs < 1:
         return 0
@@ -157,11 +155,10 @@ def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: 
 
 
 def check_batch_size(global_batch_size: int, *, micro_batch_size: int, world_size: int) -> None:
-    """Refuse a global batch that is no whole number of micro-batches on every rank.
+    """Refuse a global batch that is not a whole number of micro-batches on every rank.
 
     Raises:
-        UsageError: names the nearest sizes that can.
-
+        UsageError: names the nearest valid sizes.
     """
     unit = micro_batch_size * world_size
     if global_batch_size > 0 and global_batch_size % unit == 0:
@@ -180,7 +177,6 @@ def check_fits(*, size: int, num_items: int, unit: str = "blocks") -> None:
 
     Raises:
         UsageError: every row would be dropped.
-
     """
     if size > num_items:
         raise UsageError(
@@ -194,7 +190,7 @@ def _total(rows: Int64, lengths: Int32 | None) -> int:
 
 
 def _fitting(order: Order, lengths: Int32 | None, epoch: int, start: int, room: int) -> Int64:
-    """The rows from `start` on that fit into so many rows or tokens, up to the end of the epoch.  # int64[n]"""
+    """Return the rows from `start` on that fit into `room` rows or tokens, up to the end of the epoch.  # int64[n]"""
     asked, length = room if lengths is None else _FEWEST_ROWS, order.length(epoch)
     while True:
         stop = min(start + asked, length)

@@ -1,11 +1,11 @@
-"""Does a model honour the boundaries of documents? Change a document, and look whether its neighbours' logits move.
+"""Tests whether a model respects document boundaries: change one document, and check that its neighbours' logits stay.
 
-1. The clean run, twice: a model that answers the same question in two ways cannot be examined.
-2. One run for each sequence, in which every token of it is replaced by another id of the micro-batch.
-3. No logit of another sequence may move. Those of the changed one must: else the test has shown nothing.
+1. Run the model twice unchanged: a model that answers the same input in two ways cannot be tested.
+2. Run it once for each sequence, with every token of it replaced by another id of the micro-batch.
+3. No logit of another sequence may change. Those of the changed one must: otherwise the test has shown nothing.
 
-Worked example: sequences 0, 1 and 2 lie in a row, and attention overlooks the boundaries. Changing 0 moves 1 and 2,
-changing 1 moves 2, changing 2 moves no other: three leaks, all from what stands before.
+Worked example: sequences 0, 1 and 2 are in one row, and attention ignores the boundaries. Changing 0 moves 1 and 2,
+changing 1 moves 2, changing 2 moves no other: three leaks, all from earlier positions.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,14 +24,14 @@ from packer.load.attention import documents_of
 from packer.load.step import MicroBatch
 
 Logits: TypeAlias = Callable[[MicroBatch], Tensor]
-"""Logits [B, T, V] of a micro-batch; [B·T, V] will do."""
+"""Returns the logits [B, T, V] of a micro-batch; [B·T, V] is accepted as well."""
 
 _MAX_LISTED = 6
-_POSITIONS_AT_ONCE = 1024  # logits are compared in pieces, so that differences take little memory beside them
-_SEED = 20  # of the replaced ids; any number would do
+_POSITIONS_AT_ONCE = 1024  # logits are compared in chunks, so that the differences take little memory
+_SEED = 20  # for the replacement ids; arbitrary
 
-# Of the largest logit: the room that other shapes and other kernels need for rounding. Eager attention in transformers
-# takes its softmax in float32 also in a float64 model.
+# Rounding tolerance for other shapes and kernels, as a fraction of the largest logit. Eager attention in transformers
+# computes its softmax in float32 even in a float64 model.
 _ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
 _TARGETS = ("labels", "shift_labels", "loss_weights", "shift_loss_weights")
@@ -63,16 +63,17 @@ _NOT_ALONE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Where a sequence lies: positions ``[start, stop)`` of a row."""
+    """The range of a sequence: positions ``[start, stop)`` of a row."""
 
     row: int
     start: int
     stop: int
     is_padding: bool
-    """Behind an ``attention_mask`` of 0. Padding that ends a packed block counts as a document here."""
+    """Whether ``attention_mask`` is 0 here. Padding at the end of a packed block counts as a document."""
 
     is_trained: bool
-    """Some position has a label; in a micro-batch where none has, every sequence that is not padding."""
+    """Whether some position has a label; in a micro-batch without labels, true for every sequence that is not padding.
+    """
 
     def __str__(self) -> str:
         kind = "padding, " if self.is_padding else ""
@@ -86,43 +87,43 @@ class Leak:
     source: int
     target: int
     difference: float
-    """The largest of a logit."""
+    """Largest difference of a logit."""
 
     is_forward: bool
-    """The source stands before the target in the same row."""
+    """Whether the source comes before the target in the same row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoisonReport:
-    """True where the boundaries hold and the test could have shown otherwise; as text, a page that says what to do.
+    """True if the boundaries hold and the test was able to detect leaks; as text, a page of findings and advice.
 
-    Sequences go by their number in `spans`.
+    Sequences are identified by their index in `spans`.
     """
 
     spans: tuple[Span, ...]
     leaks: tuple[Leak, ...]
     unmoved: tuple[int, ...]
-    """Trained sequences whose own logits did not move when they were changed: the model ignores them."""
+    """Trained sequences whose own logits did not change when they were changed: the model ignores them."""
 
     noise: float
-    """Largest difference of a logit between two clean runs."""
+    """Largest difference of a logit between two unchanged runs."""
 
     has_nan: bool
-    """A logit of the clean run, outside padding, is not a number."""
+    """Whether a logit of the unchanged run, outside padding, is NaN."""
 
     atol: float
     alone: dict[int, float] | None
-    """Largest difference of a logit between a sequence among the others and the same by itself."""
+    """Largest difference of a logit between a sequence among the others and the same sequence run alone."""
 
     alone_tolerance: float
-    """Room for rounding in `alone`: a share, by dtype, of the largest logit."""
+    """Rounding tolerance for `alone`: a fraction, depending on dtype, of the largest logit."""
 
     attention: str | None
     """``attn_implementation`` of a Hugging Face model."""
 
     @property
     def deviating(self) -> tuple[int, ...]:
-        """Sequences that give other logits by themselves."""
+        """Sequences whose logits differ when they are run alone."""
         return tuple(at for at, difference in (self.alone or {}).items() if not difference <= self.alone_tolerance)
 
     def __bool__(self) -> bool:
@@ -147,7 +148,7 @@ class PoisonReport:
         return "\n".join(lines)
 
     def _problem(self) -> tuple[str, list[str], list[str]] | None:
-        """What is wrong, the details, and what to do about it; what explains the rest comes first."""
+        """Return what is wrong, the details, and what to do about it; root causes are checked first."""
         names = [f"{at} ({span})" for at, span in enumerate(self.spans)]
         if self.has_nan:
             return "logits are not numbers, before anything was changed", [], [_NOT_A_NUMBER]
@@ -180,29 +181,28 @@ def poison_test(
     atol: float = 0.0,
     alone: bool = False,
 ) -> PoisonReport:
-    """Whether the model keeps the sequences of this micro-batch apart.
+    """Test whether the model keeps the sequences of this micro-batch apart.
 
-    ``assert poison_test(model, micro_batch)`` suits a script; ``print(poison_test(...))`` says what to do.
+    Use ``assert poison_test(model, micro_batch)`` in a script; ``print(poison_test(...))`` explains what to do.
 
     Runs the model S + 2 times for S sequences, in eval mode, without gradients, and every time from the same random
-    state; modes, gradients and random state (of the CPU and of CUDA) are afterwards what they were. Code that only runs
-    in training mode (fused kernels of some state space models) is not seen. Under FSDP every rank has to call it.
+    state; modes, gradients and random state (of the CPU and of CUDA) are restored afterwards. Code that only runs
+    in training mode (fused kernels of some state space models) is not tested. Under FSDP every rank has to call it.
 
     Args:
-        model: a Hugging Face causal language model, or with `logits` anything; modules are put in eval mode.
+        model: a Hugging Face causal language model, or anything if `logits` is given; modules are put in eval mode.
         micro_batch: flattened, rows or padded, on the model's device, with at least two sequences. Padding counts as a
             sequence: nothing may attend to it.
-        logits: how the model is called in training. By default ``model(**huggingface(micro_batch)).logits``, the way
-            that is right; what tells of your training is your own call.
-        atol: largest difference of a logit that is none. The default says that what has the same input to the bit must
-            give the same output to the bit, which holds for one and the same kernel over inputs of one shape.
-        alone: also run each sequence by itself and compare, which finds positions that do not restart. S more runs;
-            other shapes and kernels round otherwise, so that a tolerance by dtype applies.
+        logits: how the model is called in training. The default, ``model(**huggingface(micro_batch)).logits``, is a
+            correct call; pass your own call to test your training code.
+        atol: largest difference of a logit that counts as none. The default requires bitwise equal outputs for bitwise
+            equal inputs, which holds for one kernel over inputs of one shape.
+        alone: also run each sequence alone and compare, which detects positions that do not restart. Takes S more runs;
+            other shapes and kernels round differently, so a tolerance by dtype applies.
 
     Raises:
         UsageError: nothing to test, or a function that does not return logits.
-        ValueError: a micro-batch without anything that says where its sequences begin.
-
+        ValueError: a micro-batch that does not say where its sequences begin.
     """
     spans = spans_of(micro_batch)
     if len(spans) < 2:
@@ -236,11 +236,10 @@ def poison_test(
 
 
 def spans_of(micro_batch: MicroBatch) -> tuple[Span, ...]:
-    """The sequences in the order of rows and positions: maximal runs of one document number.
+    """Return the sequences in the order of rows and positions: maximal runs of one document number.
 
     Raises:
-        ValueError: a micro-batch without anything that says where its sequences begin.
-
+        ValueError: a micro-batch that does not say where its sequences begin.
     """
     documents = documents_of(micro_batch).cpu()
     real = torch.ones(documents.shape, dtype=torch.bool)
@@ -259,12 +258,12 @@ def spans_of(micro_batch: MicroBatch) -> tuple[Span, ...]:
 
 
 class _Runs:
-    """Runs of the model on this micro-batch, compared with the clean run."""
+    """Runs of the model on this micro-batch, compared with the unchanged run."""
 
     def __init__(self, logits: Logits, micro_batch: MicroBatch, spans: tuple[Span, ...], cuda: list[int]) -> None:
         self._logits, self._micro_batch, self._spans, self._cuda = logits, micro_batch, spans, cuda
         self._poison = _poison(micro_batch["input_ids"])
-        # A copy: a compiled model may write its next answer over this one.
+        # A copy: a compiled model may overwrite this output with the next one.
         self._clean = self._run(micro_batch).clone()
         self.dtype = self._clean.dtype
         real = [at for at, span in enumerate(spans) if not span.is_padding]
@@ -274,13 +273,13 @@ class _Runs:
         self.largest_logit = float(clean.nan_to_num(0, 0, 0).abs().max())
 
     def moved_by(self, at: int) -> Tensor:
-        """Largest difference of a logit of each sequence when one of them is changed.  # float64[S]"""
+        """Return the largest difference of a logit of each sequence when sequence `at` is changed.  # float64[S]"""
         ids = self._micro_batch["input_ids"].clone()
         self._part(ids, self._spans[at])[:] = self._part(self._poison, self._spans[at])
         return self._moved({**self._micro_batch, "input_ids": ids})
 
     def apart(self, at: int) -> float:
-        """Largest difference of a logit between a sequence among the others and by itself."""
+        """Return the largest difference of a logit between a sequence among the others and alone."""
         among = self._part(self._clean, self._spans[at])
         return float(_differences(among, self._run(_alone(self._micro_batch, self._spans[at]))).max())
 
@@ -289,7 +288,7 @@ class _Runs:
         return torch.stack([self._part(differences, span).max() for span in self._spans])
 
     def _run(self, micro_batch: MicroBatch) -> Tensor:
-        """Each run starts from the same random state, and leaves it as it was.  # [B, T, V]"""
+        """Run the model from the same random state every time, and restore it afterwards.  # [B, T, V]"""
         shape = micro_batch["input_ids"].shape
         with torch.no_grad(), torch.random.fork_rng(devices=self._cuda):
             logits = self._logits(dict(micro_batch))
@@ -309,10 +308,10 @@ class _Runs:
 
 
 def _poison(input_ids: Tensor) -> Tensor:
-    """Another id of this micro-batch for every position, drawn anew at each.
+    """Draw another id of this micro-batch for every position, independently.
 
-    One and the same exchange of ids everywhere would leave the mean over a sequence that holds each of them once as
-    it was. Where there is but one id, its neighbour in the vocabulary.
+    A fixed exchange of ids would leave the mean over a sequence that has each of them once unchanged. If there is only
+    one id, its neighbour in the vocabulary is used.
     """
     known, rank = torch.unique(input_ids, return_inverse=True)
     if len(known) == 1:
@@ -323,7 +322,7 @@ def _poison(input_ids: Tensor) -> Tensor:
 
 
 def _alone(micro_batch: MicroBatch, span: Span) -> MicroBatch:
-    """The micro-batch of one sequence: what has the shape of ``input_ids`` is cut, boundaries are made anew."""
+    """Return a micro-batch of one sequence: columns of the shape of ``input_ids`` are cut, boundaries rebuilt."""
     shape = micro_batch["input_ids"].shape
     rows, positions = slice(span.row, span.row + 1), slice(span.start, span.stop)
     single = {
@@ -339,7 +338,7 @@ def _alone(micro_batch: MicroBatch, span: Span) -> MicroBatch:
 
 
 def _differences(first: Tensor, second: Tensor) -> Tensor:
-    """Largest difference of a logit at each position; infinite where one of two is not a number.  # float64[B, T]"""
+    """Return the largest difference of a logit at each position; infinite if only one is NaN.  # float64[B, T]"""
     pieces = [torch.split(logits.flatten(0, 1), _POSITIONS_AT_ONCE) for logits in (first, second)]
     return torch.cat([_largest(one, other) for one, other in zip(*pieces, strict=True)]).view(first.shape[:-1])
 
@@ -366,7 +365,7 @@ def _huggingface_logits(model: Any) -> Logits:
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """Eval mode inside; afterwards every module has the mode it had, which need not be one for all."""
+    """Switch to eval mode, and restore every module's own mode afterwards, which may differ between modules."""
     modes = [(module, module.training) for module in model.modules()] if isinstance(model, nn.Module) else []
     if modes:
         model.eval()

@@ -1,7 +1,7 @@
 """Preference data as padded batches, laid out as trainers of pairs concatenate it: chosen rows, then rejected ones.
 
-A row is a whole document: a prompt and one of its answers. ``completion_mask`` says what of it is trained: it is 1
-where the cache has a label. What a model says of an answer is summed over these tokens, in this layout and in others.
+A row is a whole document: a prompt and one of its answers. ``completion_mask`` marks what is trained: it is 1
+where the cache has a label. Log-probabilities of an answer are summed over these tokens, in this and in other layouts.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,10 @@ from packer.store.cache import Cache, DocumentShards
 
 
 def preference_documents(cache: str | Path | Cache, split: str = "train") -> tuple[Cache, DocumentShards]:
-    """An open cache, and the documents of a split that are pairs or rated answers.
+    """Open a cache and return it with the documents of a split, which must be pairs or rated answers.
 
     Raises:
-        UsageError: there is no such split, or it holds examples to imitate, or fractional loss weights.
-
+        UsageError: there is no such split, or it has examples to imitate, or fractional loss weights.
     """
     found = opened(cache)
     documents = found.documents(split)
@@ -45,22 +44,21 @@ def preference_documents(cache: str | Path | Cache, split: str = "train") -> tup
 
 
 def answer_logps(logits: Tensor, micro_batch: MicroBatch) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the chosen and of the rejected answers of a micro-batch, in float32 at least.
+    """Return the log-probabilities of the chosen and of the rejected answers of a micro-batch, in float32 at least.
 
-    Each is summed over the tokens where ``completion_mask`` is 1. Rows that are padded, rows without padding and blocks
-    of pairs are read alike.
+    Each is summed over the tokens where ``completion_mask`` is 1. Works for padded rows, rows without padding and
+    blocks of pairs.
 
     Args:
-        logits: what the model gave for the micro-batch's ids.  # [B, T, V]
-        micro_batch: of a :class:`packer.load.PackedLoader` of pairs, or what ``fill_reference`` hands out.
+        logits: the model's output for the micro-batch's ids.  # [B, T, V]
+        micro_batch: from a :class:`packer.load.PackedLoader` of pairs, or passed by ``fill_reference``.
 
     Returns:
-        float [P] each, of the pairs that are no padding: ``pair_ids[pair_ids >= 0]``
-
+        float [P] each, of the pairs that are not padding: ``pair_ids[pair_ids >= 0]``
     """
     scores, targets = logits[:, :-1], micro_batch["input_ids"][:, 1:, None]
     picked = scores.gather(-1, targets)[..., 0].to(torch.promote_types(scores.dtype, torch.float32))
-    # log_softmax would write all T · V log-probabilities, to pick T of them.
+    # log_softmax would compute T · V log-probabilities, of which only T are needed.
     of_tokens = (picked - scores.to(picked.dtype).logsumexp(-1)) * micro_batch["completion_mask"][:, 1:]
     if "cu_seq_lens_q" in micro_batch:
         numbers = document_ids(micro_batch["cu_seq_lens_q"]).long()
@@ -74,21 +72,20 @@ def answer_logps(logits: Tensor, micro_batch: MicroBatch) -> tuple[Tensor, Tenso
 
 
 def padded_documents(documents: DocumentShards, numbers: Int64, *, pad_id: int, multiple_of: int = 1) -> MicroBatch:
-    """Some documents as rows of one length.
+    """Read some documents as rows padded to one length.
 
     Args:
         documents: of one split.
-        numbers: which of them, one a row.  # int64[R]
-        pad_id: id of padding, which stands on the right.
-        multiple_of: the length is one of this.
+        numbers: document numbers, one per row.  # int64[R]
+        pad_id: id of padding, on the right.
+        multiple_of: the length is rounded up to a multiple of this.
 
     Returns:
-        ``input_ids``, ``attention_mask`` (1 where there is a token) and ``completion_mask`` (1 where it is trained),
+        ``input_ids``, ``attention_mask`` (1 for tokens) and ``completion_mask`` (1 for trained tokens),
         int64 [R, L] each.
 
     Raises:
         CheckError: a document is not what was written.
-
     """
     found = documents.locate(numbers)
     ids, labels = found.values("input_ids"), found.values("labels")
@@ -98,9 +95,9 @@ def padded_documents(documents: DocumentShards, numbers: Int64, *, pad_id: int, 
 def crossed_documents(
     documents: DocumentShards, prompts: Int64, answers: Int64, *, pad_id: int, multiple_of: int = 1
 ) -> MicroBatch:
-    """The prompts of some documents, each followed by the answer of another one.  # as padded_documents
+    """Read the prompts of some documents, each followed by the answer of another one.  # as padded_documents
 
-    KTO compares an answer with what the model thinks of answers to other requests.
+    KTO compares an answer with the model's estimate for answers to other requests.
     """
     of_prompts, of_answers = (
         zip(found.values("input_ids"), found.values("labels"), strict=True)
@@ -111,7 +108,7 @@ def crossed_documents(
 
 
 def padded_rows(ids: Sequence[Int32], trained: Sequence[Bool], *, pad_id: int, multiple_of: int = 1) -> MicroBatch:
-    """Rows of one length, see :func:`padded_documents`.
+    """Pad rows to one length, see :func:`padded_documents`.
 
     Worked example: ids [5, 6, 7] and [5, 8] with the last one of each trained, padded by 0: ids [[5, 6, 7], [5, 8, 0]],
     attention mask [[1, 1, 1], [1, 1, 0]], completion mask [[0, 0, 1], [0, 1, 0]].

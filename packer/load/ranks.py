@@ -1,4 +1,4 @@
-"""Which of several training processes this is."""
+"""Rank of this process among the training processes."""
 
 import os
 
@@ -9,13 +9,12 @@ from packer.load.arguments import whole
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Rank and world size: as given, else those of `torch.distributed`, else 0 of 1.
+    """Return rank and world size: as given, else those of `torch.distributed`, else 0 of 1.
 
     Raises:
         ValueError: only one of the two is given, or the rank is not below the world size.
-        UsageError: the environment says there are several processes, and `torch.distributed` is not initialised:
+        UsageError: the environment announces several processes, but `torch.distributed` is not initialised:
             every process would read everything.
-
     """
     if (rank is None) != (world_size is None):
         raise ValueError("give rank and world_size together, or neither")

@@ -1,4 +1,4 @@
-"""Items made ahead in a thread of their own, while the consumer works."""
+"""Prefetch items in a background thread while the consumer works."""
 
 import atexit
 import os
@@ -15,15 +15,16 @@ T = TypeVar("T")
 class Prefetch(Generic[T]):
     """Iterates over `items` in a thread, at most `depth` items ahead; with depth 0 there is no thread.
 
-    What `items` raises is raised here, after the items before it. :meth:`close` stops the thread and waits for it;
-    items that were made and not taken are thrown away. In a forked process there is no thread, and nothing to wait for.
+    An exception raised by `items` is re-raised here, after the items before it. :meth:`close` stops the thread and
+    waits for it; prefetched items that were not consumed are discarded. In a forked process there is no thread, so
+    nothing to wait for.
     """
 
     _ending = staticmethod(sys.is_finalizing)
 
     def __init__(self, items: Iterator[T], *, depth: int) -> None:
         self._items = items
-        self._ready: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()  # an item, or what ended them
+        self._ready: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()  # an item, or the final exception
         self._permits: SimpleQueue[bool] = SimpleQueue()  # True: make one more; False: stop
         self._closed = False
         self._pid = os.getpid()
@@ -53,9 +54,9 @@ class Prefetch(Generic[T]):
         return item
 
     def close(self) -> None:
-        """Stop and wait for the thread. Calling it again does nothing."""
+        """Stop and wait for the thread. Idempotent."""
         if self._ending():
-            return  # no thread runs any more, and this module's names are gone
+            return  # threads have ended, and this module's globals are gone
         self._closed = True
         if self._thread is not None and os.getpid() == self._pid:
             self._permits.put(False)
@@ -76,6 +77,6 @@ _running: WeakSet[Prefetch[Any]] = WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """Before the interpreter ends: a thread it cut off within torch would take the process down with it."""
+    """Stop all threads before the interpreter exits: a thread cut off within torch would crash the process."""
     for prefetch in list(_running):
         prefetch.close()

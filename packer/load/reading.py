@@ -1,4 +1,4 @@
-"""From plans to tensors: divides the rows of steps among ranks, reads this rank's, counts over everyone's."""
+"""From plans to tensors: divides the rows of steps among ranks, reads this rank's and counts everyone's."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -21,10 +21,10 @@ from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
 
 _MOST_STEPS = 16
-"""Steps that are read together: what a step costs besides its bytes is then paid once for several of them."""
+"""Steps that are read together, to spread the fixed cost of reading over several of them."""
 
 _MOST_TOKENS = 1 << 18
-"""Of a rank, in steps that are read together; a column of int64 is then 2 MB."""
+"""Upper bound of one rank's tokens in steps that are read together; a column of int64 is then 2 MB."""
 
 
 class EpochSummary(NamedTuple):
@@ -35,11 +35,11 @@ class EpochSummary(NamedTuple):
     """Micro-batches of one rank; every rank has the same number."""
 
     num_items: int | float
-    """What the steps have as `num_items_in_batch`, summed."""
+    """Sum of the steps' `num_items_in_batch`."""
 
 
 class StepReader:
-    """Reads the rows that plans give to one rank, for a GPU into page-locked memory. Not for two threads at a time."""
+    """Reads one rank's rows of planned steps, into page-locked memory for a GPU. Not thread-safe."""
 
     def __init__(self, source: RowSource, options: Options) -> None:
         form, block_len = options.form, source.rows.block_len
@@ -48,24 +48,23 @@ class StepReader:
         self._layout = layout_of(options.batching, block_len=block_len, ids=source.ids, form=form)
         self._rank, self._world_size = options.rank, options.world_size
         self._shifted, self._reference = form.shifted, options.reference
-        self._sums_weights = form.weighted and source.rows.weighted  # else every target weighs 1
+        self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
         self._most_rows = max(int(_MOST_TOKENS * self._world_size / max(source.rows.mean_length, 1)), 1)
 
     def steps(
         self, plans: Iterator[StepPlan], state: ReaderState, *, worker: tuple[int, int, int] = (0, 0, 1)
     ) -> Iterator[tuple[Step | None, ReaderState]]:
-        """The steps of consecutive plans, and after each where a loader stands once it was returned.
+        """Yield the steps of consecutive plans, each with the loader's state after returning it.
 
         Args:
             plans: from the state on.
             state: of the loader.
-            worker: (first, w, W): of the steps from index `first` on, every W-th from the w-th on is read. In place of
-                the others, which are other workers', None is given.
+            worker: (first, w, W): from the step of index `first` on, every W-th step is read, beginning with the w-th.
+                None is yielded in place of steps that belong to other workers.
 
         Raises:
-            CheckError: a row of this rank is not what its digest says.
-
+            CheckError: a row of this rank does not match its digest.
         """
         first, own, num_workers = worker
         for group in read_together(plans, most_rows=self._most_rows, window_after=self._orders.window_after):
@@ -97,7 +96,7 @@ class StepReader:
                 yield step, state
 
     def summary(self, plans: Iterable[StepPlan]) -> EpochSummary:
-        """What the steps of some plans hold; no row is read for it, unless weights are summed."""
+        """Return totals over the steps of some plans. Reads no rows, unless weights are summed."""
         steps, micro_batches, num_items = 0, 0, 0.0 if self._sums_weights else 0
         for steps, plan in enumerate(plans, start=1):  # noqa: B007 - their number
             micro_batches += len(self._share(plan).parts)
@@ -105,24 +104,23 @@ class StepReader:
         return EpochSummary(steps, micro_batches, num_items)
 
     def _counts(self, plans: Sequence[StepPlan]) -> tuple[list[int], list[int]]:
-        """Trained targets and tokens of some steps, over all ranks."""
+        """Count trained targets and tokens of each step, over all ranks."""
         real = np.concatenate([plan.real_rows for plan in plans])
         firsts = offsets_of([plan.num_rows for plan in plans])[:-1]
-        trained, tokens = (
-            np.add.reduceat(counts[real], firsts, dtype=np.int64).tolist()
-            for counts in (self._rows.num_trained, self._rows.lengths)
-        )
-        return trained, tokens
+        trained, lengths = self._rows.counts(real)
+        sums = (np.add.reduceat(counts, firsts, dtype=np.int64) for counts in (trained, lengths.sum(1)))
+        of_trained, of_tokens = (each.tolist() for each in sums)
+        return of_trained, of_tokens
 
     def _num_items(self, plan: StepPlan, num_trained: int) -> int | float:
-        """What the losses of a whole step are divided by."""
+        """Return the number that the summed losses of a whole step are divided by."""
         return float(self._rows.weight_sums(plan.real_rows).sum()) if self._sums_weights else num_trained
 
     def _share(self, plan: StepPlan) -> "_Share":
         return self._by_tokens(plan) if isinstance(self._batching, TokenBudget) else self._by_rows(plan)
 
     def _by_rows(self, plan: StepPlan) -> "_Share":
-        """Whole rows, as many in each micro-batch; a short step is filled up so that every rank has as many."""
+        """Divide by rows, the same number in each micro-batch; pad a short step so that all ranks are even."""
         size, rows, num_sides = plan.micro_batch_size, plan.rows, self._rows.num_sides
         if missing := -len(rows) % (size * self._world_size):
             rows = np.append(rows, np.full(missing, PADDING_ROW, np.int64))
@@ -131,7 +129,7 @@ class StepReader:
         parts = [rows[start : start + size] for start in range(first, first + share, size)]
         if self._rows.block_len:
             return _Share(parts, len(rows) * self._rows.block_len)
-        sides = self._rows.lengths_of_sides[plan.real_rows]
+        _, sides = self._rows.counts(plan.real_rows)
         if self._padded is None:
             return _Share(parts, int(sides.sum(dtype=np.int64)) + num_sides * (len(rows) - len(sides)))
         longest = np.ones(len(rows), np.int64)
@@ -140,7 +138,7 @@ class StepReader:
         return _Share(parts, num_sides * size * sum(widths))
 
     def _by_tokens(self, plan: StepPlan) -> "_Share":
-        """As many rows in a micro-batch as its budget holds; padded, a pair takes two rows of its longer side."""
+        """Fill each micro-batch up to its token budget; if padded, a pair counts as two rows of its longer side."""
         padded, num_sides = self._padded, self._rows.num_sides
         sides = self._rows.lengths_of_sides[plan.real_rows].astype(np.int64)
         lengths, budget = sides.sum(1), plan.micro_batch_size
@@ -151,12 +149,12 @@ class StepReader:
         own = parts[self._rank :: self._world_size]
         if padded is None:
             return _Share(own, int(lengths.sum()) + num_sides * (sum(map(len, groups)) - len(lengths)))
-        longest = np.append(lengths, 1)  # a padding row's, which is numbered -1
+        longest = np.append(lengths, 1)  # at index -1, the length of a padding row
         slots = sum(len(group) * padded.rounded(int(longest[group].max())) for group in groups)
         return _Share(own, num_sides * slots)
 
     def _micro_batches(self, rows: list[Int64]) -> list[MicroBatch]:
-        """All rows of this rank are found in one go: what that costs besides their bytes is then paid once."""
+        """Read all rows of this rank at once, which spreads the fixed cost over them, and lay them out."""
         parts = [self._rows.documents_of(each) for each in rows]
         every = np.concatenate(parts)
         is_real = every != PADDING_ROW
@@ -164,24 +162,25 @@ class StepReader:
         found = self._rows.locate(real)
         sizes = np.ones(len(every), np.int64)
         if not self._rows.block_len:
-            sizes[is_real] = self._rows.lengths_of_sides.reshape(-1)[real]
+            _, sides = self._rows.counts(real // self._rows.num_sides)
+            sizes[is_real] = sides[np.arange(len(real)), real % self._rows.num_sides]
         micro_batches = self._layout.micro_batches(found, parts, sizes)
         if self._rows.content != "examples":
             micro_batches = with_sides(micro_batches, parts, self._rows, found, self._reference)
         if self._shifted:
             micro_batches = [shift_labels(micro_batch) for micro_batch in micro_batches]
-        # From page-locked memory they are copied to a device while the host goes on.
+        # Copies from page-locked memory to a device do not block the host.
         return tree_map_only(Tensor, Tensor.pin_memory, micro_batches) if self._pin else micro_batches
 
 
 class _Share(NamedTuple):
-    """What a rank has of a step."""
+    """One rank's share of a step."""
 
     parts: list[Int64]
-    """Rows of each of its micro-batches, PADDING_ROW where there is none."""
+    """Rows of each of its micro-batches; PADDING_ROW for padding."""
 
     num_slots: int
-    """Positions of the whole step, over all ranks, padding included."""
+    """Positions of the whole step, over all ranks, including padding."""
 
 
 def read_together(
@@ -189,10 +188,10 @@ def read_together(
 ) -> Iterator[list[StepPlan]]:
     """Group steps to be read together: first one, so that training need not wait, then twice as many each time.
 
-    Steps of 16,000 tokens are read two to three times as fast as one by one. A step with padding rows is the last of
-    its group; so is the last of an epoch, which may get some, and one that brings it to `most_rows`. All micro-batches
-    of a group are of one size. Where a step leads to another window of shards, what follows is read apart, so that
-    shards of two windows at most are read at a time.
+    Steps of 16,000 tokens are read two to three times as fast as one by one. A group ends with a step that has padding
+    rows, with the last step of an epoch, which may get some, and with the step that brings it to `most_rows`. All
+    micro-batches of a group have one size. A step that leads to another window of shards also ends its group, so that
+    at most two windows of shards are in use at a time.
     """
     group: list[StepPlan] = []
     num_rows, most_steps = 0, 1

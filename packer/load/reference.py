@@ -1,11 +1,11 @@
-"""Reference log-probabilities of pairs, in a file beside the cache: computed once, by a function of the user's.
+"""Reference log-probabilities of pairs, in a file beside the cache: computed once, by a user's function.
 
 The file is one line of JSON, and 16 bytes for each pair; docs/reference/format.md defines it. A digest for each pair
-finds values that were changed, moved, or taken from another file. Those of a pair are whole or not there: filling can
-be stopped at any moment, and several processes may fill one file.
+detects values that were changed, moved, or taken from another file. A pair's values are either complete or absent:
+filling can be interrupted at any moment, and several processes may fill one file.
 
-The line says which documents the values belong to, by a digest of the identities of all documents of the split in
-their order. These are digests of ids and labels, so a cache that is packed anew keeps its values.
+The line identifies the documents that the values belong to, by a digest of the identities of all documents of the split
+in order. These are digests of ids and labels, so the values stay valid for a cache that is packed again.
 """
 
 import json
@@ -36,38 +36,38 @@ _RECORD = np.dtype([("logps", "<f4", 2), ("digest", "<u8")])
 _ALIGNED = 512
 _LONGEST_LINE = 1 << 16
 _ABOVE_ZERO = 1e-3
-"""What rounding may put a sum of log-probabilities above 0."""
+"""Tolerance for sums of log-probabilities that rounding puts above 0."""
 
 LogProbabilities = Callable[[MicroBatch], Any]
-"""From a padded batch of :func:`~packer.load.preference.padded_documents`, chosen rows first, to their values."""
+"""Maps a padded batch of :func:`~packer.load.preference.padded_documents`, chosen rows first, to its log-
+probabilities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Log-probabilities that a reference model gives the answers of a split of P pairs."""
+    """Log-probabilities that a reference model assigns to the answers of a split of P pairs."""
 
     path: Path
     model: str
-    """What the user calls the model."""
+    """The user's name for the model."""
 
     documents: str
     """Digest of the split's documents."""
 
-    chosen: Float32  # [P] summed over the trained tokens; NaN where it is not filled
+    chosen: Float32  # [P] summed over the trained tokens; NaN if not filled
     rejected: Float32  # [P]
 
     @property
     def num_missing(self) -> int:
-        """Pairs that are not filled."""
+        """Pairs without values."""
         return int(np.count_nonzero(np.isnan(self.chosen)))
 
     def check(self, documents: DocumentShards) -> None:
-        """Make sure that these are the values of some documents, and of all of them.
+        """Check that these are the values of some documents, and of all of them.
 
         Raises:
-            CheckError: they are those of other documents.
+            CheckError: they belong to other documents.
             UsageError: some are missing.
-
         """
         if self.documents != digest_of(documents):
             raise _of_others(self.path)
@@ -92,27 +92,26 @@ def fill_reference(
 ) -> Reference:
     """Compute the reference log-probabilities of all pairs that have none yet.
 
-    Pairs of similar length share a batch. Of several ranks on one machine each fills its share of the file; what
-    another one has not written when this one ends is missing in what is returned.
+    Pairs of similar length share a batch. With several ranks on one machine, each fills its share of the file; values
+    that another rank has not written when this one finishes are missing from the result.
 
     Args:
         cache: folder of a cache of pairs, or an open one.
-        path: the file; it is made where it is not there, and else filled up.
-        logps: gives the log-probability of each row of a batch, summed over the tokens where ``completion_mask`` is 1:
-            what :func:`packer.load.answer_logps` returns, or 2B numbers, the B chosen answers before the rejected ones.
-        model: what the file is to say of the model: its name and revision, and what else decides the values, as the
-            dtype. In bfloat16, sums differ by some tenths with the layout of batches.
+        path: the file; created if it does not exist, otherwise completed.
+        logps: returns the log-probability of each row of a batch, summed over the tokens where ``completion_mask`` is
+            1: either the result of :func:`packer.load.answer_logps`, or 2B numbers, the B chosen answers first.
+        model: recorded in the file to identify the model: its name and revision, and anything else that affects the
+            values, such as the dtype. In bfloat16, sums differ by some tenths with the layout of batches.
         split: name of the split.
-        batch_size: pairs a batch.
+        batch_size: pairs per batch.
         rank: of this process; by default that of ``torch.distributed``.
         world_size: number of processes.
-        progress: listens; counts pairs.
+        progress: progress listener; counts pairs.
 
     Raises:
-        UsageError: no pairs, or values of another model stand in the file.
-        CheckError: the file is damaged, or that of other documents; or the function gave no number.
-        StorageError: the disk refuses.
-
+        UsageError: the cache has no pairs, or the file has values of another model.
+        CheckError: the file is damaged, or belongs to other documents; or the function returned an invalid number.
+        StorageError: the file cannot be written.
     """
     function("logps", logps, "a function from a batch to log-probabilities")
     instance("model", model, str, "a name of the reference model")
@@ -134,13 +133,12 @@ def fill_reference(
 
 
 def read_reference(cache: str | Path | Cache, path: str | Path, *, split: str = "train") -> Reference:
-    """Read what :func:`fill_reference` wrote.
+    """Read a file written by :func:`fill_reference`.
 
     Raises:
         InputError: there is no such file.
-        CheckError: it is damaged, or that of other documents.
+        CheckError: it is damaged, or belongs to other documents.
         UsageError: the cache has no pairs.
-
     """
     _, documents = _pairs(cache, split)
     if not Path(path).is_file():
@@ -149,12 +147,12 @@ def read_reference(cache: str | Path | Cache, path: str | Path, *, split: str = 
 
 
 def digest_of(documents: DocumentShards) -> str:
-    """Digest of the ids and labels of some documents in their order, by their identities."""
+    """Return a digest of the ids and labels of some documents in order, computed from their identities."""
     return xxh3_128_hexdigest(documents.doc_ids().astype("<i8").tobytes())
 
 
 class _File:
-    """The file of some documents."""
+    """The reference file of some documents."""
 
     def __init__(self, path: Path, documents: DocumentShards, split: str) -> None:
         self.path = path
@@ -164,7 +162,7 @@ class _File:
 
     @contextmanager
     def filled_up(self, model: str) -> Iterator[int]:
-        """The file for writing, made of its full size where it is not there; on the disk when the context ends."""
+        """Open the file for writing, created at full size if it does not exist; it is synced to disk at the end."""
         line = json.dumps(self._head | {"pairs": self._num_pairs, "model": model}).encode()
         line = line.ljust(-(-(len(line) + 1) // _ALIGNED) * _ALIGNED - 1) + b"\n"
         with storage_errors("write", self.path):
@@ -172,7 +170,7 @@ class _File:
         try:
             with storage_errors("write", self.path):
                 if not os.fstat(descriptor).st_size:
-                    # What several processes write here at once is the same.
+                    # Several processes may write this concurrently, but they write the same bytes.
                     os.pwrite(descriptor, line, 0)
                     os.ftruncate(descriptor, len(line) + self._num_pairs * _RECORD.itemsize)
             _, found = self._line()
@@ -188,11 +186,10 @@ class _File:
             os.close(descriptor)
 
     def reference(self) -> Reference:
-        """What the file holds, NaN where a pair is not filled.
+        """Read the file; values are NaN for pairs that are not filled.
 
         Raises:
             CheckError: a record is not what was written.
-
         """
         line, model = self._line()
         with storage_errors("read", self.path):
@@ -218,11 +215,10 @@ class _File:
                 os.pwrite(descriptor, record.tobytes(), len(line) + pair * _RECORD.itemsize)
 
     def _line(self) -> tuple[bytes, str]:
-        """The first line with its padding, and the model it names.
+        """Return the first line with its padding, and the model it names.
 
         Raises:
-            CheckError: it is none, or that of other documents.
-
+            CheckError: it is not a header, or belongs to other documents.
         """
         with storage_errors("read", self.path), self.path.open("rb") as file:
             line = file.readline(_LONGEST_LINE)
@@ -239,7 +235,7 @@ class _File:
 
 
 def _digests(line: bytes, pairs: Int64, values: Float32) -> UInt64:
-    """Digest of each record.  # uint64[B]"""
+    """Return the digest of each record.  # uint64[B]"""
     key = np.full(len(pairs), xxh3_64_intdigest(line), np.uint64).view(np.int64)
     bits = np.ascontiguousarray(values, "<f4").view("<i8")[:, 0]
     return digest_rows(np.stack([pairs, bits, key], axis=1), [])
@@ -248,7 +244,7 @@ def _digests(line: bytes, pairs: Int64, values: Float32) -> UInt64:
 def _batches(
     documents: DocumentShards, is_missing: Bool, batch_size: int, rank: int, world_size: int
 ) -> Iterator[Int64]:
-    """The pairs this rank fills, the longest first: what does not fit the memory is seen at once."""
+    """Yield the pairs this rank fills, longest first, so that running out of memory shows immediately."""
     longest = documents.lengths().reshape(-1, 2).max(1)
     own = np.argsort(-longest, kind="stable")[rank::world_size]
     own = own[is_missing[own]]
@@ -257,7 +253,7 @@ def _batches(
 
 
 def _by_side(values: Any, pairs: Int64) -> Float32:
-    """What the user's function gave, checked.  # float32[B, 2]"""
+    """Check the result of the user's function and arrange it by side.  # float32[B, 2]"""
     values = torch.cat(tuple(values)) if isinstance(values, tuple | list) else torch.as_tensor(values)
     found = values.detach().float().cpu().numpy()
     if found.shape != (2 * len(pairs),):

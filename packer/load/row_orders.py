@@ -1,4 +1,4 @@
-"""What a loader's order is over the rows of its caches: the order that was asked for, made for each, and mixed."""
+"""The order of a loader's rows: the requested order, built for each cache and mixed if there are several."""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -35,17 +35,16 @@ from packer.store.files import CacheFiles
 
 
 class RowOrders:
-    """The order of the rows of some caches, made anew for every iteration, as these are in different threads.
+    """The order of the rows of some caches, built for each iteration, as iterations run in different threads.
 
     Args:
         rows: of the caches.
-        source: a cache, or several.
+        source: a cache or a mixture.
         options: of the loader.
 
     Raises:
-        UsageError: a bounded cache has no room for what the order asks for.
-        ValueError: weights or row numbers that are none.
-
+        UsageError: the order needs more shards at a time than a bounded cache may keep.
+        ValueError: invalid weights or row numbers.
     """
 
     def __init__(self, rows: Rows, source: Cache | Mixture, options: Options) -> None:
@@ -57,28 +56,23 @@ class RowOrders:
         self._weights = self._checked_weights(options.order.by) if isinstance(options.order, Weighted) else None
         self._windows = [self._window(number) for number in range(len(self._caches))]
         self._to_come = {
-            number: ShardsToCome(rows.shards_of(number), self._windowed(number), ahead)
+            number: ShardsToCome(rows, number, self._windowed(number), ahead)
             for number, cache in enumerate(self._caches)
             if self._windows[number] and (ahead := CacheFiles(cache.folder).fetch_ahead()) is not None
         }
         self._mean_lengths = [Fraction(1)] * len(self._caches)
         if self._mixture is not None and self._mixture.by == "tokens":
             self._mean_lengths = [
-                Fraction(self.num_tokens(number), self._num_ordered(number)) for number in range(len(self._caches))
+                Fraction(rows.num_tokens(number), self._num_ordered(number)) for number in range(len(self._caches))
             ]
-
-    def num_tokens(self, number: int) -> int:
-        """Tokens of the rows of one cache that are put in order."""
-        return int(self._rows.lengths[self._own[number]].sum(dtype=np.int64))
 
     def at(
         self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None, mix: Shares | None = None
     ) -> Order:
-        """The order, ready to go on from a place.
+        """Return the order, ready to continue from a position.
 
         Raises:
-            ValueError: `taken` or `mix` of a state say of a mixture what cannot be.
-
+            ValueError: `taken` or `mix` of a state are impossible for this source.
         """
         order, seed = self._options.order, self._options.seed
         if self._mixture is None and (taken is not None or mix is not None):
@@ -94,24 +88,24 @@ class RowOrders:
         return mixed
 
     def reach(self, state: ReaderState) -> None:
-        """Say that rows from a state on are about to be read: shards of a bucket that come next are fetched then."""
+        """Announce that rows from a state on are read next, so that their shards are fetched from a bucket."""
         for shards, place in self._places(state.epoch, state.cursor, state.taken):
             shards.reach(*place)
 
     def window_after(self, plan: StepPlan) -> list[tuple[int, int]]:
-        """The windows of shards of a bucket, of each cache, that a step leads to."""
+        """Return the window of shards, for each cache in a bucket, that a step leads to."""
         places = self._places(plan.next_epoch, plan.next_cursor, plan.taken)
         return [shards.window(*place) for shards, place in places]
 
     def _places(
         self, epoch: int, cursor: int, taken: tuple[int, ...] | None
     ) -> Iterator[tuple[ShardsToCome, tuple[int, int]]]:
-        """For each cache in a bucket that is read shard by shard the place in its own order."""
+        """Yield each cache in a bucket that is read shard by shard, with the position in its own order."""
         for number, shards in self._to_come.items():
             yield shards, (epoch, cursor) if taken is None else divmod(taken[number], self._num_ordered(number))
 
     def close(self) -> None:
-        """Fetch nothing more."""
+        """Stop fetching."""
         for shards in self._to_come.values():
             shards.close()
 
@@ -139,7 +133,7 @@ class RowOrders:
         )
 
     def _of_cache(self, number: int) -> EpochOrder:
-        """The order of the rows of one cache."""
+        """Build the order of the rows of one cache."""
         seed, own, rows = self._options.seed, self._own[number], self._rows.trained_of(number)
         fingerprint = self._caches[number].manifest.content_fingerprint
         if self._weights is not None:
@@ -150,11 +144,10 @@ class RowOrders:
         return EpochOrder(fingerprint=fingerprint, seed=seed, num_items=num_items, shuffled=shuffled, rows=rows)
 
     def _window(self, number: int) -> int:
-        """Shards of a window of one cache; 0 where rows do not come shard by shard.
+        """Return the shards per window of one cache; 0 if rows are not read shard by shard.
 
         Raises:
-            UsageError: the cache is bounded, and has no room for what the order asks for.
-
+            UsageError: the cache is bounded and too small for the order.
         """
         order, shards = self._options.order, self._rows.shards_of(number)
         window = 0
@@ -165,7 +158,7 @@ class RowOrders:
         return window
 
     def _windowed(self, number: int) -> WindowedOrder:
-        """The order of the rows of one cache by windows; of those in sequence their windows alone are of use."""
+        """Build the windowed order of one cache; for the sequential order only its windows are used."""
         return WindowedOrder(
             fingerprint=self._caches[number].manifest.content_fingerprint,
             seed=self._options.seed,
@@ -176,12 +169,12 @@ class RowOrders:
         )
 
     def _sizes(self, number: int) -> Int64:
-        """Rows of each shard of one cache that are put in order.  # int64[shards]"""
+        """Count the ordered rows in each shard of one cache.  # int64[shards]"""
         bounds, trained = self._rows.shard_bounds(number), self._rows.trained_of(number)
         return np.diff(bounds if trained is None else np.searchsorted(trained, bounds))
 
     def _ordered_rows(self, number: int) -> slice | Int64:
-        """The rows of one cache that are put in order, numbered through."""
+        """Return the rows of one cache that are put in order, numbered consecutively across caches."""
         first, end = self._rows.bounds[number : number + 2].tolist()
         trained = self._rows.trained_of(number)
         return slice(first, end) if trained is None else first + trained
@@ -191,7 +184,7 @@ class RowOrders:
         return own.stop - own.start if isinstance(own, slice) else len(own)
 
     def order_by(self) -> str | None:
-        """What a state says that the order goes by."""
+        """Return what identifies the order's parameters in a state."""
         order = self._options.order
         if isinstance(order, LengthBucketed):
             return None if order.window == WINDOW else str(order.window)
@@ -214,7 +207,7 @@ class RowOrders:
         return weights
 
     def _of_epoch(self, by: Any, epoch: int) -> Int64:
-        """The rows of an epoch of a curriculum."""
+        """Return the rows of an epoch of a curriculum, checked."""
         given = by(epoch) if callable(by) else by
         rows = np.argsort(self._column(given), kind="stable") if isinstance(given, str) else np.asarray(given)
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
@@ -233,11 +226,10 @@ class RowOrders:
 
 
 def check_order(kind: RowKind, options: Options, mixture: Mixture | None) -> None:
-    """Refuse an order that rows of this kind, or a mixture, cannot have.
+    """Refuse an order that is impossible for rows of this kind or for a mixture.
 
     Raises:
         UsageError: says why.
-
     """
     order = options.order
     if kind == "blocks" and options.cutoff_len is not None:

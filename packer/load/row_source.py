@@ -1,4 +1,4 @@
-"""Where a loader's rows come from: one cache or a mixture, put in order, and the steps that are cut from it."""
+"""The rows a loader reads, from one cache or a mixture: their order, and the steps cut from it."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -27,14 +27,13 @@ class RowSource:
     """The rows of a split in the order of every epoch. Safe to read from two threads: each iteration has its own order.
 
     Args:
-        source: a cache, or several.
+        source: a cache or a mixture.
         options: of the loader.
 
     Raises:
-        UsageError: caches that cannot be mixed; a batching, an order or sizes the rows do not have.
-        InputError: the split has no rows, or a cutoff leaves none.
-        ValueError: weights or row numbers that are none.
-
+        UsageError: caches that cannot be mixed; a batching, an order or sizes that do not suit the rows.
+        InputError: the split has no rows, or the cutoff leaves none.
+        ValueError: invalid weights or row numbers.
     """
 
     def __init__(self, source: Cache | Mixture, options: Options) -> None:
@@ -55,22 +54,22 @@ class RowSource:
             options.reference.check(caches[0].documents(options.split))
         self.orders = RowOrders(self.rows, source, options)
         self.unit = "pairs" if self.rows.num_sides == 2 else kind
-        """What a row is."""
+        """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 
         self._varies = isinstance(options.order, Curriculum)
         self._num_items = self.orders.at().num_items
-        self._with_room = 0  # a size of micro-batches that every row fits into
+        self._with_room = 0  # a micro-batch size that every row is known to fit into
         check_weights(weighted=self.rows.weighted, wanted=options.form.weighted)
         self.check_sizes(options.global_batch_size, options.micro_batch_size)
         if len(self.rows.untrained):
             warnings.warn(
                 f"{len(self.rows.untrained)} of {len(self.rows)} documents of split '{options.split}' have no trained "
                 f"token among their first {options.cutoff_len} and are left out; loader.untrained names them",
-                stacklevel=3,  # whoever opens the loader
+                stacklevel=3,  # the caller who opens the loader
             )
 
     def beginning(self) -> ReaderState:
-        """The state of a loader that has returned nothing."""
+        """Return the state of a loader that has returned no step yet."""
         options, mixture = self._options, self._mixture
         zeros = (0,) * (1 if mixture is None else len(mixture.caches))
         shares = None if mixture is None else tuple(map(str, mixture.shares))
@@ -100,17 +99,17 @@ class RowSource:
         )
 
     def steps(self, state: ReaderState, *, last_epoch: int | None) -> Iterator[StepPlan]:
-        """Steps from a state on, not read yet, up to the end of `last_epoch` or without end."""
+        """Yield the plans of the steps from a state on, to the end of `last_epoch` or endlessly; no row is read."""
         order, mix, schedule = self.order_at(state), state.mix, self._options.schedule
         index, epoch, cursor = state.counters.steps, state.epoch, state.cursor
         size, micro_batch_size = state.batch_size, state.micro_batch_size
         lengths = self.rows.lengths if self._counts_tokens else None
-        asked = -1  # the schedule, for the step of this index: once, whether or not an epoch ends before it
+        asked = -1  # index of the last step the schedule was called for: once per step, even if an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
             if schedule is not None and asked != index:
                 size, micro_batch_size = self._scheduled(schedule(index, size), micro_batch_size)
                 asked = index
-            # Proportions change where a step begins: what an epoch leaves over is still dealt by the old ones.
+            # Proportions change where a step begins; rows that an epoch leaves over still come in the old proportions.
             own_order, own_mix = self._with_scheduled_shares(order, mix, index, epoch, cursor)
             plan = plan_step(
                 own_order,
@@ -130,7 +129,7 @@ class RowSource:
             index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
 
     def steps_until(self, state: ReaderState, epoch: int) -> int:
-        """Steps from a state on that begin before an epoch does: arithmetic, unless sizes or epochs vary."""
+        """Count the steps from a state on that begin before an epoch: by arithmetic, unless sizes or epochs vary."""
         if self._options.schedule is not None or self._counts_tokens or self._varies:
             return sum(1 for _ in self.steps(state, last_epoch=epoch - 1))
         return steps_left(
@@ -142,11 +141,10 @@ class RowSource:
         )
 
     def steps_of_epoch(self, state: ReaderState) -> int:
-        """Steps of the whole epoch of a state, all of its size; with ``wrap``, those that begin in it.
+        """Count the steps of the state's whole epoch at the state's batch size; with ``wrap``, those that begin in it.
 
         Raises:
-            TypeError: their number follows from what was read before: sizes vary, or ``wrap`` goes on within tokens.
-
+            TypeError: the number depends on what was read before: sizes vary, or steps counted in tokens wrap around.
         """
         end, is_planned = self._options.end, self._counts_tokens or self._varies
         mixes_tokens = self._counts_tokens and self._mixture is not None and self._mixture.schedule is not None
@@ -156,29 +154,28 @@ class RowSource:
             raise TypeError(f"an epoch has no fixed number of steps where {kind}: use steps_left or steps_until(epoch)")
         if is_planned:
             return self.steps_until(self.at_epoch(state, state.epoch), state.epoch + 1)
-        # Worked example, 7 rows, steps of 4 that wrap: where the cursor is 5, steps began at 1 and 5 of this epoch.
+        # Worked example, 7 rows, steps of 4 that wrap: if the cursor is 5, steps of this epoch began at 1 and 5.
         cursor = state.cursor % state.batch_size if end == "wrap" else 0
         return steps_left(num_items=self.length(state.epoch), cursor=cursor, size=state.batch_size, end=end)
 
     def rest(self, state: ReaderState) -> Int64:
-        """The rows that the epoch of a state has left.  # int64[n]"""
+        """Return the rows left in the state's epoch.  # int64[n]"""
         return self.order_at(state).slice(epoch=state.epoch, start=state.cursor, stop=self.length(state.epoch)).copy()
 
     def at_epoch(self, state: ReaderState, epoch: int) -> ReaderState:
-        """The state moved to the beginning of an epoch."""
+        """Return the state moved to the beginning of an epoch."""
         taken = self.order_at(state).taken(epoch=epoch, cursor=0)
         return msgspec.structs.replace(state, epoch=epoch, cursor=0, taken=taken)
 
     def length(self, epoch: int) -> int:
-        """Rows of an epoch."""
+        """Return the number of rows of an epoch."""
         return self.orders.at().length(epoch) if self._varies else self._num_items
 
     def with_shares(self, state: ReaderState, proportions: Sequence[float]) -> ReaderState:
-        """A state whose mixture goes on with other proportions.
+        """Return a state whose mixture continues with other proportions.
 
         Raises:
-            UsageError: no mixture, a proportion that is none, a schedule, or windows that are mixed already.
-
+            UsageError: not a mixture, an invalid proportion, a schedule, or windows that are mixed already.
         """
         mixture, order = self._mixture, self.order_at(state)
         if mixture is None or not isinstance(order, MixtureOrder):
@@ -189,11 +186,11 @@ class RowSource:
         return msgspec.structs.replace(state, mix=mix)
 
     def check_sizes(self, batch_size: int, micro_batch_size: int) -> None:
-        """Refuse sizes that cannot be divided among the ranks, that no epoch fills, or that no row fits into.
+        """Refuse sizes that cannot be divided among the ranks, that no epoch fills, or that a row does not fit into.
 
         Raises:
-            UsageError: a step is no whole number of micro-batches, or every row would be dropped, or has no room.
-
+            UsageError: a step is not a whole number of micro-batches, every row would be dropped, or a row does not
+                fit.
         """
         self._check_division(batch_size, micro_batch_size)
         if self._options.end != "drop":
@@ -201,19 +198,18 @@ class RowSource:
         if not self._counts_tokens:
             check_fits(size=batch_size, num_items=self._num_items, unit=self.unit)
         elif self._mixture is None and not isinstance(self._options.order, Weighted | Curriculum):
-            check_fits(size=batch_size, num_items=self.orders.num_tokens(0), unit="tokens")
+            check_fits(size=batch_size, num_items=self.rows.num_tokens(0), unit="tokens")
 
     def order_at(self, state: ReaderState) -> Order:
-        """The order, ready to go on from a state.
+        """Return the order, ready to continue from a state.
 
         Raises:
-            ValueError: the state says of a mixture what cannot be.
-
+            ValueError: the state's record of a mixture is impossible.
         """
         return self.orders.at(state.epoch, state.cursor, state.taken, state.mix)
 
     def _scheduled(self, given: Any, micro_batch_size: int) -> tuple[int, int]:
-        """The sizes that a schedule gives: of a step, or of a step and its micro-batches."""
+        """Check and return what a schedule returned, as step size and micro-batch size."""
         size, own = given if isinstance(given, tuple) else (given, micro_batch_size)
         size = whole("the schedule's size", size, most=MOST)
         own = whole("the schedule's micro-batch size", own, least=1, most=MOST)
@@ -223,7 +219,7 @@ class RowSource:
     def _with_scheduled_shares(
         self, order: Order, mix: Shares | None, index: int, epoch: int, cursor: int
     ) -> tuple[Order, Shares | None]:
-        """The order of a mixture with the proportions that its schedule has for a step."""
+        """Return the order and proportions of a mixture that its schedule sets for a step."""
         mixture = self._mixture
         if mixture is None or mixture.schedule is None or mix is None:
             return order, mix
@@ -246,6 +242,6 @@ def _name(schedule: Any) -> str | None:
 
 
 def pad_id_of(manifest: Manifest) -> int:
-    """The id micro-batches are padded with: the recipe's, else the tokenizer's."""
+    """Return the id used for padding: the recipe's, else the tokenizer's."""
     named = manifest.recipe.get("pack", {}).get("pad_id")
     return manifest.model.pad_id if named is None else int(named)

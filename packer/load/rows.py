@@ -1,10 +1,11 @@
-"""What an order puts in order: the blocks or the documents of a split, of one cache or of several, numbered through.
+"""The rows that an order arranges: blocks or documents of a split, numbered consecutively across one or more caches.
 
-Every rank must know of every row, its own or not, how many tokens it has and how many of them are trained. These
-counts are read without the tokens, for all rows at once: 8 bytes a row.
+Every rank must know the number of tokens and of trained tokens of every row of a step, its own or not. These counts are
+read without the tokens, 8 bytes per row, when a step first needs a row of their record batch; or for all rows together
+if the batching or the order needs all of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -18,7 +19,7 @@ from packer.load.content import content_of_all
 from packer.load.plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 from packer.store.mapping import repair_hint
-from packer.store.mirror import mirror_of
+from packer.store.row_columns import RowColumns
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Float64: TypeAlias = npt.NDArray[np.float64]
@@ -36,18 +37,18 @@ class Rows:
     Raises:
         UsageError: no such split, or block lengths that differ.
         InputError: a cache has no rows, or none with a trained token.
-        CheckError: from any method, where a file or a row is not what its digest says.
-
+        CheckError: from any method, if a file or a row does not match its digest.
     """
 
     def __init__(self, caches: Sequence[Cache], split: str, *, kind: RowKind, cutoff_len: int | None = None) -> None:
         self._parts: list[Any] = [
             cache.blocks(split) if kind == "blocks" else cache.documents(split) for cache in caches
         ]
+        self._counts = [RowColumns(part, {"length": np.int32, "num_trained": np.int32}) for part in self._parts]
         self._cutoff_len = cutoff_len
         self.content = content_of_all(caches)
         self.num_sides = 2 if (kind, self.content) == ("documents", "pairs") else 1
-        """Documents of a row: a pair is two of them, 2i and 2i + 1."""
+        """Documents per row: pair i consists of documents 2i and 2i + 1."""
 
         _check_preference(self, caches, kind, cutoff_len)
         self.bounds = offsets_of([len(part) // self.num_sides for part in self._parts])
@@ -67,30 +68,71 @@ class Rows:
         self.weighted = any(part.weighted for part in self._parts)
         """Whether fractional loss weights are stored."""
 
-        self._weight_sums: Float64 | None = None  # not a number where it is not known
-        if any(mirror_of(cache.folder) for cache in caches):
-            # Now: workers that are forked from this process cannot ask a bucket for them.
-            of_sides = ("sides", "margins") if kind == "documents" and self.content != "examples" else ()
-            for name in ("num_trained", "lengths_of_sides", *of_sides):
-                getattr(self, name)
+        self._weight_sums: Float64 | None = None  # NaN if not yet known
+        if kind == "documents" and self.content != "examples":
+            _ = self.sides, self.margins  # read now: forked workers would each read them again
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
 
+    def counts(self, rows: Int64) -> tuple[Int32, Int32]:
+        """Return `num_trained` and `lengths_of_sides` of some rows, reading those of their record batches alone."""
+        if self._cutoff_len is not None:
+            return self.num_trained[rows], self.lengths_of_sides[rows]
+        bounds = self.bounds
+        if len(self._parts) == 1:
+            parts = [np.arange(len(rows))]
+        else:
+            part_of = np.searchsorted(bounds, rows, side="right") - 1
+            parts = [np.flatnonzero(part_of == number) for number in range(len(self._parts))]
+        trained, lengths = np.zeros(len(rows), np.int32), np.zeros((len(rows), self.num_sides), np.int32)
+        for number, places in enumerate(parts):
+            own = rows[places] - bounds[number]
+            documents = (own[:, None] * self.num_sides + np.arange(self.num_sides)).reshape(-1)
+            of_length, of_trained = self._checked_counts(number, documents)
+            lengths[places] = of_length.reshape(-1, self.num_sides)
+            trained[places] = of_trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
+        return trained, lengths
+
     @cached_property
     def num_trained(self) -> Int32:
-        """Trained targets of each row; a first label is -100, so shifting loses none.  # int32[N]"""
-        if self._cutoff_len is not None:
-            return np.concatenate([_trained_within(part, self._cutoff_len) for part in self._parts])
-        counts = np.concatenate([_counts(part, "num_trained") for part in self._parts])
-        return counts if self.num_sides == 1 else counts.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
+        """Trained targets of each row; a first label is always -100, so shifting loses none.  # int32[N]"""
+        trained = np.concatenate([self._trained_of_all(number) for number in range(len(self._parts))])
+        return trained if self.num_sides == 1 else trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
 
     @cached_property
     def lengths_of_sides(self) -> Int32:
-        """Tokens of each document of a row, padding not counted; of a block, of its documents.  # int32[N, 1 or 2]"""
-        lengths = np.concatenate([_counts(part, "length") for part in self._parts])
+        """Tokens of each document of a row, or of all documents of a block; without padding.  # int32[N, 1 or 2]"""
+        lengths = np.concatenate([self._checked_counts(number)[0] for number in range(len(self._parts))])
         lengths = lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
         return lengths.reshape(-1, self.num_sides)
+
+    def _trained_of_all(self, number: int) -> Int32:
+        lengths, trained = self._checked_counts(number)
+        if self._cutoff_len is None:
+            return trained
+        within: Int32 = self._parts[number].trained_within(self._cutoff_len, lengths, trained)
+        return within
+
+    def _checked_counts(self, number: int, rows: Int64 | None = None) -> list[Int32]:
+        """Read tokens and trained targets of some blocks or documents of a cache, or of all.  # int32[R] each
+
+        Raises:
+            CheckError: one is below 0.
+
+        """
+        part, columns = self._parts[number], self._counts[number]
+        counts = columns.of_all() if rows is None else columns.of(rows)
+        for name, values in zip(("length", "num_trained"), counts, strict=True):
+            below = np.flatnonzero(values < 0)
+            if len(below):
+                path = part.folder / part.place(int(below[0] if rows is None else rows[below[0]]))[0]
+                raise CheckError(f"{path} is damaged: a {name} is below 0", hint=repair_hint(part.folder))
+        return counts
+
+    def await_shards(self, number: int, shards: Collection[int]) -> None:
+        """Declare which shards of a cache in a bucket are being fetched: their counts are read once they are here."""
+        self._counts[number].awaited = shards
 
     @cached_property
     def lengths(self) -> Int32:
@@ -100,21 +142,21 @@ class Rows:
 
     @cached_property
     def sides(self) -> Int64:
-        """Of each document of preference data the side it is.  # int64[documents]"""
+        """Side of each document of preference data, such as chosen or rejected.  # int64[documents]"""
         return np.concatenate([part.sides() for part in self._parts]).astype(np.int64)
 
     @cached_property
     def margins(self) -> Float32 | None:
-        """Of each document of preference data its row's margin; None where no row has one.  # float32[documents]"""
+        """Margin of the row of each document of preference data; None if no row has one.  # float32[documents]"""
         found = np.concatenate([part.margins() for part in self._parts])
         return None if np.isnan(found).all() else found
 
     def documents_of(self, rows: Int64) -> Int64:
-        """What is read of some rows, padding rows among them."""
+        """Return the blocks or documents that make up some rows, which may include padding rows."""
         return rows if self.num_sides == 1 else answers_of(rows)
 
     def doc_ids(self, rows: Int64) -> list[Int64]:
-        """Identity of the documents of each row; of a padding row none."""
+        """Return the document ids of each row; empty for a padding row."""
         is_real = rows != PADDING_ROW
         documents = self.documents_of(rows[is_real]).reshape(self.num_sides, -1).T.reshape(-1)
         sides = iter(self.locate(documents).doc_ids())
@@ -122,42 +164,50 @@ class Rows:
         return [np.concatenate([next(sides) for _ in range(self.num_sides)] if real else none) for real in is_real]
 
     def num_pairs(self, rows: Int64) -> int | None:
-        """Pairs in some rows; None where there are none. Blocks are read for it, whichever rank they belong to."""
+        """Count the pairs in some rows; None for other data. Blocks of any rank are read for this."""
         if self.content != "pairs":
             return None
         return len(rows) if self.num_sides == 2 else sum(map(len, self.locate(rows).values("pairs")))
 
     @cached_property
     def untrained(self) -> Int64:
-        """Documents that a cutoff leaves without a trained token: part of no order.  # int64[n]"""
+        """Documents that a cutoff leaves without a trained token; no order includes them.  # int64[n]"""
         return np.zeros(0, np.int64) if self._cutoff_len is None else np.flatnonzero(self.num_trained == 0)
 
     @property
     def mean_length(self) -> float:
-        """Tokens of a row, on average."""
-        return float(sum(part.num_tokens for part in self._parts) / len(self))
+        """Mean number of tokens per row over all rows of the shards."""
+        shards = [shard for part in self._parts for shard in part.shards]
+        num_tokens, num_rows = (sum(getattr(shard, name) for shard in shards) for name in ("num_tokens", "num_rows"))
+        return float(self.num_sides * num_tokens / num_rows)
+
+    def num_tokens(self, number: int) -> int:
+        """Count the tokens of the rows of one cache that are put in order."""
+        if self._cutoff_len is None:
+            return int(self._parts[number].num_tokens)
+        lengths = self.lengths[self.bounds[number] : self.bounds[number + 1]]
+        return int(lengths[self.trained_of(number)].sum(dtype=np.int64))
 
     def trained_of(self, number: int) -> Int64 | None:
-        """The rows of one cache that are put in order, counted from its first one; None: all of them."""
+        """Return the rows of one cache that are put in order, relative to its first one; None means all of them."""
         if self._cutoff_len is None:
             return None
         return np.flatnonzero(self.num_trained[self.bounds[number] : self.bounds[number + 1]])
 
     def shards_of(self, number: int) -> BlockShards | DocumentShards:
-        """The shards of one cache."""
+        """Return the shards of one cache."""
         shards: BlockShards | DocumentShards = self._parts[number]
         return shards
 
     def shard_bounds(self, number: int) -> Int64:
-        """The rows of one cache that its shards begin with, and the end, counted from its first one.  # int64[S + 1]"""
+        """Return the first row of each shard of one cache, and the end, relative to its first row.  # int64[S + 1]"""
         return offsets_of(self._parts[number].num_of_shards() // self.num_sides)
 
     def of_inputs(self, caches: Sequence[Cache], values: Mapping[str, float]) -> Float64:
-        """For each document the value of the input file it comes from, by the manifest's name of it.  # float64[N]
+        """Return, for each document, the value of its input file, keyed by name in the manifest.  # float64[N]
 
         Raises:
-            UsageError: blocks, which have documents of several; or an input that has no value, or is none.
-
+            UsageError: blocks, which have documents of several inputs; or names that do not match the inputs exactly.
         """
         if self.block_len:
             raise UsageError("weights by input are for documents: a block has some of several inputs")
@@ -170,7 +220,7 @@ class Rows:
         return np.concatenate(of_documents)[:: self.num_sides]
 
     def weight_sums(self, rows: Int64) -> Float64:
-        """Summed loss weights of some rows; each is read once for it, whichever rank it belongs to.  # float64[R]"""
+        """Sum the loss weights of some rows; each row of any rank is read once for this.  # float64[R]"""
         if self._weight_sums is None:
             self._weight_sums = np.full(len(self), np.nan)
         unknown = np.unique(rows[np.isnan(self._weight_sums[rows])])
@@ -180,7 +230,7 @@ class Rows:
         return sums
 
     def locate(self, rows: Int64) -> FoundBlocks | FoundDocuments:
-        """Some blocks or documents, checked, ready to be copied."""
+        """Find and check some blocks or documents, ready to be copied."""
         if len(self._parts) == 1:
             first: FoundBlocks | FoundDocuments = self._parts[0].locate(rows)
             return first
@@ -197,7 +247,7 @@ class Rows:
 
 
 def answers_of(pairs: Int64) -> Int64:
-    """The documents of some pairs, padding rows among them: all chosen answers, then the rejected ones.
+    """Return the documents of some pairs, padding rows included: all chosen answers, then the rejected ones.
 
     Worked example: pairs 3 0 and a padding row are documents 6 0 -1 7 1 -1.
     """
@@ -206,11 +256,10 @@ def answers_of(pairs: Int64) -> Int64:
 
 
 def _check_preference(rows: Rows, caches: Sequence[Cache], kind: RowKind, cutoff_len: int | None) -> None:
-    """Refuse what preference data cannot be read as.
+    """Refuse ways of reading that preference data does not allow.
 
     Raises:
         UsageError: a cutoff, weights, or blocks that do not say which answer is which.
-
     """
     if rows.content == "examples":
         return
@@ -224,38 +273,16 @@ def _check_preference(rows: Rows, caches: Sequence[Cache], kind: RowKind, cutoff
 
 
 def check_weights(*, weighted: bool, wanted: bool) -> None:
-    """Refuse a cache with loss weights for a consumer that does not say it uses them.
+    """Refuse a cache with loss weights for a consumer that does not declare that it uses them.
 
     Raises:
         UsageError: training would silently weigh all turns alike.
-
     """
     if weighted and not wanted:
         raise UsageError(
             "this cache holds fractional loss weights, and they would be ignored",
             hint="pass weights='use' and multiply each target's loss by micro_batch['loss_weights']",
         )
-
-
-def _counts(shards: BlockShards | DocumentShards, name: str) -> Int32:
-    found = shards.stored(name, np.int32)
-    below = np.flatnonzero(found < 0)
-    if len(below):
-        path = shards.folder / shards.place(int(below[0]))[0]
-        raise CheckError(f"{path} is damaged: a {name} is below 0", hint=repair_hint(shards.folder))
-    return found
-
-
-def _trained_within(documents: DocumentShards, cutoff_len: int) -> Int32:
-    """Trained tokens among the first so many of each document.  # int32[N]
-
-    Worked example: trained spans [2, 5) and [7, 9) within the first 8 tokens: 3 + 1.
-    """
-    offsets, starts, ends = documents.runs()
-    inside = np.minimum(ends, cutoff_len) - np.minimum(starts, cutoff_len)
-    sums = offsets_of(inside)
-    trained: Int32 = (sums[offsets[1:]] - sums[offsets[:-1]]).astype(np.int32)
-    return trained
 
 
 def _block_len(parts: Sequence[BlockShards]) -> int:

@@ -1,7 +1,7 @@
-"""Random numbers that belong to an example, not to the process that happens to read it.
+"""Random seeds that belong to an example, not to the process that happens to read it.
 
-Sampling at reading time (which crop, which negative, whether to drop a turn) repeats exactly only if its seed depends
-on nothing but the run's seed, the document and the epoch. A generator that a worker or a rank carries along gives other
+Sampling at reading time (which crop, which negative, whether to drop a turn) is only reproducible if its seed depends
+on nothing but the run's seed, the document and the epoch. A generator kept by a worker or a rank yields other
 numbers after a resume or on another world size.
 
 The seed is the upper 63 bits of xxh3-64 over 24 bytes: the run's seed and the epoch as unsigned, the document's id as
@@ -19,14 +19,15 @@ _MAX_UNSIGNED = 2**64 - 1
 
 
 def example_seed(seed: int, doc_id: int, epoch: int, *, bits: Literal[32, 63] = 63) -> int:
-    """Seed of one document in one epoch: below 2^63, the same on every worker, rank, world size and platform.
+    """Return the seed of one document in one epoch: below 2^63, the same on every rank and platform.
 
-    It suits ``torch.Generator().manual_seed``, ``numpy.random.default_rng`` and ``random.Random`` alike; with 32 bits,
-    its upper ones, also ``numpy.random.seed`` and ``RandomState``.
+    It does not depend on the number of workers or ranks either. It suits ``torch.Generator().manual_seed``,
+    ``numpy.random.default_rng`` and ``random.Random``; with 32 bits (the upper ones) also ``numpy.random.seed`` and
+    ``RandomState``.
 
     Args:
         seed: the run's seed, 0 to 2^64 - 1.
-        doc_id: of the cache, any int64.
+        doc_id: document id from the cache, any int64.
         epoch: 0 to 2^64 - 1.
         bits: 63 or 32.
 
@@ -37,7 +38,6 @@ def example_seed(seed: int, doc_id: int, epoch: int, *, bits: Literal[32, 63] = 
     Raises:
         TypeError: not an integer.
         ValueError: a number out of range.
-
     """
     seed, doc_id, epoch = index(seed), index(doc_id), index(epoch)
     if not -(2**63) <= doc_id < 2**63:

@@ -1,8 +1,8 @@
-"""What micro-batches of preference data hold beside tokens: which answers they are, and of which pairs.
+"""Columns that micro-batches of preference data have beside tokens: the side of each answer, and its pair.
 
 A row of a reader of pairs is a pair: two documents, the chosen and the rejected answer, that are ordered, divided among
-ranks and resumed as one. In a micro-batch all chosen answers stand before the rejected ones, in one order, as trainers
-concatenate them; blocks hold pairs as they were packed, each chosen answer before its rejected one.
+ranks and resumed as one. In a micro-batch all chosen answers come before the rejected ones, both in the same order, as
+trainers concatenate them. Blocks contain pairs as they were packed, each chosen answer before its rejected one.
 """
 
 from typing import Any
@@ -19,22 +19,21 @@ from packer.load.step import MicroBatch
 from packer.store.cache import FoundBlocks
 
 NO_SIDE = -1
-"""In place of a side where there is no answer: padding."""
+"""Sentinel for the side of padding."""
 
 
 def with_sides(
     micro_batches: list[MicroBatch], parts: list[Int64], rows: Rows, found: Any, reference: Any
 ) -> list[MicroBatch]:
-    """Micro-batches of preference data with the columns that say so.
+    """Add the columns of preference data to micro-batches.
 
     Args:
         micro_batches: of tokens.
-        parts: blocks or documents of each, PADDING_ROW where there is none; of pairs the chosen documents, then the
+        parts: blocks or documents of each, PADDING_ROW for padding; for pairs the chosen documents, then the
             rejected ones.
-        rows: that they are of.
-        found: what was read of the blocks or documents.
-        reference: what a reference model says of the pairs, or None.
-
+        rows: the rows they belong to.
+        found: the blocks or documents as read.
+        reference: log-probabilities of a reference model, or None.
     """
     of_all = _of_blocks(parts, found) if rows.block_len else [_of_documents(part, rows) for part in parts]
     given = []
@@ -47,7 +46,7 @@ def with_sides(
 
 
 def _of_documents(documents: Int64, rows: Rows) -> MicroBatch:
-    """Each answer is a row, or where they lie in one row a sequence."""
+    """Return the columns of one micro-batch of documents, with an entry per answer or pair."""
     is_real = documents != PADDING_ROW
     columns = {"sides": np.where(is_real, rows.sides[documents], NO_SIDE)}
     firsts = documents
@@ -61,7 +60,7 @@ def _of_documents(documents: Int64, rows: Rows) -> MicroBatch:
 
 
 def _of_blocks(parts: list[Int64], found: FoundBlocks) -> list[MicroBatch]:
-    """A side for each sequence, a number for each pair.
+    """Return a side for each sequence and a number for each pair, for every micro-batch.
 
     Worked example, a block of one pair and padding: sides 0 1 -1.
     """
@@ -81,7 +80,7 @@ def _of_blocks(parts: list[Int64], found: FoundBlocks) -> list[MicroBatch]:
 
 
 def _of_reference(reference: Any, columns: MicroBatch) -> dict[str, Tensor]:
-    """What a reference model says of some pairs, 0 where a number is -1.  # float32[B] each"""
+    """Return the reference log-probabilities of some pairs, 0 where the pair's number is -1.  # float32[B] each"""
     pairs = columns["pair_ids"].numpy()
     found = {"ref_chosen_logps": reference.chosen, "ref_rejected_logps": reference.rejected}
     return {name: torch.from_numpy(np.where(pairs < 0, np.float32(0), of_all[pairs])) for name, of_all in found.items()}

@@ -1,8 +1,8 @@
-"""Where a reader stands: a few numbers, the same on every rank.
+"""The position of a reader: a few numbers, the same on every rank.
 
-A state names what decides which rows a step holds, and a place among them; nothing about who reads them. So it is
-restored in constant time on another world size, micro-batch size or global batch size, and goes on at the same row.
-What shapes micro-batches is in it too, so that :func:`packer.load.view_batch` shows them as the run had them.
+A state records what decides which rows a step has, and a position among them, but nothing about who reads them. So it
+is restored in constant time on another world size, micro-batch size or global batch size, and resumes at the same row.
+It also records what shapes micro-batches, so that :func:`packer.load.view_batch` shows them as the run had them.
 """
 
 import warnings
@@ -25,7 +25,7 @@ Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was returned since the beginning, over all ranks and epochs."""
+    """Totals returned since the beginning, over all ranks and epochs."""
 
     steps: Count
     rows: Count
@@ -38,11 +38,11 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Padding is not counted."""
 
     slots: Count
-    """Positions, padding included: what the model worked on."""
+    """Positions, including padding: what the model worked on."""
 
     @property
     def padding_share(self) -> float:
-        """Share of the positions that held no token, 0 to 1."""
+        """Fraction of the positions that were padding, 0 to 1."""
         return 1 - self.tokens / self.slots if self.slots else 0.0
 
 
@@ -50,41 +50,45 @@ NOTHING_RETURNED: Final = Counters(steps=0, rows=0, trained=0, tokens=0, slots=0
 
 
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What decides the rows of every step to come. No field has a default: a checkpoint that lacks one is refused."""
+    """Everything that decides the rows of the steps to come.
+
+    No field has a default: a checkpoint that lacks one is refused.
+    """
 
     version: Literal[5]
     fingerprint: str
-    """Content fingerprint of the cache (not the one of its bytes); of a mixture, of all its caches and its epochs."""
+    """Content fingerprint of the cache (not that of its bytes); for a mixture, of all its caches and how its epochs
+    end."""
 
     split: str
     batching: BatchingName
-    """What is put in order, and what sizes count."""
+    """Decides whether blocks or documents are ordered, and what sizes count."""
 
     padded: Padded | None
-    """How documents were padded. Noted: a loader that pads otherwise goes on, with a warning."""
+    """How documents were padded. Informational: a loader that pads differently continues, with a warning."""
 
     cutoff_len: int | None
     order: OrderName
     order_by: str | None
-    """What the order goes by: a window that is not the default; a hash of the weights, or of a curriculum's epoch 0."""
+    """Parameters of the order: a non-default window; a hash of the weights, or of a curriculum's epoch 0."""
 
     seed: int
     end: End
     schedule: str | None
-    """Name of the schedule of sizes. Noted: a loader with another one goes on, with a warning."""
+    """Name of the schedule of sizes. Informational: a loader with another one continues, with a warning."""
 
     share_schedule: str | None
-    """Name of the schedule of a mixture's proportions, noted likewise."""
+    """Name of the schedule of a mixture's proportions; informational, too."""
 
     epoch: Count
     cursor: Count
     """Rows of the epoch's order that were returned."""
 
     batch_size: Size
-    """Size of the last step; before the first one, of that."""
+    """Size of the last step, or of the first one if none was returned yet."""
 
     opened_batch_size: Size
-    """The size the loader was opened with, which `set_global_batch_size` and a schedule do not change."""
+    """Size the loader was opened with; `set_global_batch_size` and a schedule do not change it."""
 
     micro_batch_size: Size
     """Size of its micro-batches."""
@@ -92,34 +96,33 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     opened_micro_batch_size: Size
 
     shares: tuple[str, ...] | None
-    """For a mixture, the proportion of each cache it was opened with, as a fraction of whole numbers."""
+    """For a mixture, the proportion of each cache it was opened with, as a fraction of integers."""
 
     mix: Shares | None
-    """For a mixture, the proportions now."""
+    """For a mixture, the current proportions."""
 
     taken: tuple[Count, ...] | None
-    """For a mixture, the rows of each cache before this place, over all epochs; where windows are sorted by length,
-    before its window."""
+    """For a mixture, the rows of each cache before this position, over all epochs; if windows are sorted by length,
+    before the current window."""
 
     counters: Counters
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain ints and strings, fit for JSON and for any checkpoint."""
+        """Return plain ints and strings, fit for JSON and for any checkpoint."""
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain
 
     @property
     def batching_value(self) -> Batching:
-        """How documents were batched."""
+        """The batching, with its padding."""
         return of_name(self.batching, self.padded)
 
 
 def decode_state(value: Any) -> ReaderState:
-    """A saved state.
+    """Decode a saved state.
 
     Raises:
-        CheckError: what is none, or of another version.
-
+        CheckError: not a state, or of another version.
     """
     if isinstance(value, dict) and value.get("version", STATE_VERSION) != STATE_VERSION:
         raise CheckError(
@@ -133,19 +136,18 @@ def decode_state(value: Any) -> ReaderState:
 
 
 def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) -> ReaderState:
-    """A saved state, if it belongs to what `reader` reads.
+    """Return a saved state adapted to a reader, after checking that it belongs to the reader's data.
 
-    Sizes that were changed by call or schedule are taken over, unless the reader was opened with others than the one
-    that was saved. A warning names what else the two were opened with differently, and what holds is the reader's.
+    Sizes that were changed by call or schedule are kept, unless the reader was opened with other sizes than the reader
+    that saved the state. A warning names any other option that differs between the two; the reader's own applies.
 
     Args:
-        value: what :meth:`ReaderState.to_dict` gave.
-        reader: any state of the reader that is to go on.
-        length: from an epoch to its rows.
+        value: the result of :meth:`ReaderState.to_dict`.
+        reader: any state of the reader that is to continue.
+        length: from an epoch to its number of rows.
 
     Raises:
-        CheckError: not a state, of another version, of other data, or of a reader whose steps hold other rows.
-
+        CheckError: not a state, of another version, of other data, or of a reader whose steps have other rows.
     """
     state = decode_state(value)
     for name, hint in _HINTS.items():
@@ -178,4 +180,4 @@ _HINTS = {
     name: f"open the loader with the {name} the state was saved with, or begin anew"
     for name in ("split", "batching", "cutoff_len", "order", "order_by", "seed", "end")
 }
-"""What decides which rows a step holds, and what to do where it is another."""
+"""Fields that decide which rows a step has, each with the hint to give if it differs."""

@@ -1,8 +1,8 @@
-"""One optimiser step as a rank sees it: its micro-batches, and what it must know of the whole.
+"""One optimiser step as a rank sees it: its micro-batches, and the totals of the whole step.
 
-A cache holds unshifted labels and Hugging Face models shift them. To shift twice trains the token after the next,
-quietly. So shifted labels go by other names: a micro-batch has either ``labels`` or ``shift_labels``, and a model that
-shifts for itself finds nothing it could shift again.
+A cache stores unshifted labels, and Hugging Face models shift them. Shifting twice would silently train the token after
+the next one. So shifted labels have other names: a micro-batch has either ``labels`` or ``shift_labels``, and a model
+that shifts labels itself finds none to shift a second time.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ from packer.batches import Int64
 from packer.layout import MASKED
 
 MicroBatch: TypeAlias = dict[str, Any]
-"""Tensors and ints by name. Models of particular libraries take it through :mod:`packer.load.adapters`."""
+"""Tensors and ints by name. :mod:`packer.load.adapters` converts it for particular model libraries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Step:
-    """Micro-batches: ``for micro_batch in step``, ``step[i]``, ``len(step)``."""
+    """A sequence of micro-batches: ``for micro_batch in step``, ``step[i]``, ``len(step)``."""
 
     micro_batches: tuple[MicroBatch, ...]
     index: int
@@ -32,29 +32,31 @@ class Step:
     """Epoch the step begins in."""
 
     block_ids: Int64
-    """int64[n]: the blocks of this rank, in the order of its micro-batches; -1 is a padding row. Where batches are made
-    of documents, the documents; of pairs, the pairs. Of a mixture, numbered through its caches."""
+    """int64[n]: the blocks of this rank, in the order of its micro-batches; -1 is a padding row. With batches of
+    documents these are document numbers, with pairs pair numbers. In a mixture they are numbered consecutively across
+    its caches."""
 
     num_items_in_batch: int | float
     """Trained targets of the whole step, over all ranks and micro-batches; with ``weights="use"`` their summed weights.
 
-    Divide summed losses by it. The mean of micro-batch means is another number: it weighs tokens by how few share
-    their micro-batch."""
+    Divide summed losses by it. A mean of micro-batch means is a different number: it gives tokens of micro-batches with
+    few trained targets more weight.
+    """
 
     coverage: float
-    """Share of `epoch` taken after this step, 0 to 1."""
+    """Fraction of `epoch` taken after this step, 0 to 1."""
 
     size: int
-    """What the step holds of what sizes count, over all ranks: rows without padding rows, or tokens."""
+    """Size of the step over all ranks, in the unit of batch sizes: rows without padding rows, or tokens."""
 
     num_tokens: int
     """Tokens of the whole step, over all ranks; padding is not counted."""
 
     num_slots: int
-    """Positions of all micro-batches of all ranks, padding included: ``1 - num_tokens / num_slots`` is wasted."""
+    """Positions of all micro-batches of all ranks, including padding: ``1 - num_tokens / num_slots`` is wasted."""
 
     num_pairs: int | None = None
-    """Preference pairs of the whole step, over all ranks: what a mean over pairs is divided by. None of other data."""
+    """Preference pairs of the whole step, over all ranks: the divisor of a mean over pairs. None for other data."""
 
     def __len__(self) -> int:
         return len(self.micro_batches)
@@ -74,19 +76,18 @@ class Step:
         )
 
     def pin_memory(self) -> "Step":
-        """The step in page-locked memory, as a DataLoader with ``pin_memory=True`` asks for."""
+        """Return the step in page-locked memory; a DataLoader with ``pin_memory=True`` calls this."""
         return replace(self, micro_batches=tree_map_only(Tensor, Tensor.pin_memory, self.micro_batches))
 
     def to(self, device: torch.device | str | int, *, non_blocking: bool = False) -> "Step":
-        """The step with its tensors on a device, also those in nested dicts, lists and tuples. Dtypes stay as they are.
+        """Return the step with its tensors on a device, including nested dicts, lists and tuples; dtypes do not change.
 
         Args:
-            device: a device of torch or its name.
+            device: a torch device or its name.
             non_blocking: do not wait for copies from pinned memory.
 
         Raises:
             TypeError: `device` is something else, such as a dtype.
-
         """
         if not isinstance(device, torch.device | str | int) or isinstance(device, bool):
             raise TypeError(f"device is {device!r}; expected a device, as a step keeps its dtypes")
@@ -96,14 +97,13 @@ class Step:
 
 
 def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
-    """The micro-batch with ``shift_labels`` (and ``shift_loss_weights``) in place of ``labels`` (and ``loss_weights``).
+    """Return a copy with ``shift_labels`` (and ``shift_loss_weights``) for ``labels`` (and ``loss_weights``).
 
     ``shift_labels[..., t] == labels[..., t + 1]``; the last position has no target. The first label of a document is
-    -100 in every cache, so no target crosses a boundary, flattened or not.
+    -100 in every cache, so no target crosses a document boundary, flattened or not.
 
     Raises:
-        ValueError: the labels are shifted already, or there are none.
-
+        ValueError: the labels are already shifted, or there are none.
     """
     if "shift_labels" in micro_batch:
         raise ValueError("the labels of this micro-batch are shifted already")
@@ -117,7 +117,7 @@ def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
 
 
 def _shown(value: Any) -> str:
-    """`int64 [1, 4096]` of a tensor, anything else as it is."""
+    """Return ``int64 [1, 4096]`` for such a tensor, the repr of anything else."""
     is_tensor = isinstance(value, Tensor)
     return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}" if is_tensor else repr(value)
 

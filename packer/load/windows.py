@@ -1,16 +1,16 @@
-"""The order `windowed`, for caches in a bucket that do not fit on this machine: at any time W shards are enough.
+"""The order `windowed`, for caches in a bucket that do not fit on this machine: W shards at a time are enough.
 
-The shards of a split come in the order of a keyed permutation, W at a time: a window. The rows of a window are put in
-order by another one, so that each is as likely to come at any of the window's places. Every row comes once an epoch,
-and which shards come next is known: those of the next window are fetched while this one is read, and those of the last
-one make room.
+The shards of a split are permuted with a key and read W at a time: a window. The rows of a window are permuted with
+another key, so that each is equally likely at every position of the window. Every row comes once per epoch. The order
+of shards is known in advance: those of the next window are fetched while this one is read, and those of the previous
+one are evicted.
 
 Worked example, W = 2, shards of rows a0 a1 a2, b0 b1, c0 c1 c2 c3: permuted c a b, the windows are c a and b; their
 rows come shuffled, for example c2 a1 c0 c3 a0 a2 c1, then b1 b0.
 
-A shard is fetched as the file it is, so that its bytes are compared with its sha256 and mapped as ever. Smaller units,
-such as its record batches by ranges of bytes, would mix as well within a smaller window; so does a cache with a smaller
-``shard_bytes``, without a second way to fetch and check rows.
+Shards are fetched as whole files, so that their bytes are checked against their sha256 and memory-mapped as usual.
+Smaller units, such as record batches by byte range, would mix as well within a smaller window; so does a cache with
+a smaller ``shard_bytes``, without a second way to fetch and check rows.
 """
 
 from typing import Final
@@ -21,32 +21,32 @@ from packer.batches import Int64
 from packer.errors import UsageError
 from packer.layout import offsets_of
 from packer.load.ordering import SLICE, EpochOrder
+from packer.load.rows import Rows
 from packer.permute import permutation_key, permute
 from packer.store.cache import BlockShards, DocumentShards
 from packer.store.fetch_ahead import FetchAhead
 from packer.store.files import CacheFiles
 
 WINDOW_BYTES: Final = 4 * 2**30
-"""Of a window for which no number of shards is named, on average."""
+"""Average size of a window if no number of shards is given."""
 
 
 def usual_window(shards: BlockShards | DocumentShards) -> int:
-    """Shards of a window where no number is named: a function of what is read, never of the room for it."""
+    """Return the default number of shards per window; it depends on the data, never on the space available."""
     mean = sum(shard.num_bytes for shard in shards.shards) / len(shards.shards)
     return max(round(WINDOW_BYTES / mean), 1)
 
 
 def check_room(shards: BlockShards | DocumentShards, order: str, window: int) -> None:
-    """Refuse an order that would fetch shards from a bucket again and again.
+    """Refuse an order that would fetch shards from a bucket repeatedly.
 
     Args:
         shards: those that are read.
         order: its name.
-        window: shards that are read at a time; 0: all of them.
+        window: shards that are read at a time; 0 means all of them.
 
     Raises:
-        UsageError: they have no room together.
-
+        UsageError: these shards together exceed the cache's limit.
     """
     most = CacheFiles(shards.folder).most_bytes
     sizes = sorted((shard.num_bytes for shard in shards.shards), reverse=True)
@@ -68,16 +68,15 @@ def check_room(shards: BlockShards | DocumentShards, order: str, window: int) ->
 
 
 class WindowedOrder(EpochOrder):
-    """Shards in random order, their rows shuffled in windows of some shards. A slice costs that slice.
+    """Shards in random order, their rows shuffled within windows of a few shards. A slice costs that slice.
 
     Args:
-        fingerprint: as of :class:`EpochOrder`, as `seed` and `rows` are.
-        seed: of the permutations.
-        sizes: rows of each shard that are put in order.  # int64[shards]
-        window: shards of a window.
-        shuffled: False: shards and rows as stored, where the windows alone are of use.
-        rows: the rows to be put in order.
-
+        fingerprint: as for :class:`EpochOrder`, like `seed` and `rows`.
+        seed: seed of the permutations.
+        sizes: ordered rows in each shard.  # int64[shards]
+        window: shards per window.
+        shuffled: False keeps shards and rows in stored order, for uses that only need the windows.
+        rows: the rows to put in order.
     """
 
     def __init__(
@@ -94,17 +93,17 @@ class WindowedOrder(EpochOrder):
         super().__init__(fingerprint=fingerprint, seed=seed, num_items=num_items, shuffled=shuffled, rows=rows)
         self._size = window
         self._sizes, self._first_rows = sizes, offsets_of(sizes)[:-1]
-        self._laid_out: tuple[int, Int64, Int64] = (-1, sizes, sizes)  # the epoch it is of, and what _shards gives
+        self._laid_out: tuple[int, Int64, Int64] = (-1, sizes, sizes)  # an epoch, and the result of _shards for it
 
     def window(self, epoch: int, place: int) -> tuple[int, int, int]:
-        """Number of the window that a place lies in, the place where that begins, and the one that it ends before."""
+        """Return number, first position and end (exclusive) of the window that contains a position."""
         _, bounds = self._shards(epoch)
         number = (int(np.searchsorted(bounds, place, side="right")) - 1) // self._size
         first, end = number * self._size, min((number + 1) * self._size, len(bounds) - 1)
         return number, int(bounds[first]), int(bounds[end])
 
     def shards_from(self, epoch: int, place: int) -> list[int]:
-        """The shards of the window that a place lies in, in the order in which the next rows ask for them."""
+        """Return the shards of the window that contains a position, in the order in which the next rows need them."""
         _, first, end = self.window(epoch, place)
         asked, _ = self._located(epoch, place, min(place + SLICE, end))
         shards, bounds = self._shards(epoch)
@@ -117,7 +116,7 @@ class WindowedOrder(EpochOrder):
         return index if self._numbers is None else self._numbers[index]
 
     def _located(self, epoch: int, start: int, stop: int) -> tuple[Int64, Int64]:
-        """Shard of each of the places [start, stop), and which of its rows comes there.  # int64[stop - start] each"""
+        """Return the shard of each position in [start, stop), and its row there.  # int64[stop - start] each"""
         parts = [np.zeros(0, np.int64)]
         while start < stop:
             number, first, end = self.window(epoch, start)
@@ -133,7 +132,7 @@ class WindowedOrder(EpochOrder):
         return shards[at], places - bounds[at]
 
     def _shards(self, epoch: int) -> tuple[Int64, Int64]:
-        """The shards that have rows, in the order of an epoch, and the bounds of their rows laid end to end."""
+        """Return the non-empty shards in the order of an epoch, and the offsets of their rows laid end to end."""
         if self._laid_out[0] != epoch:
             shards = np.flatnonzero(self._sizes)
             if self._shuffled:
@@ -144,43 +143,47 @@ class WindowedOrder(EpochOrder):
 
 
 class ShardsToCome:
-    """Has the shards of this window and of the next one fetched, and lets go of those before. For one thread at a time.
+    """Prefetches the shards of this window and the next one, and releases earlier ones. Not thread-safe.
 
     Args:
-        shards: those that are read, of a cache in a bucket.
-        order: of their rows, for this alone.
-        ahead: what fetches them.
+        rows: of some caches.
+        number: index of the cache in a bucket whose shards are prefetched.
+        order: of its rows, not shared with anything else.
+        ahead: fetches them.
 
     """
 
-    def __init__(self, shards: BlockShards | DocumentShards, order: WindowedOrder, ahead: FetchAhead) -> None:
-        self._shards, self._order, self._ahead = shards, order, ahead
+    def __init__(self, rows: Rows, number: int, order: WindowedOrder, ahead: FetchAhead) -> None:
+        self._rows, self._number, self._shards = rows, number, rows.shards_of(number)
+        self._order, self._ahead = order, ahead
         self._window: tuple[int, int] | None = None  # its epoch and number
         self._wanted: dict[int, None] = {}
 
     def window(self, epoch: int, place: int) -> tuple[int, int]:
-        """Epoch and number of the window that the rows from a place of the order on begin with."""
+        """Return epoch and number of the window that the rows from a position on begin in."""
         epoch, place = self._beginning(epoch, place)
         return epoch, self._order.window(epoch, place)[0]
 
     def reach(self, epoch: int, place: int) -> None:
-        """Rows from this place of the order on are about to be read, and none before."""
+        """Announce that rows from this position of the order on are about to be read, and none before it."""
         epoch, place = self._beginning(epoch, place)
         number, _, end = self._order.window(epoch, place)
         if self._window == (epoch, number):
             return
         after = self._beginning(epoch, end)
         wanted = dict.fromkeys([*self._order.shards_from(epoch, place), *self._order.shards_from(*after)])
-        self._shards.unmap(self._wanted.keys() - wanted)  # or they would take their space after they made room
+        self._shards.unmap(self._wanted.keys() - wanted)  # else they would occupy space even after eviction
         shards = [self._shards.shards[number] for number in wanted]
         self._ahead.want([(shard.path, shard.num_bytes) for shard in shards])
         self._window, self._wanted = (epoch, number), wanted
+        self._rows.await_shards(self._number, wanted)
 
     def _beginning(self, epoch: int, place: int) -> tuple[int, int]:
-        """The place itself, or where an epoch is over that of the next one."""
+        """Return the position itself, or the start of the next epoch if this one is over."""
         return (epoch, place) if place < self._order.num_items else (epoch + 1, 0)
 
     def close(self) -> None:
-        """Fetch nothing more; :meth:`reach` begins again."""
+        """Stop fetching; :meth:`reach` resumes it."""
         self._window = None
+        self._rows.await_shards(self._number, ())
         self._ahead.close()

@@ -1,4 +1,4 @@
-"""Stage: which piece of which document lies where, and the blocks themselves."""
+"""Stage: plans which pieces of which documents go into which blocks, and lays the blocks out."""
 
 from packer.pack.arrange import EndsOpen, arrange
 from packer.pack.gather import gather

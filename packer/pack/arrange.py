@@ -1,8 +1,8 @@
-"""Which tokens of which documents lie in which block, by the rules of a recipe: cutting and placing, for every mode.
+"""Plans which tokens of which documents go into which block: cuts and places them in any mode of a recipe.
 
 ``isolated`` and ``eos`` place whole documents, or pieces of those that are longer than a block; ``stream`` cuts
-wherever a block ends. In ``eos`` documents see each other, and where one does not end in a stop id, an EOS follows it
-before the next begins. It takes a slot, is not trained (the document never ended there), and is left out after a
+wherever a block ends. In ``eos`` documents attend to each other, and an EOS follows every document that does not end in
+a stop id. It takes a slot, is not trained (the document never ended there), and is left out after a
 piece that fills a block alone.
 """
 
@@ -19,7 +19,7 @@ from packer.pack.stream import stream
 from packer.recipe import Pack
 
 EndsOpen: TypeAlias = Callable[[Int64, Int64], Bool]
-"""Whether the token before an end is no stop id: ``ends_open(document, end)``, each int64[Q]."""
+"""Whether the token before each end is not a stop id: ``ends_open(document, end)``, each int64[Q]."""
 
 
 def arrange(
@@ -29,14 +29,13 @@ def arrange(
 
     Args:
         selected: the documents, from :func:`packer.pack.select.select`.
-        pack: the rules, as a recipe may have them; its mode is not ``none``.
+        pack: the recipe's packing rules; the mode is not ``none``.
         count_trained: see :func:`packer.pack.overlong.trained_counter`.
-        ends_open: asked in mode ``eos`` alone, about every piece.
+        ends_open: called for every piece, in mode ``eos`` only.
         first_group: number of the group that the documents begin with.
 
     Returns:
         the plan, and what is dropped
-
     """
     if pack.mode == "stream":
         return stream(selected, pack, count_trained, first_group=first_group)
@@ -46,7 +45,7 @@ def arrange(
 
 
 def _with_separators(pieces: Pieces, block_len: int, ends_open: EndsOpen) -> Int32:
-    """Slots of each piece with the EOS that follows it.  # int32[P]"""
+    """Return the slots of each piece, including the EOS that follows it.  # int32[P]"""
     open_ended = ends_open(pieces.document, pieces.start + pieces.length)
     slots: Int32 = np.minimum(pieces.length + open_ended, block_len).astype(np.int32)
     return slots

@@ -1,20 +1,19 @@
-"""Best-fit and first-fit decreasing over a histogram of lengths: what packing item by item gives, at the cost of the
-lengths.
+"""Best-fit and first-fit decreasing over a histogram of lengths, with the same result as packing item by item.
 
-Both take the items from the longest to the shortest and put each into an open bin, or into a new one where no open bin
-holds it: best fit into the fullest that holds it, the one opened first among equals; first fit into the one opened
-first. Johnson, "Near-Optimal Bin Packing Algorithms", 1973: at most 11/9 of the optimum and a constant.
+Both take the items from the longest to the shortest and put each into an open bin, or into a new one if it fits into
+none: best fit into the fullest bin with room, the one opened first among equals; first fit into the one opened
+first. Johnson, "Near-Optimal Bin Packing Algorithms", 1973: at most 11/9 of the optimum plus a constant.
 
-The bin that took an item of length l takes the next one too, as long as there is room: it is now the fullest that holds
-it, and still the first. So items of one length are placed together. A bin with r free takes m = r // l of them, or
-fewer where it would hold too many items, before another bin is touched; a new bin takes L // l.
+The bin that took an item of length l takes the next one too, as long as there is room: it is now the fullest with room
+for it, and still the first. So items of one length are placed together. A bin with r free takes m = r // l of them, or
+fewer if it would exceed its number of items, before another bin is touched; a new bin takes L // l.
 
 Worked example, L = 10, best fit: lengths 6, 6, 4, 3, 3. Two bins take a 6 and have 4 free. The 4 fills bin 0. For the
-3s, r = 4 and m = 1: bin 1 takes one and has 1 free. No bin holds the other: bin 2.
+3s, r = 4 and m = 1: bin 1 takes one and has 1 free. No bin has room for the other: bin 2.
 
-Bins that follow each other and are alike are kept as one range. A length adds at most two ranges, and a range is closed
+Consecutive bins in the same state are kept as one range. A length adds at most two ranges, and a range is closed
 or at least halves its free space each time it is filled, so with D distinct lengths the work is O(D log D log L) and
-does not depend on how many items there are.
+does not depend on the number of items.
 """
 
 from bisect import bisect_left, insort
@@ -28,23 +27,23 @@ from packer.batches import Int64
 from packer.layout import concatenated_ranges
 
 BinRange: TypeAlias = tuple[int, int, int, int, int]
-"""Consecutive bins that are alike: the first, how many, and of each its free space (at least 1), the items it holds
-(fewer than it may) and the runs it has been filled by. A plain tuple: thousands are made."""
+"""Consecutive bins in the same state: the first bin, the number of bins, and for each its free space (at least 1), its
+number of items (below the maximum) and the number of runs that have filled it. A plain tuple: thousands are created."""
 
 
 class OpenBins(Protocol):
-    """The open bins, asked with lengths that never grow."""
+    """The open bins, queried with lengths that never increase."""
 
     def put(self, bins: BinRange) -> None: ...
 
     def take(self, length: int) -> BinRange | None:
-        """Remove and return bins that hold an item of this length, those to be used first; None where none does."""
+        """Remove and return the preferred bins with room for an item of this length, or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinRuns:
-    """Who goes where: run i puts ``items_per_bin[i]`` items into each of ``num_bins[i]`` consecutive bins.  # R runs
+    """The assignment: run i puts ``items_per_bin[i]`` items into each of ``num_bins[i]`` consecutive bins.  # R runs
 
     The runs take the items in order of decreasing length, from the first to the last. No bin has two runs of the same
     length.
@@ -58,15 +57,15 @@ class BinRuns:
     total_bins: int
 
     def bins(self) -> Int64:
-        """The bins of each run, one run after another.  # int64[Σ num_bins]"""
+        """Return the bins of each run, concatenated.  # int64[Σ num_bins]"""
         return concatenated_ranges(self.first_bin, self.num_bins)
 
 
 class _FullestFirst:
-    """Open bins by their free space."""
+    """Open bins by free space."""
 
     def __init__(self) -> None:
-        self._spaces: list[int] = []  # sorted; those that have bins
+        self._spaces: list[int] = []  # sorted; only spaces that have bins
         self._ranges: dict[int, list[BinRange]] = {}  # heaps: the lowest bin number is used first
 
     def put(self, bins: BinRange) -> None:
@@ -92,11 +91,11 @@ class _FullestFirst:
 
 
 class _LowestFirst:
-    """Open bins by their number, as far as they hold the current length."""
+    """Open bins by number, limited to those with room for the current length."""
 
     def __init__(self) -> None:
-        self._holding: list[BinRange] = []  # heap by number: room for the last length asked for
-        self._waiting: list[tuple[int, BinRange]] = []  # heap by falling space: perhaps too little room
+        self._holding: list[BinRange] = []  # heap by number: bins with room for the last length
+        self._waiting: list[tuple[int, BinRange]] = []  # heap by decreasing space: bins that may have too little room
 
     def put(self, bins: BinRange) -> None:
         heappush(self._waiting, (-bins[2], bins))
@@ -116,9 +115,8 @@ def decreasing(
         lengths: distinct, decreasing, each from 1 to ``capacity``.  # int64[D]
         counts: at least 1 each.  # int64[D]
         capacity: of a bin.
-        fit: which of the bins that hold an item takes it.
-        max_items: a bin that holds so many is closed, whatever its free space.
-
+        fit: which of the bins with room takes an item.
+        max_items: a bin with this many items is closed, whatever its free space.
     """
     open_bins: OpenBins = _FullestFirst() if fit == "best_fit" else _LowestFirst()
     most = capacity if max_items is None else max_items
@@ -143,10 +141,10 @@ def decreasing(
     )
 
 
-def _fill(  # noqa: PLR0917  called for every length: names cost as much as the work
+def _fill(  # noqa: PLR0917  called for every length: keyword arguments would cost as much as the work
     bins: BinRange, length: int, count: int, most: int, open_bins: OpenBins, runs: list[tuple[int, int, int, int, int]]
 ) -> int:
-    """Place items of one length in bins that are alike, and return how many are left."""
+    """Place items of one length in bins of the same state, and return how many are left."""
     first, available, space, held, depth = bins
     per_bin = min(space // length, most - held)
     full = min(available, count // per_bin)
@@ -161,7 +159,7 @@ def _fill(  # noqa: PLR0917  called for every length: names cost as much as the 
     if not available:
         return count
     if count:
-        # Fewer than one bin takes: it is left with room, and so is open still.
+        # Fewer than fill one bin, which therefore stays open.
         runs.append((first, 1, count, length, depth))
         open_bins.put((first, 1, space - count * length, held + count, depth + 1))
         first += 1

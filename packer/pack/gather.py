@@ -1,4 +1,4 @@
-"""The blocks of a plan, gathered from the documents' columns."""
+"""Gathers the blocks of a plan from the documents' columns."""
 
 from typing import Any
 
@@ -20,20 +20,20 @@ def gather(
 ) -> BlockBatch:
     """Lay out the blocks of a plan.
 
-    A block holds its pieces one after another and then a padding run: ``pad_id``, label -100, weight 0, positions
+    A block consists of its pieces one after another and then a padding run: ``pad_id``, label -100, weight 0, positions
     of its own. The first token of every piece is masked, whatever its label in the columns. The result does not
     depend on how the documents are divided into chunks.
 
-    A piece that takes more slots than it has tokens is followed by ``separator_id`` in them, masked; by ``pad_id``
-    where there is none. They belong to the piece's run: positions run on, and ``seq_lengths`` counts them, as kernels
-    for context parallel ask; ``doc_lengths`` does not.
+    If a piece takes more slots than it has tokens, the extra slots are filled with ``separator_id``, or with ``pad_id``
+    if that is None, and masked. They belong to the piece's run: positions continue, and ``seq_lengths`` counts them, as
+    kernels for context parallelism require; ``doc_lengths`` does not.
 
-    A call reads each chunk once, from its beginning to its end, so few calls for many blocks read less at random than
-    many for few.
+    A call reads each chunk once, from beginning to end, so a few calls for many blocks each cause less random access
+    than many calls for a few.
 
     Worked example for the places of pieces, block_len 8: blocks of lengths [3, 2] and [5]. The slots before each piece
     are [0, 3, 5], those before its block [0, 0, 5]; the difference is its place in the block, [0, 3, 0], to which the
-    block's own place is added: [0, 3, 8].
+    start of the block is added: [0, 3, 8].
 
     Args:
         plan: of the documents.
@@ -41,11 +41,10 @@ def gather(
         block_len: slots of a block.
         pad_id: id of padding.
         separator_id: id of the slots after a piece.
-        one_run: all pieces of a block are one run, with positions that go through; else each is a run of its own.
+        one_run: all pieces of a block are one run with continuous positions; otherwise each is its own run.
 
     Raises:
         ValueError: a block of more than ``block_len`` slots.
-
     """
     length, slots, offsets = plan.length.astype(np.int64), plan.slots.astype(np.int64), plan.block_offsets
     before = offsets_of(slots)
@@ -86,7 +85,7 @@ def gather(
 
 
 def _copies(plan: PackPlan, place: Int64, columns: DocumentColumns) -> list[tuple[int, ...]]:
-    """Chunk, range in it and range in the flat blocks of each piece; each chunk once, from its beginning to its end."""
+    """Return each piece's chunk, range in it and range in the flat blocks, ordered by chunk and position."""
     chunk = columns.chunk[plan.document]
     source = columns.start[plan.document] + plan.start
     order = np.lexsort([source, chunk])
@@ -95,14 +94,14 @@ def _copies(plan: PackPlan, place: Int64, columns: DocumentColumns) -> list[tupl
 
 
 def _copy(copies: list[tuple[int, ...]], chunks: tuple[npt.NDArray[Any], ...], blocks: npt.NDArray[Any]) -> None:
-    # A slice of a memoryview costs half of one of an array, and most documents are short.
+    # Slicing a memoryview costs half as much as slicing an array, and most documents are short.
     sources, flat = [chunk.data for chunk in chunks], blocks.reshape(-1).data
     for number, start, end, place, place_end in copies:
         flat[place:place_end] = sources[number][start:end]
 
 
 def _runs(filled: Int64, slots: Int64, offsets: Int64, block_len: int, *, one_run: bool) -> tuple[Int32, Int64]:
-    """Lengths of all runs, a padding run the last of its block, and their offsets.  # int32[M], int64[B + 1]
+    """Return the lengths and offsets of all runs; a padding run is the last of its block.  # int32[M], int64[B + 1]
 
     Worked example, block_len 8: blocks [3, 2] and [8] give [3, 2, 3, 8] with offsets [0, 3, 4]; as one run each,
     [5, 3, 8] with offsets [0, 2, 3].

@@ -1,21 +1,21 @@
-"""Pieces of documents, cut before they are placed, and the report of dropped tokens.
+"""Cuts documents into pieces before they are placed, and reports dropped tokens.
 
-A document that fits in a block is one piece. One that does not, and was not dropped (``reject``), is cut:
+A document that fits into a block is one piece. A longer one that was not dropped (``reject``) is cut:
 
 - ``truncate_right``: its first ``block_len`` tokens;
 - ``truncate_left``: its last ``block_len`` tokens;
 - ``split``: consecutive pieces of ``block_len`` tokens, the last one shorter.
 
 A piece is a range of its document's tokens: nothing is appended, so a reply that is cut never gets a terminator it did
-not have. The first token of a piece is never trained, as nothing before it is in the block. A piece of a document that
-was cut is left out where that leaves it nothing to train, and so is one shorter than ``min_length``.
+not have. The first token of a piece is never trained, as nothing before it is in the block. A piece of a cut document
+is dropped if this leaves nothing to train, or if it is shorter than ``min_length``.
 
 Every token of every document is in exactly one piece or in exactly one dropped range; every trained token is
 trained in a piece, or in a dropped range, or is the first token of a piece and counted as ``piece_start``.
 
 Worked example, ``block_len`` 4, ``split``: a document of 9 tokens with tokens 1, 2 and 4 trained is cut into [0, 4),
-[4, 8) and [8, 9). The first trains two tokens. In the second, token 4 is the first, and nothing else is trained: it is
-left out with its trained token, as ``untrained``; and so is the third.
+[4, 8) and [8, 9). The first trains two tokens. In the second, token 4 comes first, and nothing else is trained: the
+piece is dropped with its trained token, as ``untrained``; and so is the third.
 """
 
 from collections.abc import Callable
@@ -31,11 +31,11 @@ from packer.pack.select import REASONS, TOO_SHORT, TRUNCATED, UNTRAINED, Selecti
 from packer.recipe import Pack
 
 _KEPT = 255
-# Where a document loses parts for several reasons, the first decides: overlong, untrained, too_short, truncated.
+# If a document loses parts for several reasons, the first of these decides: overlong, untrained, too_short, truncated.
 _PRIORITY = np.array([2, 0, 3, 1])
 
 CountTrained: TypeAlias = Callable[[Int64, Int64, Int64], Int64]
-"""Trained tokens of the ranges ``[start, end)`` of documents: ``count(document, start, end)``, each int64[Q]."""
+"""Counts trained tokens of the ranges ``[start, end)`` of documents: ``count(document, start, end)``, each int64[Q]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +49,10 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropCount:
-    """What a reason costs."""
+    """Losses for one reason."""
 
     num_documents: int
-    """Documents of which nothing is in a block."""
+    """Documents of which no block contains anything."""
 
     num_parts: int
     num_tokens: int
@@ -83,17 +83,16 @@ class DroppedTokens:
         end: Int64,
         reason: npt.NDArray[np.uint8],
     ) -> "DroppedTokens":
-        """Put dropped documents and ranges ``[start, end)`` of others in source order; count what they train.
+        """Combine dropped documents and ranges ``[start, end)`` of others in source order; count their trained tokens.
 
         Args:
             selected: has the dropped documents.
             count_trained: see :func:`trained_counter`.
-            kept: document and start of the pieces that are kept, of documents that are cut at least.
+            kept: document and start of the kept pieces, at least those of documents that are cut.
             document: of each dropped range.
             start: in its document.
             end: in its document.
             reason: index into REASONS.
-
         """
         document = np.concatenate([document, selected.dropped])
         start = np.concatenate([start, np.zeros_like(selected.dropped)])
@@ -112,14 +111,13 @@ class DroppedTokens:
         )
 
     def counts(self, is_packed: Bool) -> dict[str, DropCount]:
-        """What each reason of :data:`REASONS` costs; those that cost nothing too.
+        """Return the losses for each reason of :data:`REASONS`, including zero ones.
 
-        A document of which nothing is in a block may have lost its parts for several reasons. It counts under the one
+        A document that is in no block may have lost its parts for several reasons. It counts under the one
         that decided: what is beyond a truncated document would be left out in any case.
 
         Args:
-            is_packed: whether something of each document is in a block.  # bool[N]
-
+            is_packed: whether some part of each document is in a block.  # bool[N]
         """
         nowhere = ~is_packed[self.document]
         firsts = np.flatnonzero(np.diff(self.document[nowhere], prepend=-1))
@@ -142,10 +140,9 @@ def cut(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[P
 
     Args:
         selected: from :func:`packer.pack.select.select`.
-        pack: the rules, as a recipe may have them; its mode is ``isolated`` or ``eos``.
-        count_trained: asked about ranges that are left out and about pieces of documents that are cut, never
-            about a whole document that is kept; see :func:`trained_counter`.
-
+        pack: the recipe's packing rules; the mode is ``isolated`` or ``eos``.
+        count_trained: called for dropped ranges and for pieces of documents that are cut, never
+            for a whole document that is kept; see :func:`trained_counter`.
     """
     lengths = selected.length
     ranges = _cut_long(lengths, pack)
@@ -178,14 +175,13 @@ def cut(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[P
 def trained_counter(
     offsets: Int64, run_offsets: Int64, run_start: npt.NDArray[np.integer], run_end: npt.NDArray[np.integer]
 ) -> CountTrained:
-    """Count trained tokens by the trained runs of documents, in the arrays of a ``DocumentBatch``.
+    """Return a function that counts trained tokens, from the trained runs of documents as in a ``DocumentBatch``.
 
     Args:
         offsets: tokens of each document.  # int64[D + 1]
         run_offsets: runs of each document.  # int64[D + 1]
         run_start: first token of each run within its document; runs of a document ascend and do not overlap.  # [U]
         run_end: one past its last token.  # [U]
-
     """
     document_start = np.repeat(offsets[:-1], np.diff(run_offsets))
     starts = document_start + run_start
@@ -206,7 +202,7 @@ def trained_counter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ranges:
-    """What documents longer than a block are cut into, in source order. R ranges."""
+    """Ranges that documents longer than a block are cut into, in source order. R ranges."""
 
     document: Int64  # [R]
     start: Int64  # [R]
@@ -215,10 +211,10 @@ class _Ranges:
 
 
 def _cut_long(lengths: npt.NDArray[np.integer], pack: Pack) -> _Ranges:
-    """Cut documents that are longer than a block, and say of each range why it is left out, as far as lengths say.
+    """Cut documents that are longer than a block, with the reason each range is dropped if lengths alone decide it.
 
-    A document that is cut has its first cut at ``block_len``, or so that ``block_len`` tokens follow (truncate_left);
-    split goes on cutting every ``block_len`` tokens. Worked example, ``block_len`` 4: a document of 9 tokens is cut
+    The first cut is at ``block_len``, or so that ``block_len`` tokens follow (truncate_left);
+    split continues to cut every ``block_len`` tokens. Worked example, ``block_len`` 4: a document of 9 tokens is cut
     into [0, 4), [4, 9) by truncate_right, [0, 5), [5, 9) by truncate_left and [0, 4), [4, 8), [8, 9) by split.
     """
     block_len = pack.block_len

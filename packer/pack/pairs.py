@@ -1,7 +1,7 @@
 """Pairs in blocks: a pair is placed as one piece, its chosen answer right before its rejected one.
 
-Documents 2i and 2i + 1 are pair i. A block holds whole pairs: their answers are compared with each other, so none is
-cut, and a pair that is longer than a block is in none. What a pair takes is the slots of both its documents.
+Documents 2i and 2i + 1 are pair i. A block contains whole pairs: their answers are compared with each other, so none is
+cut, and a pair longer than a block is dropped. A pair takes the slots of both its documents.
 """
 
 import msgspec
@@ -24,14 +24,13 @@ def arrange_pairs(
 
     Args:
         lengths: tokens of each document, two for each pair.  # integers [N]
-        pack: the rules; its mode is ``isolated``, and ``overlong`` is ``reject``.
+        pack: the recipe's packing rules; the mode is ``isolated``, and ``overlong`` is ``reject``.
         count_trained: see :func:`packer.pack.overlong.trained_counter`.
         first_group: number of the group that the pairs begin with.
 
     Returns:
         the plan, of documents, and what is dropped: both documents of a pair that is longer than a block (`overlong`),
         or of which one is shorter than ``min_length`` (`too_short`)
-
     """
     slots = _aligned(lengths, pack.align)
     of_pair = slots_of_pairs(lengths, pack.align)
@@ -70,7 +69,7 @@ def arrange_pairs(
 
 
 def slots_of_pairs(lengths: npt.NDArray[np.integer], align: int) -> Int64:
-    """Slots that each pair takes in a block; `lengths` of its documents.  # int64[N / 2]"""
+    """Return the slots that each pair takes in a block, given the lengths of its documents.  # int64[N / 2]"""
     of_pair: Int64 = _aligned(lengths, align).reshape(-1, _SIDES).sum(axis=1)
     return of_pair
 
@@ -80,7 +79,7 @@ def _aligned(lengths: npt.NDArray[np.integer], align: int) -> Int64:
 
 
 def _rules_of_pairs(pack: Pack) -> Pack:
-    """The rules where a pair counts as one document, whose slots are aligned already."""
+    """Return the rules with each pair as one document, whose slots are already aligned."""
     most = None if pack.max_documents is None else max(1, pack.max_documents // _SIDES)
     return msgspec.structs.replace(
         pack, align=1, max_documents=most, group_documents=max(1, pack.group_documents // _SIDES)
@@ -88,5 +87,5 @@ def _rules_of_pairs(pack: Pack) -> Pack:
 
 
 def _documents(pair: Int64) -> Int64:
-    """The documents of some pairs: [3, 0] gives [6, 7, 0, 1]."""
+    """Return the documents of some pairs: [6, 7, 0, 1] for [3, 0]."""
     return (_SIDES * pair[:, None] + np.arange(_SIDES)).reshape(-1)

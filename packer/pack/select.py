@@ -1,7 +1,7 @@
 """Which documents are packed, and why the others are not.
 
-This is the one step between documents and blocks where documents are dropped as a whole. Those that stay keep their
-numbers; one that is dropped counts as one without tokens from here on.
+This is the only step between documents and blocks where whole documents are dropped. The remaining ones keep their
+numbers; from here on, a dropped one counts as having no tokens.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from packer.batches import Int64
 from packer.recipe import Pack
 
 REASONS = ("too_short", "overlong", "truncated", "untrained")
-"""Why tokens are left out: they, or their document, are fewer than ``min_length``; their document is longer than a
+"""Why tokens are dropped: they, or their document, are fewer than ``min_length``; their document is longer than a
 block and rejected; they are beyond what is kept of a truncated document; their piece would train nothing."""
 
 TOO_SHORT, OVERLONG, TRUNCATED, UNTRAINED = range(4)
@@ -23,19 +23,18 @@ TOO_SHORT, OVERLONG, TRUNCATED, UNTRAINED = range(4)
 class Selection:
     """N documents, of which D are dropped."""
 
-    length: npt.NDArray[np.integer]  # [N] tokens of each document, 0 where it is dropped
+    length: npt.NDArray[np.integer]  # [N] tokens of each document, 0 if it is dropped
     dropped: Int64  # [D] numbers of the dropped ones, ascending
     dropped_length: Int64  # [D] their tokens
     reason: npt.NDArray[np.uint8]  # [D] index into REASONS
 
 
 def select(lengths: npt.NDArray[np.integer], pack: Pack) -> Selection:
-    """Drop the documents that are too short, and those that are longer than a block where these are rejected.
+    """Drop documents that are too short, and those longer than a block if the rules reject them.
 
     Args:
         lengths: tokens of each document.  # integers [N], at least 0
-        pack: the rules, as a recipe may have them; its mode is not ``none``.
-
+        pack: the recipe's packing rules; the mode is not ``none``.
     """
     is_short = (lengths < pack.min_length) & (lengths > 0)
     is_dropped = is_short

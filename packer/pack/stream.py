@@ -1,12 +1,12 @@
-"""The stream: documents one after another, cut wherever a block ends.
+"""The stream: documents concatenated and cut wherever a block ends.
 
-A document goes on in the next block; nothing is overlong, and only the last block of a group has padding. Each part
-of a document in a block is a piece, and its first token is masked as everywhere: in a new block nothing before it is
-there to predict it from, and after another document it would be predicted from that.
+A document continues in the next block; nothing is overlong, and only the last block of a group has padding. Each part
+of a document in a block is a piece, and its first token is masked as everywhere: in a new block there is nothing before
+it to predict it from, and after another document it would be predicted from that.
 
-Documents come in an order that a keyed hash gives, so that a block mixes sources, and blocks are stored in such an
-order too, since a long document fills many that follow each other; or both as they are in the source. Groups of
-consecutive documents are streams of their own. A block that would train nothing is left out.
+Documents come in the order of a keyed hash, so that a block mixes sources. Blocks are stored in such an order too,
+since a long document fills many consecutive ones. With ``sequential``, both stay in source order. Groups of consecutive
+documents are separate streams. A block that would train nothing is left out.
 """
 
 from itertools import pairwise
@@ -29,13 +29,12 @@ def stream(
 
     Args:
         selected: the documents, from :func:`packer.pack.select.select`.
-        pack: the rules, as a recipe may have them.
-        count_trained: asked about every piece; see :func:`packer.pack.overlong.trained_counter`.
+        pack: the recipe's packing rules.
+        count_trained: called for every piece; see :func:`packer.pack.overlong.trained_counter`.
         first_group: number of the group that the documents begin with.
 
     Returns:
         the plan, and what is dropped: documents that are too short, and the pieces of blocks that would train nothing
-
     """
     sizes: Int64 = selected.length.astype(np.int64)
     parts = [
@@ -77,7 +76,7 @@ def stream(
 def _stream_of(
     documents: Int64, sizes: Int64, block_len: int, seed_and_group: tuple[int, int] | None
 ) -> tuple[Int64, Int64, Int64, Int64]:
-    """One stream: document, start and length of its pieces in the order they are stored, and the pieces of each block.
+    """Cut one stream: document, start and length of its pieces in stored order, and the number of pieces in each block.
 
     A piece begins where a document or a block does. Worked example, ``block_len`` 4, documents of 3, 4 and 1 tokens:
     documents begin at 0, 3, 7 and blocks at 0, 4; pieces at 0, 3, 4 and 7, of documents 0, 1, 1, 2.

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,11 +14,11 @@ from packer.pipeline.input_resolution import input_place
 from packer.recipe import Recipe
 from packer.source import NoRowsError, detect_format, field_names, listed
 from packer.source.decode import Refused
+from packer.source.file_bytes import FilePath, file_sha256
 from packer.source.partition import TABLE_FORMATS
 from packer.source.rows import file_stream
 from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows
-from packer.store.digest import digest_file
 
 if TYPE_CHECKING:
     from packer.curate.contamination import Questions
@@ -68,7 +68,7 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
     return Benchmark(
         name=name or PurePosixPath(path).stem,
         path=path,
-        sha256=digest_file(place).sha256,
+        sha256=file_sha256(place),
         column=found,
         questions=tuple(questions),
     )
@@ -130,7 +130,7 @@ def read_rule(rule: row_rules.Benchmark) -> Benchmark:
     return found
 
 
-def _column(path: str, place: Path, column: str | None) -> str:
+def _column(path: str, place: FilePath, column: str | None) -> str:
     names = sorted(field_names(place, format=detect_format(place)))
     found = column or next((each for each in QUESTION_COLUMNS if each in names), None)
     if found in names:
@@ -142,7 +142,7 @@ def _column(path: str, place: Path, column: str | None) -> str:
     )
 
 
-def _values(place: Path, column: str) -> Iterator[object]:
+def _values(place: FilePath, column: str) -> Iterator[object]:
     """Yield each row's value in a column: None if it has no such column, the error if the row cannot be decoded."""
     kind = detect_format(place)
     rows = (

@@ -1,130 +1,174 @@
-"""Inputs in a bucket: list objects, and download them to local copies keyed by URL and object version."""
+"""Inputs in a bucket: list objects, and read the listed versions by range requests or from copies on this machine.
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
+Text is read by range requests: no machine needs a disk for it, and each fetches only the bytes of its partitions.
+Tables are read from a copy, because decoding a piece of a row group means decoding what stands before it too.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from glob import has_magic
 from hashlib import sha256
 from pathlib import Path
 
 from packer.errors import InputError, stands_for
 from packer.names import fits
-from packer.source.file_bytes import changed
-from packer.source.partition import Partition
+from packer.source.file_bytes import READ_BYTES, FilePath, changed, read_chunks
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
 from packer.store.folder import AtomicFile
 from packer.store.place import folder_of
 
+_MOST_REQUESTED = 16 * READ_BYTES
+_MOST_AHEAD = 3
+"""Requests in flight while the bytes before them are processed: a single connection is slower than cutting."""
 
-def fetch_inputs(source: str) -> list[tuple[str, Path]]:
-    """Return URL and local copy of each object that a URL or a pattern such as ``s3://BUCKET/FOLDER/*.jsonl`` names.
 
-    Sorted by URL. An object that has not changed since it was last downloaded is not downloaded again.
+@dataclass(frozen=True, slots=True)
+class ObjectFile:
+    """One version of an object that contains rows; its text is its URL.
 
     Raises:
-        InputError: no object matches, or one changed while it was downloaded.
-        UsageError: obstore is not installed.
-        StorageError: the bucket or the disk cannot be used.
+        InputError: from any method, if the object has changed or was removed.
+        UsageError: from any method, if obstore is not installed.
+        StorageError: from any method, if the bucket or the disk cannot be used.
 
     """
-    found = sorted(_named(source))
+
+    url: str
+    etag: str
+    num_bytes: int
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __fspath__(self) -> str:
+        """Return the path of a copy on this machine, made if there is none."""
+        copy = self._copy
+        stands_for(copy, self.url)
+        if not copy.exists():
+            with AtomicFile(copy.parent) as file:
+                for chunk in self.chunks(0, None):
+                    file.write(chunk)
+                file.commit(copy.name)
+        return str(copy)
+
+    def chunks(self, start: int, stop: int | None) -> Iterator[bytes]:
+        """Yield bytes `start` … `stop`, a megabyte at a time; to its end if `stop` is None.
+
+        With a `stop`, exactly these bytes are fetched. Without one, requests begin with a megabyte and grow, since many
+        callers read the first rows only.
+        """
+        if self._copy.exists():
+            yield from read_chunks(self._copy, start, stop)
+            return
+        pool = ThreadPoolExecutor(1 + _MOST_AHEAD, thread_name_prefix="packer-inputs")
+        underway: deque[Future[bytes]] = deque()
+        num_ahead = 0
+        try:
+            for first, last in self._requests(start, stop):
+                underway.append(pool.submit(self._range, first, last))
+                if len(underway) > num_ahead:
+                    yield from _cut(underway.popleft().result())
+                    num_ahead = min(num_ahead + 1, _MOST_AHEAD)
+            while underway:
+                yield from _cut(underway.popleft().result())
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def refuse_changed(self) -> None:
+        """Check that the bucket still has this version."""
+        bucket, name = _parent(self.url)
+        etag = bucket.etag(name)
+        if etag != self.etag:
+            raise _another(self.url) if etag else changed(self.url, "it was removed from the bucket")
+
+    def _requests(self, start: int, stop: int | None) -> Iterator[tuple[int, int]]:
+        size = READ_BYTES if stop is None else _MOST_REQUESTED
+        stop = self.num_bytes if stop is None else stop
+        while start < stop:
+            yield start, min(start + size, stop)
+            start += size
+            size = min(2 * size, _MOST_REQUESTED)
+
+    def _range(self, start: int, stop: int) -> bytes:
+        bucket, name = _parent(self.url)
+        pieces: list[memoryview] = []
+        there = bucket.download(name, pieces.append, etag=self.etag, within=(start, stop))
+        content = b"".join(pieces)
+        if not there or len(content) != stop - start:
+            raise _another(self.url)
+        return content
+
+    @property
+    def _copy(self) -> Path:
+        """The path of the copy, keyed by URL and version (ETag); its file name is kept for people."""
+        folder = folder_of(self.url, "inputs")
+        return folder / sha256(self.etag.encode()).hexdigest()[:16] / folder.name
+
+
+def objects_of(source: str) -> list[ObjectFile]:
+    """Return the objects that a URL or a pattern such as ``s3://BUCKET/FOLDER/*.jsonl`` names, sorted by URL.
+
+    Raises:
+        InputError: no object matches.
+        UsageError: obstore is not installed.
+        StorageError: the bucket cannot be used.
+
+    """
+    found = sorted(_named(source), key=lambda file: file.url)
     if not found:
         raise InputError(f"{source}: no object in the bucket has this name", hint="names are told apart by case")
-    with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-inputs") as pool:
-        return list(zip((url for url, _ in found), pool.map(lambda each: _fetched(*each), found), strict=True))
+    return found
 
 
-def fetch_copy(name: str, copy: Path) -> None:
-    """Download an input whose copy is on another machine; do nothing if the copy is here or the input is in no bucket.
-
-    Raises:
-        InputError: the object has changed or was removed.
-        UsageError, StorageError: as :func:`fetch_inputs`.
-
-    """
-    if bucket_url(name) is None:
-        return
-    stands_for(copy, name)
-    if not copy.exists() and dict(fetch_inputs(name)).get(name) != copy:
-        raise changed(name, "the object in the bucket is another one now")
-
-
-@contextmanager
-def local_rows(name: str, partition: Partition) -> Iterator[Partition]:
-    """Yield a partition that can be read from the local disk.
-
-    For uncompressed JSON lines in a bucket that have no local copy, only the partition's bytes are downloaded, to a
-    temporary file that is removed with the context.
+def copy_objects(files: Iterable[FilePath]) -> None:
+    """Copy those files that are objects to this machine; an object that has not changed since is not copied again.
 
     Raises:
-        InputError, UsageError, StorageError: as :func:`fetch_copy`.
+        InputError, UsageError, StorageError: as :class:`ObjectFile`.
 
     """
-    copy = partition.path
-    if copy.exists() or bucket_url(name) is None or partition.codec is not None or partition.format != "jsonl":
-        fetch_copy(name, copy)
-        yield partition
-        return
-    bucket, key = _parent(name)
-    etag = bucket.etag(key)
-    # Include the byte before them, as bytes at the start of a file would be checked for a byte order mark.
-    first = max(0, partition.start - 1)
-    with AtomicFile(copy.parent) as file:
-        stands_for(file.path, name)
-        is_same = etag is not None and _place(name, etag) == copy
-        if not is_same or not bucket.download(key, file.write, etag=etag, within=(first, partition.stop)):
-            raise changed(name, "the object in the bucket is another one now")
-        file.flush()
-        yield replace(partition, path=file.path, start=partition.start - first, stop=partition.stop - first)
+    objects = [file for file in files if isinstance(file, ObjectFile)]
+    with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-copies") as pool:
+        list(pool.map(ObjectFile.__fspath__, objects))
 
 
-def refuse_changed_object(url: str, copy: Path) -> None:
-    """Check that an object is still the version of which the copy was made.
+def refuse_changed_objects(files: Iterable[FilePath]) -> None:
+    """Check that those files that are objects still have the versions that were listed.
 
     Raises:
-        InputError: the object has changed or was removed.
+        InputError: one has changed or was removed.
 
     """
-    bucket, name = _parent(url)
-    etag = bucket.etag(name)
-    if etag is None or _place(url, etag) != copy:
-        raise changed(url, "the object in the bucket is another one now" if etag else "it was removed from the bucket")
+    objects = [file for file in files if isinstance(file, ObjectFile)]
+    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-inputs") as pool:
+        list(pool.map(ObjectFile.refuse_changed, objects))
 
 
-def _named(source: str) -> Iterator[tuple[str, str]]:
-    """Yield the URL and version (ETag) of each object that a source matches."""
+def _named(source: str) -> Iterator[ObjectFile]:
     url = bucket_url(source)
     assert url is not None, "asked for a URL"
     if not has_magic(url):
         bucket, name = _parent(url)
-        etag = bucket.etag(name)
-        yield from [] if etag is None else [(url, etag)]
+        etag, num_bytes = bucket.etag(name), bucket.size(name)
+        if etag is not None and num_bytes is not None:
+            yield ObjectFile(url, etag, num_bytes)
         return
     parts = url.split("/")
     first = next(number for number, part in enumerate(parts) if has_magic(part))
     root, pattern = "/".join(parts[:first]), "/".join(parts[first:])
-    for name, _, etag in Bucket(root).listed():
+    for name, num_bytes, etag in Bucket(root).listed():
         if fits(name, pattern):
-            yield f"{root}/{name}", etag
+            yield ObjectFile(f"{root}/{name}", etag, num_bytes)
 
 
-def _fetched(url: str, etag: str) -> Path:
-    place = _place(url, etag)
-    stands_for(place, url)
-    if not place.exists():
-        bucket, name = _parent(url)
-        with AtomicFile(place.parent) as file:
-            if not bucket.download(name, file.write, etag=etag):
-                raise changed(url, "the object in the bucket is another one now")
-            file.commit(place.name)
-    return place
+def _cut(content: bytes) -> Iterator[bytes]:
+    return (content[at : at + READ_BYTES] for at in range(0, len(content), READ_BYTES))
 
 
-def _place(url: str, etag: str) -> Path:
-    """Return the path of an object's local copy; its file name is kept, as the suffix tells the format."""
-    folder = folder_of(url, "inputs")
-    return folder / sha256(etag.encode()).hexdigest()[:16] / folder.name
+def _another(url: str) -> InputError:
+    return changed(url, "the object in the bucket is another one now")
 
 
 def _parent(url: str) -> tuple[Bucket, str]:

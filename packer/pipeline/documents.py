@@ -33,6 +33,9 @@ class BuildOptions:
     """How a cache is built, independent of its content; :func:`packer.build` explains each option."""
 
     workers: Workers = HERE
+    copies_inputs: bool = True
+    """Whether to copy inputs in buckets to this machine first, which pays if it reads all of them more than once."""
+
     on_error: str = "reject"
     fail_above: float | None = None
     force: bool = False

@@ -5,8 +5,8 @@ tokenizer takes seconds, so its outcome is cached in the user's cache folder, ke
 the versions of both encoders. If the engines are found to differ during a build, that is cached as well.
 
 The cached outcome is a small file with one of two possible contents, both derived from that key; any other content
-counts as a cache miss. The file belongs to the user: whoever can write it can make a build skip the trial, but each
-partition is still checked against the reference.
+counts as a cache miss. The file belongs to the user: whoever can write it can make a build skip the trial, but the
+documents of each partition are still verified.
 """
 
 import hashlib
@@ -25,8 +25,10 @@ from packer.tokenizer_folder import read_regular
 EngineName: TypeAlias = Literal["reference", "fast"]
 
 WORTH_LOADING_BYTES = 2 * 2**20
-"""Bytes of rows that the reference encodes in about the time it takes to load the fast encoder; the reference encodes
-smaller inputs."""
+"""Bytes of rows that the reference encodes in about the time it takes to load the fast encoder.
+
+A smaller input is left to the reference.
+"""
 
 _TRIALS_VERSION = 1
 """Raised when the trial texts change."""

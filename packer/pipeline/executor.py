@@ -99,7 +99,7 @@ class Processes:
         sizes: Sequence[int] | None = None,
         jobs: int | None = None,
         folder: Path | None = None,  # noqa: ARG002 - every process of a machine sees the same files
-        finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a death ends the build
+        finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a worker's death ends the build
     ) -> Iterator[tuple[int, Result]]:
         return run_tasks(make, arguments, tasks, jobs=self.number(sizes or ()) if jobs is None else jobs)
 
@@ -131,6 +131,17 @@ class Threads:
                 yield from ((number, future.result()) for number, future in enumerate(futures))
             finally:
                 pool.shutdown(cancel_futures=True)
+
+
+def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
+    """Yield the results in the order of the tasks, each as soon as those before it are there."""
+    early: dict[int, Result] = {}
+    wanted = 0
+    for number, result in results:
+        early[number] = result
+        while wanted in early:
+            yield early.pop(wanted)
+            wanted += 1
 
 
 HERE = Processes()

@@ -1,4 +1,4 @@
-"""Resolve the paths and names in a recipe to local files, downloading copies from a bucket or the Hub.
+"""Resolve the paths and names in a recipe to local files and objects, downloading copies from the Hub.
 
 A build first pins branches and tags of the Hub to commits (:func:`pin_recipe`), and the manifest records names with
 commits. From then on only pinned names refer to the Hub, so that a missing relative path of two parts (`a/b`) is never
@@ -14,9 +14,10 @@ import msgspec
 from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
 from packer.model import FOLDER_FILES
 from packer.names import refuse_address
-from packer.pipeline.bucket_inputs import fetch_inputs
+from packer.pipeline.bucket_inputs import objects_of
 from packer.recipe import Recipe, Source
 from packer.source import STANDARD_INPUT, data_set_files, expand, is_data_set, place_of
+from packer.source.file_bytes import FilePath
 from packer.store.bucket import bucket_url
 
 
@@ -80,7 +81,7 @@ class SourceFile:
     name: str
     """Name by which a recipe would refer to this file alone, POSIX; recorded in the manifest."""
 
-    path: Path
+    path: FilePath
     split: str
 
 
@@ -94,11 +95,11 @@ def source_files(source: Source) -> list[SourceFile]:
     """
     refuse_address(source.path, is_input=True)
     hub = data_name(source.path)
-    found: Iterable[tuple[str | None, str, Path]]
+    found: Iterable[tuple[str | None, str, FilePath]]
     if hub is not None:
         found = ((None, str(file.name), file.path) for file in fetch_data(hub))
     elif bucket_url(source.path) is not None:
-        found = ((None, url, path) for url, path in fetch_inputs(source.path))
+        found = ((None, file.url, file) for file in objects_of(source.path))
     elif source.path == STANDARD_INPUT:
         found = [(None, source.path, place_of(source.path))]
     elif is_data_set(Path(source.path)):
@@ -111,9 +112,9 @@ def source_files(source: Source) -> list[SourceFile]:
     ]
 
 
-def input_place(path: str) -> Path:
-    """Return the local path of an input that a manifest names, downloading it from the Hub or a bucket if necessary."""
+def input_place(path: str) -> FilePath:
+    """Return the file of an input that a manifest names, downloading it from the Hub if necessary."""
     name = data_name(path)
     if bucket_url(path) is not None:
-        return fetch_inputs(path)[0][1]
+        return objects_of(path)[0]
     return place_of(path) if name is None else fetch_data(name)[0].path

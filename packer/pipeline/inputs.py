@@ -1,13 +1,16 @@
 """Open a recipe's inputs: determine each file's format, schema and columns."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from packer.errors import InputError, StorageError
+from packer.errors import InputError
 from packer.model import Model
-from packer.pipeline.bucket_inputs import refuse_changed_object
+from packer.pipeline.bucket_inputs import refuse_changed_objects
+from packer.pipeline.executor import ALONE, Workers, in_order
 from packer.pipeline.input_resolution import SourceFile
 from packer.recipe import Recipe
 from packer.source import (
@@ -25,11 +28,15 @@ from packer.source import (
     refuse_unread_columns,
     shown,
 )
-from packer.source.file_bytes import changed
+from packer.source.file_bytes import READ_BYTES, FilePath, changed, file_sha256
 from packer.source.partition import FileStatus
-from packer.store.bucket import bucket_url
-from packer.store.digest import digest_file
 from packer.store.manifest import Input
+
+CHEAPER = 128
+"""How many times faster a byte is hashed and cut than tokenized."""
+
+WORTH_SHARING = 2**30
+"""Bytes that one process hashes and cuts in two seconds; smaller inputs are cut by one process alone."""
 
 _MOST_NAMED = 3
 _FEW_ROWS = 64
@@ -46,8 +53,19 @@ _ATTRIBUTE = re.compile(r"""\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.
 """Accesses to named fields in a template: `message.name`, `message['name']`, `message.get('name')`."""
 
 
+def are_here(files: Iterable[FilePath], *, copies: bool) -> bool:
+    """Whether all files are on this machine, or will be copied to it."""
+    return copies or all(isinstance(file, Path) for file in files)
+
+
+def readers(files: Sequence[FilePath], workers: Workers, *, copies: bool) -> Workers:
+    """Choose what reads whole files: this process alone if they are here, and a single one or small; else `workers`."""
+    is_small = len(files) == 1 or sum(FileStatus.of(file).num_bytes for file in files) < WORTH_SHARING
+    return ALONE if is_small and are_here(files, copies=copies) else workers
+
+
 def open_inputs(
-    files: Sequence[SourceFile], recipe: Recipe, note: Callable[[str], None]
+    files: Sequence[SourceFile], recipe: Recipe, note: Callable[[str], None], workers: Workers = ALONE
 ) -> Iterator[tuple[SourceFile, InputFile]]:
     """Yield every file that contains rows, with how it is read.
 
@@ -58,30 +76,57 @@ def open_inputs(
         files: Of the recipe's sources, in their order.
         recipe: The recipe.
         note: Receives messages about skipped files.
+        workers: Read the first rows of the files.
 
     Raises:
         InputError: a file cannot be read, or is of no kind that packer knows; or all files of a source are empty; or
             `columns` names a field that none of the sampled rows has.
 
     """
-    for _, group in groupby(files, key=lambda file: id(file.source)):
-        own = list(group)
+    groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
+    tasks = [(file, len(own) == 1) for own in groups for file in own]
+    sizes = [READ_BYTES] * len(tasks)  # of the first rows, about
+    looks = in_order(workers.run(_looker, (recipe,), tasks, sizes=sizes))
+    for own in groups:
         empty: list[SourceFile] = []
-        columns = own[0].source.columns
         names: set[str] = set()
-        for file in own:
-            try:
-                entry = open_input(file, recipe, is_alone=len(own) == 1)
-            except NoRowsError:
-                if len(own) == 1:
-                    raise
+        for file, look in zip(own, looks, strict=False):
+            if look.entry is None:
                 empty.append(file)
             else:
-                yield file, entry
-                names |= field_names(file.path, format=entry.format) if any(columns.values()) else set()
+                yield file, look.entry
+                names |= look.names
         if names:
-            refuse_absent_columns(own[0].source.path, names, columns)
+            refuse_absent_columns(own[0].source.path, names, own[0].source.columns)
         _note_empty(own, empty, note)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What the first rows of a file tell."""
+
+    entry: InputFile | None
+    """None if it has no rows, but its source has other files."""
+
+    names: frozenset[str]
+    """Fields of its rows; empty if the source maps no columns."""
+
+
+def _looker(recipe: Recipe) -> Callable[[tuple[SourceFile, bool]], _Look]:
+    return partial(_look, recipe)
+
+
+def _look(recipe: Recipe, task: tuple[SourceFile, bool]) -> _Look:
+    file, is_alone = task
+    try:
+        entry = open_input(file, recipe, is_alone=is_alone)
+    except NoRowsError:
+        if is_alone:
+            raise
+        return _Look(entry=None, names=frozenset())
+    is_asked = any(file.source.columns.values())
+    names = field_names(file.path, format=entry.format) if is_asked else set()
+    return _Look(entry=entry, names=frozenset(names))
 
 
 def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
@@ -120,9 +165,9 @@ def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> In
     )
 
 
-def _refuse_hollow(path: Path) -> None:
-    suffix = path.suffix.lower()
-    if suffix in _NEVER_EMPTY and not path.stat().st_size:
+def _refuse_hollow(path: FilePath) -> None:
+    suffix = PurePath(str(path)).suffix.lower()
+    if suffix in _NEVER_EMPTY and not FileStatus.of(path).num_bytes:
         raise InputError(
             f"{path}: is 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
             hint="write or fetch it again, or remove it",
@@ -179,7 +224,7 @@ def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Ca
         note(f"{path}: no rows in {', '.join(names[:_MOST_NAMED])}{more}")
 
 
-def refuse_changed(files: Sequence[tuple[Path, FileStatus]], inputs: Sequence[Input]) -> None:
+def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequence[Input]) -> None:
     """Check at the commit that the inputs are still what was read.
 
     A partition's digest is checked whenever it is read again, but a file may change after the last read of its last
@@ -193,14 +238,8 @@ def refuse_changed(files: Sequence[tuple[Path, FileStatus]], inputs: Sequence[In
         InputError: one of them has changed.
 
     """
+    refuse_changed_objects(path for path, _ in files)
     for (path, status), entry in zip(files, inputs, strict=True):
-        if bucket_url(entry.path) is not None:
-            refuse_changed_object(entry.path, path)
-        if FileStatus.of(path) == status:
-            continue
-        try:
-            digest = digest_file(path)
-        except StorageError as error:
-            raise InputError(error.message, hint=error.hint) from error
-        if digest.sha256 != entry.sha256:
-            raise changed(path, f"{entry.num_bytes} bytes were read, and now it holds {digest.num_bytes} others")
+        now = FileStatus.of(path)
+        if now != status and file_sha256(path) != entry.sha256:
+            raise changed(path, f"{entry.num_bytes} bytes were read, and now it holds {now.num_bytes} others")

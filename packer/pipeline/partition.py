@@ -21,7 +21,6 @@ from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
 from packer.model import Model
 from packer.pipeline.benchmarks import questions_of
-from packer.pipeline.bucket_inputs import local_rows
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
@@ -155,12 +154,9 @@ class PartitionWork:
         """
         result: PartitionResult | None = None
         traits: list[pa.RecordBatch] = []
-        with (
-            overruns_at(lambda row: named_row(task.partition, row, self._recipe)),
-            local_rows(task.file.name, task.partition) as partition,
-        ):
+        with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
             batches = read_rows(
-                partition,
+                task.partition,
                 schema=task.file.schema,
                 columns=task.file.columns,
                 roles=task.file.roles,

@@ -1,8 +1,8 @@
 """Plan a build: read the inputs once for their digests and partitions, load the model, key every partition."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -12,15 +12,15 @@ from packer.errors import InputError, RecipeError, UsageError
 from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
-from packer.pipeline.bucket_inputs import fetch_copy
+from packer.pipeline.bucket_inputs import copy_objects
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
 from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.inputs import note_unread, open_inputs
+from packer.pipeline.inputs import CHEAPER, are_here, note_unread, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
-from packer.pipeline.row_questions import RowQuestions
+from packer.pipeline.row_questions import FieldsSeen, RowQuestions
 from packer.pipeline.stages import with_role_markers
 from packer.pipeline.suggestions import templates_hint
 from packer.progress import Progress
@@ -32,14 +32,9 @@ from packer.source import (
     InputFile,
     partition_file,
 )
+from packer.source.file_bytes import FilePath
 from packer.source.partition import FilePartitions, FileStatus
 from packer.store.manifest import MAX_MANIFEST_BYTES, Input
-
-CHEAPER = 128
-"""How many times faster a byte is hashed and cut than tokenized."""
-
-WORTH_SHARING = 2**30
-"""Bytes that one process hashes and cuts in two seconds; smaller inputs are cut by this process alone."""
 
 _ENTRY_BYTES = 620
 """Manifest bytes per partition, not counting its record batches."""
@@ -59,7 +54,7 @@ class BuildPlan:
     recipe: Recipe
     model: Model
     provenance: Provenance
-    files: tuple[tuple[Path, FileStatus], ...]
+    files: tuple[tuple[FilePath, FileStatus], ...]
     """Status of each input before it was read."""
 
     tasks: tuple[PartitionTask, ...]
@@ -69,14 +64,17 @@ class BuildPlan:
         return self.provenance.inputs
 
 
-def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None, workers: Workers = ALONE) -> BuildPlan:
+def plan_build(
+    recipe: Recipe, progress: Progress, *, before: str | None = None, workers: Workers = ALONE, copies: bool = True
+) -> BuildPlan:
     """Read the inputs once and determine all work.
 
     Args:
         recipe: what to build, with commits in names of the Hub and digests of benchmarks.
         progress: receives progress and notes.
         before: engine of the existing cache, if there is one.
-        workers: used to read the files if they are large.
+        workers: used to read the files if they are large, or if none of them is on this machine.
+        copies: whether to copy inputs in buckets to this machine first.
 
     Raises:
         UsageError: the manifest would be larger than readers accept.
@@ -94,29 +92,36 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None,
     asked = RowQuestions(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
+    if copies:
+        copy_objects(statuses)
     progress.stage("reading", sum(status.num_bytes for status in statuses.values()), "bytes")
     inputs: list[Input] = []
-    files: list[tuple[Path, FileStatus]] = []
+    files: list[tuple[FilePath, FileStatus]] = []
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
     noted = None
     opened = []
-    for each, file in open_inputs(paths, recipe, progress.note):
+    at_first = ALONE if are_here(statuses, copies=copies) else workers
+    for each, file in open_inputs(paths, recipe, progress.note, at_first):
         source = each.source
         if source is not noted:
             asked_about = fields_of(recipe.filters, recipe.split, source.where)
             note_unread(file, progress.note, asked_about=frozenset(field.partition(".")[0] for field in asked_about))
         noted = source
         refuse_untemplated(file, model, recipe)
-        opened.append((each, file))
-    sizes = [statuses[each.path].num_bytes for each, _ in opened]
-    cuts = _cut([file for _, file in opened], sizes, recipe.partition_bytes, workers, progress)
-    for (each, file), cut in zip(opened, cuts, strict=True):
-        part = recipe.sources.index(each.source) if asked.any else None
-        entry, partitions = input_of(file, cut, part=part), cut.partitions
-        if partitions:
-            asked.look(file, partitions[0], part)
-        for partition in partitions:
+        opened.append((each, file, recipe.sources.index(source) if asked.any else None))
+    sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
+    cuts = _cut(
+        [(file, part) for _, file, part in opened],
+        sizes,
+        recipe,
+        readers([*statuses], workers, copies=copies),
+        progress,
+    )
+    for (each, file, part), (cut, seen) in zip(opened, cuts, strict=True):
+        entry = input_of(file, cut, part=part)
+        asked.note(seen, part)
+        for partition in cut.partitions:
             index = num_shards.get(each.split, 0)
             num_shards[each.split] = index + 1
             tasks.append(
@@ -168,7 +173,7 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
         raise _no_tokenizer()
     files = [file for source in recipe.sources for file in source_files(source)]
     for file in files:
-        _refuse_unnameable(file.path)
+        _refuse_unnameable(file.name)
     _refuse_twice(files)
     return files
 
@@ -275,30 +280,39 @@ def _no_tokenizer() -> RecipeError:
     return RecipeError("no tokenizer", hint="give the model's folder with --tokenizer DIR")
 
 
-def _refuse_unnameable(path: Path) -> None:
+def _refuse_unnameable(name: str) -> None:
     """Refuse names that are not UTF-8, since the manifest lists its inputs in UTF-8."""
     try:
-        path.as_posix().encode()
+        name.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{path!r}: the file's name is not UTF-8", hint="rename the file") from None
+        raise InputError(f"{name!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
 def _cut(
-    files: Sequence[InputFile], num_bytes: Sequence[int], partition_bytes: int, workers: Workers, progress: Progress
-) -> list[FilePartitions]:
-    """Cut every file into partitions: here one after another, or several in parallel if the input is large."""
-    if len(files) == 1 or sum(num_bytes) < WORTH_SHARING:
-        workers = ALONE
-    cuts: dict[int, FilePartitions] = {}
+    files: Sequence[tuple[InputFile, int | None]],
+    num_bytes: Sequence[int],
+    recipe: Recipe,
+    workers: Workers,
+    progress: Progress,
+) -> list[tuple[FilePartitions, FieldsSeen | None]]:
+    """Cut every file into partitions, and look in its first rows for the fields that the rules name."""
+    cuts: dict[int, tuple[FilePartitions, FieldsSeen | None]] = {}
     sizes = [size // CHEAPER for size in num_bytes]
-    for number, cut in workers.run(_cutter, (partition_bytes,), files, sizes=sizes):
-        cuts[number] = cut
-        progress.advance(cut.num_bytes)
+    for number, found in workers.run(_cutter, (recipe,), files, sizes=sizes):
+        cuts[number] = found
+        progress.advance(found[0].num_bytes)
     return [cuts[number] for number in range(len(files))]
 
 
-def _cutter(partition_bytes: int) -> Callable[[InputFile], FilePartitions]:
-    return partial(cut_input, partition_bytes=partition_bytes)
+def _cutter(recipe: Recipe) -> Callable[[tuple[InputFile, int | None]], tuple[FilePartitions, FieldsSeen | None]]:
+    asked = RowQuestions(recipe)
+
+    def cut(task: tuple[InputFile, int | None]) -> tuple[FilePartitions, FieldsSeen | None]:
+        file, part = task
+        found = cut_input(file, recipe.partition_bytes)
+        return found, asked.look(file, found.partitions[0], part)
+
+    return cut
 
 
 def cut_input(file: InputFile, partition_bytes: int) -> FilePartitions:
@@ -308,7 +322,6 @@ def cut_input(file: InputFile, partition_bytes: int) -> FilePartitions:
         InputError: it cannot be read.
 
     """
-    fetch_copy(file.name, file.path)
     return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
 
 
@@ -334,7 +347,8 @@ def input_of(file: InputFile, cut: FilePartitions, *, part: int | None = None) -
 def _refuse_twice(files: Sequence[SourceFile]) -> None:
     seen: set[tuple[str, str]] = set()
     for file in files:
-        real = (file.name if data_name(file.name) else file.path.resolve().as_posix(), file.split)
+        is_here = isinstance(file.path, Path) and data_name(file.name) is None
+        real = (os.path.realpath(file.path) if is_here else file.name, file.split)
         if real in seen:
             raise RecipeError(
                 f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be trained on twice"

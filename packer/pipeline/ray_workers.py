@@ -25,6 +25,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import repeat
 from pathlib import Path
 from typing import Any, TypeVar
+from warnings import catch_warnings
 
 from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
@@ -47,7 +48,7 @@ _SHAPING = ("fastokens", "jinja2", "numpy", "pyarrow", "tokenizers")
 """Libraries whose versions can influence the bytes of a cache."""
 
 _LOOK_S = 1.0
-"""Timeout of each poll for finished tasks."""
+"""Interval at which finished tasks are collected."""
 
 _COUNT_S = 10.0
 """How often processors are counted, since nodes come and go."""
@@ -81,14 +82,27 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
             f"--on {address}: Ray is not installed",
             hint='pip install "token-packer[ray]", or ray in the version of the cluster',
         ) from error
+    if address != "ray":
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else gRPC reports every fork on stderr
+        logging.getLogger("ray.util.client").setLevel(logging.CRITICAL)  # packer reports a lost connection itself
+        _refuse_without_client(address)
     ours = not ray.is_initialized()
     _send_paths(ray)
-    # Ray reports dead nodes on stdout, which is reserved for the output of commands.
+    workers = RayWorkers(ray, None if address == "ray" else address, jobs, note)
+    # Of nodes that die Ray tells by itself, on stdout, where the answer of a command belongs.
     with redirect_stdout(sys.stderr) if ours else nullcontext():
         try:
-            yield RayWorkers(ray, None if address == "ray" else address, jobs, note)
+            yield workers
+        except Exception as error:
+            if not workers.is_lost:
+                raise
+            raise ResourceError(
+                f"the connection to the Ray cluster at {address} was lost",
+                hint="what was finished is kept: the same command goes on, once the cluster can be reached",
+            ) from error
         finally:
-            ray.util.deregister_serializer(type(Path()))
+            if not workers.is_lost:
+                ray.util.deregister_serializer(type(Path()))
             if ours and ray.is_initialized():
                 ray.shutdown()
 
@@ -103,6 +117,11 @@ class RayWorkers:
         self._note = note
         self._num_processors = 0
         self._counted_at = 0.0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a connection was made and has been lost."""
+        return self._num_processors > 0 and not self._ray.is_initialized()
 
     def number(self, sizes: Sequence[int]) -> int:
         """Return how many tasks run at a time.
@@ -185,15 +204,15 @@ class RayWorkers:
                         raise error
         finally:
             for reference in running:
-                with suppress(errors.RayError):
+                with suppress(errors.RayError, ConnectionError, AssertionError):  # the last two if it is lost
                     ray.cancel(reference, force=True)
 
     def _connect(self) -> None:
         ray = self._ray
         if not ray.is_initialized():
             try:
-                # Ray writes the code that resets terminal colours at exit to whatever is stdout now.
-                with redirect_stdout(sys.__stdout__):
+                # What it finds as stdout now gets the code that resets a terminal's colours when the process ends.
+                with redirect_stdout(sys.__stdout__), catch_warnings(action="ignore", category=UserWarning):
                     ray.init(
                         address=self._address,
                         logging_level=logging.ERROR,
@@ -203,8 +222,8 @@ class RayWorkers:
             except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as error:
                 raise ResourceError(
                     f"no Ray cluster can be reached: {str(error).splitlines()[0]}",
-                    hint="ray status says whether it runs; --on ray://HOST:10001 needs ray[client], and the cluster's "
-                    "own versions of Ray and Python",
+                    hint="ray status says whether it runs; --on ray://HOST:10001 needs the cluster's own versions of "
+                    "Ray and Python, and RAY_AUTH_MODE=token where it asks for a token",
                 ) from error
         if not self._num_processors:
             nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -244,6 +263,22 @@ class RayWorkers:
                 ) from failed
             if error is not None:
                 raise error
+
+
+def _refuse_without_client(address: str) -> None:
+    """Refuse to go on without the library that Ray's client needs.
+
+    Raises:
+        UsageError: it is not installed.
+
+    """
+    try:
+        import_module("grpc")
+    except ImportError as error:
+        raise UsageError(
+            f"--on {address}: Ray's client needs grpcio, which is not installed",
+            hint='pip install "token-packer[ray]", or ray[client] in the version of the cluster',
+        ) from error
 
 
 def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:

@@ -19,9 +19,10 @@ from packer.pipeline.build_result import BuildResult
 from packer.pipeline.documents import BuildOptions
 from packer.pipeline.executor import Workers
 from packer.pipeline.identity import Provenance
+from packer.pipeline.inputs import CHEAPER
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import Documents, PartitionResult
-from packer.pipeline.plan import CHEAPER, refuse_mixed
+from packer.pipeline.plan import refuse_mixed
 from packer.pipeline.ray_workers import workers_on
 from packer.pipeline.reuse import committed, refuse_foreign
 from packer.pipeline.run import make_cache

@@ -1,25 +1,28 @@
 """Find out what exists already: whether a cache is up to date, and which partitions need no work."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from packer.errors import CheckError, InputError, StorageError, UsageError
+from packer.errors import CheckError, UsageError
 from packer.model import TOKENIZER_FILE, digests_of, read_model_files
 from packer.names import refuse_address
+from packer.pipeline.bucket_inputs import copy_objects
 from packer.pipeline.engine import resolve_engine
+from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests
-from packer.pipeline.input_resolution import SourceFile, tokenizer_place
+from packer.pipeline.input_resolution import tokenizer_place
+from packer.pipeline.inputs import CHEAPER, readers
 from packer.pipeline.partition import Made, PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.pipeline.plan import resolve_sources
 from packer.progress import Progress
 from packer.recipe import Recipe, to_json
-from packer.source.file_bytes import unreadable
-from packer.store.digest import digest_file
+from packer.source.file_bytes import FilePath, file_sha256
+from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, StoredTable, read_manifest
 from packer.store.mirror import mirror_of
@@ -152,7 +155,15 @@ def finished(folder: Path, task: PartitionTask, *, repair: bool) -> Made | None:
     )
 
 
-def is_unchanged(folder: Path, manifest: Manifest, recipe: Recipe, progress: Progress) -> bool:
+def is_unchanged(
+    folder: Path,
+    manifest: Manifest,
+    recipe: Recipe,
+    progress: Progress,
+    *,
+    workers: Workers = ALONE,
+    copies: bool = True,
+) -> bool:
     """Whether a build would find nothing to do; False if only a plan can tell.
 
     Only digests are compared: no tokenizer is loaded and no input is cut into partitions. A plan depends on the recipe,
@@ -164,6 +175,8 @@ def is_unchanged(folder: Path, manifest: Manifest, recipe: Recipe, progress: Pro
         manifest: of the cache.
         recipe: pinned; the recipe to build.
         progress: receives progress and notes.
+        workers: used to read the inputs if they are large.
+        copies: whether to copy inputs in buckets to this machine first.
 
     Raises:
         RecipeError, InputError, StorageError: as for a plan.
@@ -176,7 +189,7 @@ def is_unchanged(folder: Path, manifest: Manifest, recipe: Recipe, progress: Pro
         _same_recipe(manifest, recipe)
         and [(file.name, file.split) for file in files] == [(entry.path, entry.split) for entry in manifest.inputs]
         and is_as_committed(folder, manifest)
-        and _same_bytes(files, manifest.inputs, progress)
+        and _same_bytes([file.path for file in files], manifest.inputs, progress, workers, copies=copies)
     )
 
 
@@ -197,21 +210,22 @@ def _written(recipe: Mapping[str, Any]) -> str:
     return json.dumps(recipe, sort_keys=True)
 
 
-def _same_bytes(files: list[SourceFile], inputs: tuple[Input, ...], progress: Progress) -> bool:
+def _same_bytes(
+    files: Sequence[FilePath], inputs: tuple[Input, ...], progress: Progress, workers: Workers, *, copies: bool
+) -> bool:
     """Whether every input's bytes are unchanged; all sizes are compared before any digest."""
-    for file, entry in zip(files, inputs, strict=True):
-        try:
-            if file.path.stat().st_size != entry.num_bytes:
-                return False
-        except OSError as error:
-            raise unreadable(file.path, error) from error
+    if [FileStatus.of(file).num_bytes for file in files] != [entry.num_bytes for entry in inputs]:
+        return False
+    if copies:
+        copy_objects(files)
     progress.stage("reading", sum(entry.num_bytes for entry in inputs), "bytes")
-    for file, entry in zip(files, inputs, strict=True):
-        try:
-            sha256 = digest_file(file.path).sha256
-        except StorageError as error:
-            raise InputError(error.message, hint=error.hint) from error
-        if sha256 != entry.sha256:
+    sizes = [entry.num_bytes // CHEAPER for entry in inputs]
+    for number, sha256 in readers(files, workers, copies=copies).run(_hasher, (), files, sizes=sizes):
+        if sha256 != inputs[number].sha256:
             return False
-        progress.advance(entry.num_bytes)
+        progress.advance(inputs[number].num_bytes)
     return True
+
+
+def _hasher() -> Callable[[FilePath], str]:
+    return file_sha256

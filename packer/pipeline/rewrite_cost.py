@@ -133,7 +133,7 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
         choice = "as_rendered" if len(rendered.text) < CHEAPER * len(exact.text) else "exact"
         best = f"--set supervision.history_rewrite={choice}"
         why = f"it {told.pop(choice)}"
-        told.pop("as_rendered", None)  # saves no tokens over exact
+        told.pop("as_rendered", None)  # saves hardly any tokens over exact
     others = "; ".join(f"={choice} {what}" for choice, what in told.items())
     return f"{_held(samples)}; {best} suits them: {why}. Else history_rewrite{others}"
 

@@ -1,5 +1,6 @@
 """Determine which traits of rows each partition has to record, and refuse rules that no row could satisfy."""
 
+from dataclasses import dataclass
 from itertools import islice
 
 from packer.curate.trait_rules import TraitRules
@@ -10,6 +11,16 @@ from packer.recipe import Recipe
 from packer.row_rules import WHERE
 from packer.source import InputFile, Partition, fields_found, read_rows
 from packer.store.manifest import Input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldsSeen:
+    """Which of the fields that rules name a file's first rows have."""
+
+    fields: frozenset[str]
+    has_time: bool
+    not_times: tuple[str, ...]
+    """The first value of the time field, for an error message."""
 
 
 class RowQuestions:
@@ -42,14 +53,24 @@ class RowQuestions:
         rules = self._of_source[entry.part]
         return TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
 
-    def look(self, file: InputFile, partition: Partition, part: int | None) -> None:
-        """Record which fields a file's first rows have, and whether the time field contains valid times."""
+    def look(self, file: InputFile, partition: Partition, part: int | None) -> FieldsSeen | None:
+        """Look which fields a file's first rows have, and whether the time field contains valid times.
+
+        Args:
+            file: the file.
+            partition: its first.
+            part: number of the source that names it; None if no rule asks about rows.
+
+        Returns:
+            None if no rule names a field
+
+        """
         if part is None or not self._of_source[part].fields:
-            return
+            return None
         rules = self._of_source[part]
-        self._found[part] |= fields_found(file.path, rules.fields, format=file.format)
+        fields = frozenset(fields_found(file.path, rules.fields, format=file.format))
         if rules.time is None or self._has_time:
-            return
+            return FieldsSeen(fields=fields, has_time=False, not_times=())
         rows = read_rows(
             partition,
             schema=file.schema,
@@ -58,10 +79,16 @@ class RowQuestions:
             max_row_bytes=file.max_row_bytes,
             fields=[rules.time],
         )
-        for batch in islice(rows, 1):
-            values = [value for value in batch.fields[0] if value is not None]
-            self._has_time |= any(self._makers[part].is_time(value) for value in values)
-            self._not_times += map(repr, values[:1])
+        values = [value for batch in islice(rows, 1) for value in batch.fields[0] if value is not None]
+        self._has_time = any(self._makers[part].is_time(value) for value in values)
+        return FieldsSeen(fields=fields, has_time=self._has_time, not_times=tuple(map(repr, values[:1])))
+
+    def note(self, seen: FieldsSeen | None, part: int | None) -> None:
+        """Record what :meth:`look` found in a file, here or in another process."""
+        if seen is not None and part is not None:
+            self._found[part] |= seen.fields
+            self._has_time |= seen.has_time
+            self._not_times += seen.not_times
 
     def refuse_absent(self) -> None:
         """Refuse a rule about a field that no sampled row has, or about invalid times, before any partition is built.

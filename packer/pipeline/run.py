@@ -43,6 +43,7 @@ from packer.pipeline.timing import Clock, Profile
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.source import smallest_partition
+from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
@@ -71,7 +72,11 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
         clock = Clock()
         with clock.of("plan"):
             recipe = _pinned(recipe, progress)
-            if found is not None and not options.repair and is_unchanged(folder, found, recipe, progress):
+            if (
+                found is not None
+                and not options.repair
+                and is_unchanged(folder, found, recipe, progress, workers=options.workers, copies=options.copies_inputs)
+            ):
                 if not options.dry_run:
                     finish_if_free(folder, found)
                 return _nothing_to_do(folder, found, options)
@@ -109,7 +114,7 @@ def build_share(
 
     """
     folder, progress = build_place(folder), progress or Silent()
-    options = BuildOptions(workers=Processes(jobs))
+    options = BuildOptions(workers=Processes(jobs), copies_inputs=False)
     with path_errors():
         refuse_foreign(folder)
         recipe = _pinned(recipe, progress)
@@ -136,7 +141,7 @@ def _with_plan(
 
     def planned(recipe: Recipe) -> BuildPlan:
         with clock.of("plan"):
-            return plan_build(recipe, progress, before=before, workers=options.workers)
+            return plan_build(recipe, progress, before=before, workers=options.workers, copies=options.copies_inputs)
 
     plan = planned(recipe)
     try:
@@ -264,7 +269,7 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
     """
     if not isinstance(workers, Processes):
         return nullcontext()
-    size = sum(file.path.stat().st_size for file in resolve_sources(recipe) if file.path.is_file())
+    size = sum(FileStatus.of(file.path).num_bytes for file in resolve_sources(recipe))
     assert recipe.tokenizer is not None  # resolve_sources requires one
     tokenizer = tokenizer_place(recipe.tokenizer)
     content = read_model_files(tokenizer)[TOKENIZER_FILE]

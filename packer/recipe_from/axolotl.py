@@ -1,4 +1,4 @@
-"""A configuration of axolotl as a recipe. Read from axolotl 0.19."""
+"""Conversion of an axolotl configuration to a recipe. Based on axolotl 0.19."""
 
 import re
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ TEMPLATE_FILE = "chat_template.jinja"
 _RULES = load_tables("axolotl")
 
 _SEQUENCE_LEN = 512
-"""The default of axolotl."""
+"""axolotl's default."""
 
 _FIRST_ROWS = re.compile(r"train\[:([1-9]\d{0,17})\]")
 _LOADERS = ("json", "csv", "parquet", "arrow")
-"""Names that older configurations have for a path, beside `data_files`."""
+"""Values that older configurations have as a path, beside `data_files`."""
 
 _OWN_PROMPT = "axolotl writes a prompt of its own around each row; packer gives the chat template a user message"
 
@@ -52,15 +52,14 @@ _ALPACA_TYPES: dict[str, dict[str, str | None]] = {
     "alpaca_w_system.load_open_orca_chatml": _QUESTION,
     "gpteacher": {"output": "response"},
 }
-"""Types whose rows packer reads as alpaca: its name of a field → theirs."""
+"""Types whose rows packer reads as alpaca: packer's name of a field → axolotl's."""
 
 
 def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) -> tuple[dict[str, Any], str | None]:
-    """Values of a recipe, and the text of a chat template that stands in the configuration.
+    """Return the values of a recipe, and the text of a chat template that is part of the configuration.
 
     Raises:
-        RecipeError: the configuration is about preferences or rewards, or its lists are none.
-
+        RecipeError: the configuration is for preference or reward training, or a list of datasets is malformed.
     """
     keys = Keys(config, report)
     for key in ("rl", "reward_model", "process_reward_model"):
@@ -81,7 +80,7 @@ def _sources(keys: Keys, paths: ConfigPaths, report: Report) -> list[dict[str, A
     sources: list[dict[str, Any]] = []
     for name, split in (("pretraining_dataset", None), ("datasets", None), ("test_datasets", "eval")):
         entries = keys.take(name) or []
-        if isinstance(entries, str) and name == "pretraining_dataset":  # it may be a path alone
+        if isinstance(entries, str) and name == "pretraining_dataset":  # may be a bare path
             entries = [{"path": entries}]
         if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
             raise RecipeError(
@@ -110,7 +109,7 @@ def _limit(keys: Keys, *, several: bool) -> dict[str, Any]:
 
 
 def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[str]:
-    """The paths of the sources of an entry."""
+    """Return the paths of the sources of an entry."""
     path, named = keys.take("path", "text"), keys.take("data_files", "texts") or []
     revision = keys.take("revision", "text")
     if path is None:
@@ -137,7 +136,7 @@ def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[s
 
 
 def _in_folder(keys: Keys, folder: Path, split: str) -> Path:
-    """Where a folder has the rows of a split; of a plain folder a pattern for its files."""
+    """Return where a folder has the rows of a split; for a plain folder, a pattern for its files."""
     saved = data_set_folder(folder, split)
     if saved is None:
         keys.report("path", "axolotl tells splits by the names of files; packer takes all that fit the pattern")
@@ -145,7 +144,7 @@ def _in_folder(keys: Keys, folder: Path, split: str) -> Path:
 
 
 def _rows(keys: Keys) -> dict[str, Any]:
-    """Schema and columns of an entry."""
+    """Return schema and columns of an entry."""
     own = isinstance(keys.take("type"), Mapping)
     kind = "" if own else keys.take("type", "text") or ""
     name, _, style = kind.partition(":")
@@ -218,7 +217,7 @@ def _tokenizer(keys: Keys, paths: ConfigPaths) -> dict[str, Any]:
 
 
 def _template(keys: Keys, paths: ConfigPaths) -> tuple[dict[str, Any], str | None]:
-    """Keys of `template`, and the text of one that has to be written beside the recipe."""
+    """Return the keys of `template`, and the text of a template that must be written beside the recipe."""
     name, jinja = keys.take("chat_template", "text"), keys.take("chat_template_jinja", "text")
     if jinja is None:
         if name not in ("tokenizer_default", None):
@@ -252,7 +251,7 @@ def _pack(keys: Keys, schemas: set[str]) -> dict[str, Any]:
         keys.report("sequence_len", "what axolotl takes where nothing is said", default=_SEQUENCE_LEN)
     drops = keys.take("excess_length_strategy") in (None, "drop")
     if drops and schemas == {"text"}:
-        pack["pack.overlong"] = "split"  # as its `completion` cuts long texts into pieces
+        pack["pack.overlong"] = "split"  # as axolotl's type `completion` does with long texts
     elif drops and "text" in schemas and packing:
         keys.report(
             "excess_length_strategy",

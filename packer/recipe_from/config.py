@@ -1,7 +1,7 @@
-"""The keys of a configuration, each carried over or reported, and its sources as a recipe says them.
+"""The keys of a configuration, each carried over or reported, and its sources in the form of a recipe.
 
-What becomes of a key is a :class:`Rule` in `axolotl.yaml` or `llamafactory.yaml`, in one table for each mapping of a
-configuration; `Keys.apply` goes by a table. Only what one key alone cannot say is code.
+How a key is converted is a :class:`Rule` in `axolotl.yaml` or `llamafactory.yaml`, which have one table for each
+mapping of a configuration; `Keys.apply` applies a table. Only rules that involve more than one key are code.
 """
 
 import glob
@@ -28,10 +28,10 @@ _OF_ROWS = (
     *("chat", "column", "data", "field", "len", "mask", "message", "pack", "prompt", "role", "sample", "template"),
     *("token", "train_on"),
 )
-"""Words in the names of keys about rows. A key with one of them that packer does not know may be misspelled."""
+"""Parts of the names of keys about rows. An unknown key that contains one of them may be misspelled."""
 
 Kind = Literal["differs", "training", "unknown"]
-"""``differs``: about rows, and means something else in packer, or nothing. ``training``: the trainer's own."""
+"""``differs``: about rows, and means something different in packer, or nothing. ``training``: the trainer's own."""
 
 _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "text": ("a text", lambda value: isinstance(value, str)),
@@ -39,30 +39,30 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "number": ("a whole number", lambda value: type(value) is int),
     "mapping": ("a mapping", lambda value: isinstance(value, Mapping)),
 }
-"""Of a value: what a message calls it, and whether it is that."""
+"""Type of a value → its name in messages, and its check."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The meaning of a key in a recipe."""
+    """How a key is converted to a recipe."""
 
     says: str = ""
-    """Reported of a value that means something else in packer, or nothing."""
+    """Reported if the value means something different in packer, or nothing."""
 
     same: tuple[Any, ...] = ()
-    """Values that are what packer does anyway."""
+    """Values that match packer's behavior anyway."""
 
     to: str | None = None
-    """The key of the recipe that says it, such as ``pack.min_length``."""
+    """The corresponding key of the recipe, such as ``pack.min_length``."""
 
     values: dict[Any, Any] | None = None
-    """Their word → the recipe's, where it has words of its own."""
+    """Value in the configuration → value in the recipe, if they differ."""
 
     kind: Literal["text", "texts", "number", "mapping"] | None = None
-    """The type of its value; None takes any."""
+    """The type of its value; None accepts any."""
 
 
 def load_tables(tool: str) -> dict[str, dict[str, Rule]]:
-    """The tables of a tool, by their names: key → rule."""
+    """Load a tool's tables, by name: key → rule."""
     tables = load_mapping(Path(__file__).parent / f"{tool}.yaml")
     return {
         name: {
@@ -76,7 +76,7 @@ def load_tables(tool: str) -> dict[str, dict[str, Rule]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A key that is not carried over as it is."""
+    """A key that is not carried over unchanged."""
 
     key: str
     """As a path: ``datasets[0].shards``."""
@@ -87,18 +87,18 @@ class Note:
 
     @property
     def shown(self) -> str:
-        """The key with its value, on one line and not too long."""
+        """The key with its value, on one line, truncated."""
         return f"{self.key}: {shown(self.value)}"
 
 
 def shown(value: Any) -> str:
-    """A value on one line and not too long."""
+    """Format a value on one line, truncated."""
     text = json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by their keys as the mapping of a recipe: ``{"pack.seed": 1}`` is ``{"pack": {"seed": 1}}``."""
+    """Nest values by their dotted keys: ``{"pack.seed": 1}`` becomes ``{"pack": {"seed": 1}}``."""
     values: dict[str, Any] = {}
     for key, value in flat.items():
         group, _, name = key.rpartition(".")
@@ -107,7 +107,7 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class EntryLeftOutError(Exception):
-    """An entry whose rows cannot be had; `key` of it says why."""
+    """An entry whose rows packer cannot read; `key` is the key that is the reason."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(reason)
@@ -121,17 +121,17 @@ class Report:
     taken: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     left_out: list[Note] = field(default_factory=list)
-    """The notes on whole entries."""
+    """The notes about entries that were left out."""
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """Keys that mean in the recipe what they meant before, in the order in which they were read."""
+        """Keys with the same meaning in the recipe, in the order in which they were read."""
         reported = {note.key for note in self.notes}
         return tuple(key for key in dict.fromkeys(self.taken) if key not in reported)
 
     @contextmanager
     def entry(self, keys: "Keys") -> Iterator[None]:
-        """Reading an entry of a list. Of one that is left out nothing is reported but why."""
+        """Report on an entry of a list while the body reads it; for an entry that is left out, only the reason."""
         num_taken, num_notes = len(self.taken), len(self.notes)
         try:
             yield
@@ -143,7 +143,10 @@ class Report:
 
 
 class Keys:
-    """The keys of one mapping of a configuration. Whoever takes one answers for it; the rest is reported at the end."""
+    """The keys of one mapping of a configuration.
+
+    A caller that takes a key is responsible for converting it; the keys that were not taken are reported at the end.
+    """
 
     def __init__(self, values: Mapping[str, Any], report: Report, *, where: str = "") -> None:
         self._values = {str(key): value for key, value in values.items()}
@@ -155,15 +158,14 @@ class Keys:
         return key in self._values
 
     def take(self, key: str, kind: str | None = None) -> Any:
-        """Its value; None where it is not there or empty. The key counts as carried over, unless it is reported.
+        """Return a key's value; None if it is absent or empty. The key counts as carried over, unless it is reported.
 
         Args:
             key: of this mapping.
-            kind: the type that its value must have, as in a :class:`Rule`. A text alone is a list of texts.
+            kind: the required type of the value, as in a :class:`Rule`. A single text is accepted as a list of texts.
 
         Raises:
-            RecipeError: it is of another.
-
+            RecipeError: the value has a different type.
         """
         if key in self._values:
             self._left.pop(key, None)
@@ -176,22 +178,22 @@ class Keys:
         return _listed(value) if kind == "texts" else value
 
     def inner(self, key: str) -> "Keys":
-        """The keys of a mapping; none where it is not there."""
+        """Return the keys of a nested mapping; empty if it is absent."""
         return Keys(self.take(key, "mapping") or {}, self._report, where=f"{self._where}{key}.")
 
     def report(self, key: str, says: str, *, kind: Kind = "differs", default: Any = None) -> None:
-        """Report that a key is not carried over as it is, and what that means.
+        """Report that a key is not carried over unchanged, and what that means.
 
-        Where the key is not there nothing is reported, unless its `default` means something that a reader has to know.
+        An absent key is not reported, unless its `default` means something that the reader needs to know.
         """
         if key in self._values or default is not None:
             self._left.pop(key, None)
             note = Note(key=self._where + key, value=self._values.get(key, default), kind=kind, says=says)
-            if note not in self._report.notes:  # an entry of two splits is read twice
+            if note not in self._report.notes:  # an entry used for two splits is read twice
                 self._report.notes.append(note)
 
     def apply(self, table: Mapping[str, Rule]) -> dict[str, Any]:
-        """Take the keys of a table: what the recipe has instead, by its keys. The others are reported."""
+        """Take the keys of a table and return the recipe's values by its keys; report what cannot be converted."""
         found: dict[str, Any] = {}
         for key, rule in table.items():
             value = self.take(key, rule.kind)
@@ -204,7 +206,7 @@ class Keys:
         return found
 
     def held_out(self, key: str) -> dict[str, Any]:
-        """What a trainer draws for evaluation, as a share of a recipe's `split`; a number of rows is reported alone."""
+        """Convert the share of rows that a trainer holds out for evaluation; a number of rows is only reported."""
         size = self.take(key)
         if not size:
             return {}
@@ -217,7 +219,11 @@ class Keys:
         return {"split.shares": {"validation": size}}
 
     def report_rest(self, *, is_training: bool = False) -> None:
-        """Report what nobody took; of a training's own keys those whose names say nothing of rows as the trainer's."""
+        """Report the keys that were not taken.
+
+        With `is_training`, keys whose names do not suggest rows are reported as the trainer's own, the others as
+        unknown.
+        """
         for key in list(self._left):
             if is_training and not any(word in key for word in _OF_ROWS):
                 self.report(key, "the trainer's own", kind="training")
@@ -226,7 +232,7 @@ class Keys:
 
 
 def _listed(value: Any) -> list[Any]:
-    """A list; a value alone is a list of one."""
+    """Return a list unchanged, and another value as a list of one."""
     return value if isinstance(value, list) else [value]
 
 
@@ -235,32 +241,32 @@ NAME_FILES = "of a data set of the Hub packer takes the files that are named, an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigPaths:
-    """Finds what a configuration names."""
+    """Finds the files that a configuration names."""
 
     bases: tuple[Path, ...]
-    """What relative paths may be relative to: where the trainer is started, and the folder of the configuration."""
+    """Folders that relative paths may refer to: the trainer's working directory, and the configuration's folder."""
 
     target: Path
     """The folder of the recipe."""
 
     absolute: bool = False
-    """Whether every path was given as below an absolute one."""
+    """Whether paths in the recipe must be absolute because the path they were found below was."""
 
     def find(self, text: str) -> Path | None:
-        """The file or folder that a path names, or the pattern if it matches files; None where there is none."""
+        """Return the file or folder that a path names, or the pattern if it matches files; None if there is none."""
         places = [base / text for base in self.bases]
         there = next((place for place in places if os.path.lexists(place)), None)
         return there or next((place for place in places if glob.glob(str(place))), None)  # noqa: PTH207 - as sources are globbed
 
     def in_recipe(self, path: Path, *, like: str) -> str:
-        """A path as the recipe says it: absolute where `like` was, else relative to the recipe's folder."""
+        """Return a path for the recipe: absolute if `like` is, else relative to the recipe's folder."""
         if self.absolute or Path(like).is_absolute():
             return path.absolute().as_posix()
-        # Of a folder that is a link, `..` leads to where it really lies.
+        # Resolve the target: if it is a symlink, `..` leads to the parent of the real folder.
         return Path(os.path.relpath(path.absolute(), self.target.resolve())).as_posix()
 
     def tokenizer(self, text: str, revision: str | None) -> str:
-        """A tokenizer: a folder of this machine, or a name of the Hub with its revision."""
+        """Return a tokenizer for the recipe: a local folder, or a name on the Hub with its revision."""
         found = self.find(text)
         if found is not None:
             return self.in_recipe(found, like=text)
@@ -268,7 +274,7 @@ class ConfigPaths:
 
 
 def are_several(names: Sequence[str]) -> bool:
-    """Whether these paths stand for several files, or may do so."""
+    """Whether these paths refer to several files, or may do so."""
     return len(names) > 1 or any(
         glob.has_magic(name) or (name.startswith(SCHEME) and data_ending(name) is None) for name in names
     )
@@ -279,27 +285,26 @@ def is_on_hub(text: str) -> bool:
 
 
 def hub_path(repository: str, revision: str | None = None, path: str = "") -> str:
-    """How a recipe names a data set of the Hub, or a file of it."""
+    """Return the name of a dataset on the Hub, or of a file of it, as a recipe writes it."""
     name = repository.removeprefix(SCHEME).removeprefix("datasets/")
     at = f"@{revision.replace('/', '%2F')}" if revision else ""
     return f"{SCHEME}datasets/{name}{at}" + f"/{path}" * bool(path)
 
 
 def data_set_folder(folder: Path, split: str) -> Path | None:
-    """Where a folder of `save_to_disk` has the rows of a split; None where it is no such folder."""
+    """Return where a folder of `save_to_disk` has the rows of a split; None if it is not such a folder."""
     if not is_data_set(folder):
         return None
     return folder / split if is_data_set(folder / split) else folder
 
 
 def files_pattern(folder: Path, key: str) -> Path:
-    """A pattern for the data files of a plain folder.
+    """Return a pattern for the data files of a plain folder.
 
     Raises:
         EntryLeftOutError: they are of several kinds, or there are none.
-
     """
-    named = (path.name for path in folder.iterdir() if not path.name.startswith("."))  # as a pattern passes them over
+    named = (path.name for path in folder.iterdir() if not path.name.startswith("."))  # glob patterns skip dot files
     kinds = {kind for name in named if (kind := data_ending(name)) is not None}
     if len(kinds) != 1:
         raise EntryLeftOutError(key, "a folder with no data files, or with files of several kinds: name those meant")
@@ -314,21 +319,20 @@ MESSAGE_FIELDS = {
     "tool_call_id": ("tool_call_id",),
     "name": ("name",),
 }
-"""What packer reads in a message, by the name that templates know it by; a message's own fields cannot be renamed."""
+"""Fields that packer reads in a message, by the names that templates use; fields of a message cannot be renamed."""
 
 
 def rows_of(schema: str, columns: Mapping[str, str | None] | None = None) -> dict[str, Any]:
-    """The keys of a source; columns that are called as packer calls them are left out."""
+    """Return the keys of a source, omitting columns that already have packer's names."""
     renamed = {new: old for new, old in (columns or {}).items() if new != old}
     return {"schema": schema} | ({"columns": renamed} if renamed else {})
 
 
 def chat_rows(key: str, *, messages: str, role: str, content: str, columns: Mapping[str, str | None]) -> dict[str, Any]:
-    """Rows of messages.
+    """Return the keys of a source of messages.
 
     Raises:
-        EntryLeftOutError: packer does not read who speaks, or what is said, under these names, which `key` gives.
-
+        EntryLeftOutError: packer does not read these names of role or content; `key` is the key that gives them.
     """
     if (role, content) == ("role", "content"):
         return rows_of("messages", {"messages": messages, **columns})
@@ -340,10 +344,10 @@ def chat_rows(key: str, *, messages: str, role: str, content: str, columns: Mapp
 
 
 def alpaca_rows(columns: Mapping[str, str | None]) -> dict[str, Any]:
-    """Rows of instruction, input and output; of what else packer would read in them, only what is asked for."""
+    """Return the keys of an alpaca source; optional columns that packer could read are off unless given."""
     return rows_of("alpaca", dict.fromkeys(("history", "system", "tools")) | dict(columns))
 
 
 def is_read_as(name: str, role: str) -> bool:
-    """Whether packer takes a sender of this name for that role."""
+    """Whether packer reads a sender of this name as that role."""
     return ROLES.get(name, ROLES.get(name.lower())) == role or (role == "function_call" and name in CALL_ROLES)

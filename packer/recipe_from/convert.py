@@ -1,4 +1,4 @@
-"""Reads a configuration of axolotl or LLaMA-Factory, and writes the recipe of it."""
+"""Reads a configuration of axolotl or LLaMA-Factory, and writes it as a recipe."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from packer.tokenizer_folder import read_regular
 RECIPE_FILE = "recipe.yaml"
 
 MAX_CONFIG_BYTES = 16 * 2**20
-"""Largest configuration that is read. A list of ten thousand data sets takes about two million bytes."""
+"""Maximum size of a configuration. A list of ten thousand datasets takes about two million bytes."""
 
 _EXPECTED = "a configuration of axolotl (datasets:), one of LLaMA-Factory (dataset:), or a dataset_info.json"
 
@@ -34,38 +34,38 @@ class Converted:
     """Values of the recipe; other keys have packer's defaults."""
 
     template: str | None
-    """Text of a chat template that stood in the configuration."""
+    """Text of a chat template that is part of the configuration, else None."""
 
     carried: tuple[str, ...]
-    """Keys that mean in the recipe what they meant before."""
+    """Keys with the same meaning in the recipe."""
 
     notes: tuple[Note, ...]
     """The other keys, in the order in which they were read."""
 
     @property
     def differences(self) -> list[Note]:
-        """The keys about rows that mean something else."""
+        """The keys about rows whose meaning differs."""
         return [note for note in self.notes if note.kind == "differs"]
 
     @property
     def others(self) -> list[str]:
-        """A sentence for the keys that are the trainer's own, and for those that are not known."""
+        """One sentence each for the trainer's own keys, and for unknown ones."""
         kinds = {"training": "not about rows, by their names", "unknown": "not known to packer, and may be about rows"}
         keys = {kind: [note.key for note in self.notes if note.kind == kind] for kind in kinds}
         return [f"{says}: {', '.join(keys[kind])}" for kind, says in kinds.items() if keys[kind]]
 
 
 def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Converted:
-    """Read a configuration.
+    """Read a configuration and convert it to a recipe.
 
     Args:
         path: The file, YAML or JSON.
-        target: The folder the recipe will lie in: its paths are relative to that.
-        datasets: Of a bare `dataset_info.json`, the entries to take; all if none is named.
+        target: The folder that the recipe will be in; its paths are relative to it.
+        datasets: Entries to use of a bare `dataset_info.json`; all by default.
 
     Raises:
-        RecipeError: no such file, not YAML or JSON, no configuration of these, or one that packer has no use for.
-
+        RecipeError: no such file, not YAML or JSON, not one of these configurations, or one without rows that packer
+            reads.
     """
     values = _load(path)
     paths = ConfigPaths(bases=tuple(dict.fromkeys((Path.cwd(), path.absolute().parent))), target=target)
@@ -101,15 +101,14 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
 
 
 def write_recipe(converted: Converted, folder: Path) -> tuple[Path, ...]:
-    """Write `recipe.yaml` into a folder, which is made where it is not there; the recipe comes last.
+    """Write `recipe.yaml` into a folder, which is created if necessary; the recipe is written last.
 
     Returns:
         Paths of the files written.
 
     Raises:
-        UsageError: there is a recipe already; nothing is written over.
+        UsageError: a file already exists; nothing is overwritten.
         StorageError: the disk refused.
-
     """
     texts = {} if converted.template is None else {folder / TEMPLATE_FILE: converted.template}
     texts[folder / RECIPE_FILE] = _recipe_text(converted)
@@ -122,7 +121,7 @@ def write_recipe(converted: Converted, folder: Path) -> tuple[Path, ...]:
 
 
 def _recipe_text(converted: Converted) -> str:
-    """The recipe in YAML, below comments with the notes."""
+    """Return the recipe in YAML, below comments with the notes."""
     notes = [*(f"{note.shown}\n    {note.says}" for note in converted.differences), *converted.others]
     head = [f"From {converted.path.name}; packer init --from wrote it.", *([""] if notes else []), *notes]
     comments = "".join(f"# {_printable(line)}".rstrip() + "\n" for line in "\n".join(head).split("\n"))
@@ -130,17 +129,16 @@ def _recipe_text(converted: Converted) -> str:
 
 
 def _printable(line: str) -> str:
-    """What YAML and a terminal can bear: a name may hold anything, bytes that are no text among it."""
+    """Escape what YAML and a terminal cannot print: a name may contain anything, even bytes that are not text."""
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in line)
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """The keys of a YAML or JSON file, as plain values that a recipe and a screen can say.
+    """Read a YAML or JSON mapping as plain values that can be written to a recipe and to a screen.
 
     Raises:
-        RecipeError: no such file, no regular one, too large, not YAML or JSON, no mapping; or a value that holds
-            itself, is nested too deeply or cannot be written down.
-
+        RecipeError: no such file, not a regular file, too large, not YAML or JSON, or not a mapping; or a value
+            contains itself, is nested too deeply or cannot be encoded.
     """
     hint = f"FILE is {_EXPECTED}"
     if not os.path.lexists(path):

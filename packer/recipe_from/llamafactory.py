@@ -1,6 +1,6 @@
-"""A training configuration of LLaMA-Factory, or its `dataset_info.json` alone, as a recipe.
+"""Conversion of a LLaMA-Factory training configuration, or of a bare `dataset_info.json`, to a recipe.
 
-Read from LLaMA-Factory 0.9.5.
+Based on LLaMA-Factory 0.9.5.
 """
 
 import difflib
@@ -33,12 +33,12 @@ INFO_FILE = "dataset_info.json"
 _RULES = load_tables("llamafactory")
 
 _CUTOFF_LEN = 2048
-"""The default of LLaMA-Factory."""
+"""LLaMA-Factory's default."""
 
 _MOST_LISTED = 12
 
 _PLACES = ("file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
-"""Keys of which an entry has one."""
+"""Keys of an entry that locate its data; an entry has one of them."""
 
 _MEDIA = "packer reads no pictures, films or sound"
 _ELSEWHERE = "packer reads files of this machine and of the Hugging Face Hub"
@@ -46,10 +46,10 @@ _ELSEWHERE = "packer reads files of this machine and of the Hugging Face Hub"
 _MEDIA_COLUMNS = ("images", "videos", "audios")
 
 _STAGES = {"sft": "examples", "pt": "texts", "dpo": "preference", "kto": "rated"}
-"""Stage → what its rows are; of preference data, the schema of packer's."""
+"""Stage → kind of its rows; for preference data, this is the name of packer's schema."""
 
 _ANSWERS = {"preference": ("chosen", "rejected"), "rated": ("kto_tag",)}
-"""Columns of preference data beside those of its prompt."""
+"""Columns of preference data in addition to those of its prompt."""
 
 _TAG_ROLES = {
     "user_tag": "user",
@@ -69,17 +69,16 @@ def is_dataset_info(values: Mapping[str, Any]) -> bool:
 def read_llamafactory(
     config: Mapping[str, Any], paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Values of a recipe.
+    """Return the values of a recipe.
 
     Args:
-        config: Of a training.
-        paths: `bases` are where LLaMA-Factory is started, and the folder of the configuration.
-        report: Filled with what is not carried over.
+        config: The training configuration.
+        paths: `bases` are LLaMA-Factory's working directory, and the folder of the configuration.
+        report: Receives what is not carried over.
         load: Reads a file as a mapping.
 
     Raises:
-        RecipeError: it is no supervised training, or its data sets are not to be found.
-
+        RecipeError: the stage is not supported, or its datasets cannot be found.
     """
     keys = Keys(config, report)
     stage = keys.take("stage", "text") or "sft"
@@ -109,7 +108,7 @@ def _sources(
             hint="run this where LLaMA-Factory is started, or give the file itself: --from …/dataset_info.json",
         )
     info = load(folder / INFO_FILE)
-    inner = replace(paths, bases=(folder,), absolute=Path(name).is_absolute())  # its files lie beside it
+    inner = replace(paths, bases=(folder,), absolute=Path(name).is_absolute())  # its files are beside it
     most = keys.take("max_samples", "number")
     limit = {} if most is None else {"limit": most}
     sources = []
@@ -132,20 +131,19 @@ def read_entries(
     shared: Mapping[str, Any],
     kind: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Sources of entries of a `dataset_info.json`.
+    """Return the sources of entries of a `dataset_info.json`.
 
     Args:
         info: The whole file.
         names: Which of its entries, in the order of their sources.
         paths: `bases` has the folder of the data.
-        report: Filled with what is not carried over.
+        report: Receives what is not carried over.
         shared: Keys that each source gets.
-        kind: What the rows of the configuration's stage are, as in `_STAGES`; an entry with other ones is left out, as
-            a cache has one kind of rows. None takes that of the entries, and examples where they have several.
+        kind: The kind of rows of the configuration's stage, as in `_STAGES`; an entry of another kind is left out, as a
+            cache has one kind of rows. None uses the kind of the entries, or examples if they are of several kinds.
 
     Raises:
         RecipeError: there is no entry of that name.
-
     """
     entries = {name: _entry(info, name) for name in names}
     kinds = {_kind(entry) for entry in entries.values()}
@@ -166,7 +164,7 @@ def read_entries(
 
 
 def names_of(texts: Iterable[str] | None) -> list[str]:
-    """Names that are written with commas between them, or as a list."""
+    """Split names that are separated by commas or given as a list."""
     return [name.strip() for text in texts or () for name in text.split(",") if name.strip()]
 
 
@@ -207,7 +205,7 @@ def _entry_path(keys: Keys, paths: ConfigPaths) -> str:
 
 
 def _kind(entry: Mapping[str, Any]) -> str:
-    """What the rows of an entry are, but for plain texts, which only a stage tells."""
+    """Return the kind of an entry's rows; plain texts are reported as examples, as only a stage distinguishes them."""
     if entry.get("ranking"):
         return "preference"
     columns = entry.get("columns")
@@ -215,7 +213,7 @@ def _kind(entry: Mapping[str, Any]) -> str:
 
 
 def _rows(keys: Keys, *, kind: str) -> dict[str, Any]:
-    """Schema and columns of an entry."""
+    """Return schema and columns of an entry."""
     keys.take("ranking")
     columns, tags = keys.inner("columns"), keys.inner("tags")
     for key in _MEDIA_COLUMNS:
@@ -234,14 +232,14 @@ def _rows(keys: Keys, *, kind: str) -> dict[str, Any]:
 
 
 def _prompts(keys: Keys, columns: Keys, tags: Keys, *, is_texts: bool) -> dict[str, Any]:
-    """Schema and columns of rows that are examples, or of what pairs have beside their answers."""
+    """Return schema and columns of examples, or of the parts of preference data other than the answers."""
     kind = keys.take("formatting", "text") or "alpaca"
     if kind == "alpaca":
         tags.apply(_RULES["tags of no chats"])
         if is_texts:
             rows = rows_of("text", {"text": "instruction"} | columns.apply(_RULES["columns of texts"]))
         else:
-            # Columns that are not named are not read, but where none is: then LLaMA-Factory takes Alpaca's own.
+            # LLaMA-Factory reads only the named columns; if none are named, it uses Alpaca's column names.
             table = _RULES["columns of instructions"]
             unnamed = dict.fromkeys([str(rule.to) for rule in table.values()] if "columns" in keys else ())
             rows = alpaca_rows(unnamed | columns.apply(table))
@@ -288,7 +286,7 @@ def _pack(keys: Keys, *, kind: str) -> dict[str, Any]:
     if length is None:
         keys.report("cutoff_len", "what LLaMA-Factory takes where nothing is said", default=_CUTOFF_LEN)
     if kind == "texts" and packing is not False:
-        return {**pack, "pack.mode": "stream"}  # texts are joined and cut, as its pre-training does
+        return {**pack, "pack.mode": "stream"}  # concatenated and cut, as in LLaMA-Factory's pre-training
     if not packing and not neat:
         keys.report(
             "packing", "documents without blocks, which a loader pads; to pack: --set pack.mode=isolated", default=False

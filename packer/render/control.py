@@ -195,18 +195,30 @@ class TypedControl:
         return stand_ins, hidden
 
 
-def revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> EncodedText:
+def revealed(
+    document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation, *, prompted: bool
+) -> EncodedText:
     """Encode a document with its typed control tokens restored and guarded.
 
+    Args:
+        document: made from `hidden`.
+        stand_ins: of the control tokens in it.
+        hidden: the conversation with stand-ins.
+        original: the conversation as its row has it.
+        prompted: its turns follow prompts. A prompt may end otherwise than the rendering of its turn shows.
+
     Raises:
-        RenderError: the template renders the original conversation differently.
+        RenderError: the template renders the original conversation, or a prompt of it, differently.
     """
-    upto = document.num_messages
-    whole, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], document.mode))
-    if whole != original.render(original.messages[:upto], document.mode):
-        raise RenderError(
-            "a control token typed in a message changes how the template renders the row", code="control_render"
-        )
+    renderings = [(document.num_messages, document.mode, False)]
+    if prompted:
+        renderings += [(turn.message, turn.mode, True) for turn in document.placed]
+    for upto, mode, prompt in renderings:
+        shown, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], mode, prompt=prompt))
+        if shown != original.render(original.messages[:upto], mode, prompt=prompt):
+            raise RenderError(
+                "a control token typed in a message changes how the template renders the row", code="control_render"
+            )
     text, guarded, moved = stand_ins.reveal(document.text)
     turns = [(message, moved(a), moved(b), weight) for message, a, b, weight in document.turns]
     return encoded(text, turns, guarded=guarded)

@@ -20,9 +20,8 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
     """Yield the marked turns of the messages in `weights`, all cut from one rendering up to the last of these messages.
 
     Raises:
-        RenderError: `bad_marks` if a block cannot be assigned to a message, or a message has several blocks that are
-        not
-            adjacent; `no_terminator` if a message's blocks contain no stop token; whatever the template raised.
+        RenderError: `bad_marks` if a block cannot be assigned to a message, or the blocks of a message are not
+            adjacent; `no_terminator` if they contain no stop token; whatever the template raised.
     """
     last = max(weights)
     messages = conversation.messages[: last + 1]

@@ -132,8 +132,7 @@ class TurnAssigner:
 
     Attributes:
         history_rewrite: `exact` keeps every maximal text; `last` only the last; `as_rendered` trains a turn also in a
-        later
-            text that shows it unchanged except for an empty reasoning block.
+            later text that shows it unchanged except for an empty reasoning block.
         stops: matches any stop token.
         max_bytes: maximum total size of the texts kept at a time.
     """

@@ -1,6 +1,7 @@
-"""The numbers of a report that `packer stats` does not have: histograms, padding by layout, tokens of each input.
+"""Figures of a report that `packer stats` does not have: histograms, padding by layout, tokens of each input.
 
-Of plots it has where their marks lie. The templates draw them as SVG, which needs no script and scales with the page.
+Plots are computed as coordinates of their marks. The templates draw them as SVG, which needs no script and scales with
+the page.
 """
 
 from collections.abc import Sequence
@@ -34,24 +35,24 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """How many documents, or blocks, lie in each of some ranges."""
+    """Numbers of documents, or blocks, in consecutive ranges."""
 
     title: str
     caption: str
     unit: str
-    """The unit of the edges."""
+    """Unit of the edges."""
 
     of: str
     """What is counted."""
 
     edges: tuple[str, ...]
-    """Where the ranges begin, and where the last one ends: one more than there are counts."""
+    """Start of each range, and end of the last one: one more than there are counts."""
 
     counts: tuple[int, ...]
 
     @property
     def columns(self) -> list[Column]:
-        """A column that is not empty is seen, however low."""
+        """Columns to draw; one that is not empty is always visible, however low."""
         most, step = max(self.counts), self._step
         columns = []
         for place, (count, (low, high)) in enumerate(zip(self.counts, pairwise(self.edges), strict=True)):
@@ -63,7 +64,7 @@ class Histogram:
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Labels of the edges, and where they stand."""
+        """Labels of the edges, with their positions."""
         places = range(0, len(self.edges), -(-len(self.counts) // 5))
         return [(round(_LEFT + place * self._step, 2), self.edges[place]) for place in places]
 
@@ -77,9 +78,9 @@ class Histogram:
 
 
 class BlockBar(NamedTuple):
-    """A block as a bar of its documents, :data:`BAR_WIDTH` units wide. What is in none of them is padding.
+    """A block as a bar of its documents, :data:`BAR_WIDTH` units wide; the rest is padding.
 
-    The patterns are SVG's ``stroke-dasharray``: lengths that are drawn and left out in turn.
+    The patterns are SVG's ``stroke-dasharray``: alternating lengths of dashes and gaps.
     """
 
     filled: int
@@ -92,9 +93,9 @@ class BlockBar(NamedTuple):
 
 
 def block_bar(documents: Sequence[DocumentView], block_len: int) -> BlockBar:
-    """Draw a block. A mark takes a unit at least, and those within one unit are joined, so that patterns stay short.
+    """Draw a block. A mark is at least one unit wide, and marks within one unit are merged, to keep patterns short.
 
-    Worked example: of 400 units for 10 tokens, documents of 3 and 5 tokens are ``120 200``; the trained tokens [2, 3)
+    Worked example: with 400 units for 10 tokens, documents of 3 and 5 tokens are ``120 200``; the trained tokens [2, 3)
     and [5, 8) are ``0 80 40 80 120 400``: nothing, a gap of two tokens, and so on up to beyond the end.
     """
     borders, marks, at = [0], [0, 0], 0
@@ -116,11 +117,11 @@ def block_bar(documents: Sequence[DocumentView], block_len: int) -> BlockBar:
 T = TypeVar("T", bound=np.generic)
 
 BATCH = 8
-"""Documents in a batch of a trainer that does not pack, whose padding is compared."""
+"""Documents per batch of a trainer that does not pack, to compare its padding."""
 
 
 class Padding(NamedTuple):
-    """Slots without a token, for one way to lay documents out."""
+    """Padding under one way to arrange documents; `share` is the fraction of slots without a token."""
 
     layout: str
     slots: int
@@ -149,7 +150,7 @@ class Documents:
 
     @classmethod
     def of(cls, cache: Cache) -> "Documents":
-        """The documents of a cache; reads no tokens."""
+        """Read the columns of a cache's documents, without tokens."""
         names = cache.splits("documents")
         shards = [cache.documents(name) for name in names]
         return cls(
@@ -163,7 +164,7 @@ class Documents:
 
 
 def source_facts(cache: Cache, documents: Documents) -> list[SourceFacts]:
-    """Rows, documents and tokens of each input; the most tokens first."""
+    """Count rows, documents and tokens of each input; the most tokens first."""
     inputs = cache.manifest.inputs
     counts, tokens, trained = (
         np.bincount(documents.source, weights=weights, minlength=len(inputs)).astype(np.int64).tolist()
@@ -174,7 +175,7 @@ def source_facts(cache: Cache, documents: Documents) -> list[SourceFacts]:
 
 
 def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogram]:
-    """Lengths and trained shares of documents, and how full blocks are."""
+    """Compute histograms of document lengths, of trained shares, and of block fill."""
     plots = []
     lengths = count_lengths(documents.length)
     if lengths is not None:
@@ -202,9 +203,9 @@ def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogr
 
 
 def padding(found: Stats, lengths: Int32) -> list[Padding]:
-    """Padding of these blocks, and of the same documents without packing.
+    """Compute the padding of these blocks, and of the same documents without packing.
 
-    A document longer than a block counts as one that was cut to it, so that the layouts hold what blocks could hold.
+    A document longer than a block counts as if cut to its length, so that all layouts contain the same tokens.
     """
     rows = [] if not found.blocks else [Padding("packed, as here", found.slots, 1 - found.fill)]
     if not len(lengths):
@@ -220,7 +221,7 @@ def padding(found: Stats, lengths: Int32) -> list[Padding]:
 
 
 def _batched(lengths: Int64) -> int:
-    """Slots where every batch is as wide as its longest document: 3, 5 and 2 by twos take 2 · 5 + 2."""
+    """Count slots if every batch is padded to its longest document: 3, 5 and 2 in batches of two take 2 · 5 + 2."""
     starts = np.arange(0, len(lengths), BATCH)
     return int((np.maximum.reduceat(lengths, starts) * np.diff(np.append(starts, len(lengths)))).sum())
 

@@ -1,4 +1,4 @@
-"""What the token view shows: blocks, rows and single documents, chosen by name or as a sample."""
+"""The contents of the token view: blocks, rows and documents, chosen by name or as a sample."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -16,7 +16,7 @@ from packer.store.cache import Cache
 Kind: TypeAlias = Literal["block", "row", "doc"]
 
 SAMPLE_BLOCKS, SAMPLE_TOKENS = 32, 300_000
-"""Blocks that are shown where none are named, and their tokens: at most about so many, and one of each split."""
+"""Limits of the default sample: blocks, and approximately their tokens; at least one block of each split is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Item:
     """A block, a row or a document, with its tokens."""
 
     key: str
-    """Names it in links: `block=train:0`, `row=chats.jsonl:7`, `doc=-123`."""
+    """Its name in links: `block=train:0`, `row=chats.jsonl:7`, `doc=-123`."""
 
     kind: Kind
     title: str
@@ -44,8 +44,12 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """What a report is to hold. Nothing named is a sample: blocks spread over the cache, and documents at the edges."""
+class ReportContents:
+    """The blocks, rows and documents that a report includes.
+
+    If all are empty, it includes a sample: blocks spread over the cache, and the longest, shortest, most trained and
+    least trained documents.
+    """
 
     blocks: tuple[tuple[str | None, int], ...] = ()
     """(split, block from 0); None is the first split."""
@@ -61,7 +65,7 @@ class Chosen:
 
 
 class Name(NamedTuple):
-    """An item before it is read."""
+    """Identifies an item that has not been read."""
 
     kind: Kind
     value: str
@@ -72,8 +76,8 @@ class Name(NamedTuple):
         return urlencode([(self.kind, self.value)])
 
 
-def names_of(chosen: Chosen, cache: Cache) -> list[Name]:
-    """The names of what was chosen, each once."""
+def names_of(chosen: ReportContents, cache: Cache) -> list[Name]:
+    """Return the names of the chosen items, without duplicates."""
     splits = cache.splits("blocks")
     if chosen.blocks and not splits:
         raise UsageError(f"{cache.folder} has no blocks: pack.mode is 'none'", hint="--rows and --doc show documents")
@@ -84,7 +88,7 @@ def names_of(chosen: Chosen, cache: Cache) -> list[Name]:
 
 
 def sample(cache: Cache, documents: Documents) -> list[Name]:
-    """Blocks spread evenly over each split; the longest, the shortest, the most and the least trained document."""
+    """Name blocks spread evenly over each split, and the longest, shortest, most and least trained documents."""
     splits = cache.splits("blocks")
     total = sum(len(cache.blocks(split)) for split in splits)
     names = []
@@ -107,7 +111,7 @@ def sample(cache: Cache, documents: Documents) -> list[Name]:
 
 
 def parse_key(key: str) -> Name:
-    """The name in a link."""
+    """Parse the name of an item in a link."""
     pairs = parse_qsl(key)
     if len(pairs) == 1 and pairs[0][0] in get_args(Kind):
         return Name(cast("Kind", pairs[0][0]), pairs[0][1])
@@ -115,7 +119,7 @@ def parse_key(key: str) -> Name:
 
 
 def read_item(cache: Cache, name: Name) -> Item:
-    """Read what a name stands for; digests are checked."""
+    """Read the item with this name; digests are checked."""
     if name.kind == "block":
         split, _, index = name.value.rpartition(":")
         block = view_block(cache, split, _number(index))

@@ -1,6 +1,6 @@
-"""The pages, filled in: about a cache, and with the lines of a report.
+"""Renders the pages: about a cache, and with the text of another report.
 
-`packer report` writes the first as one file that needs nothing else; `server` serves it.
+`packer report` writes the page about a cache as one self-contained file; `server` serves it.
 """
 
 import json
@@ -24,7 +24,7 @@ from packer.report.facts import (
     padding,
     source_facts,
 )
-from packer.report.items import Chosen, Item, Name, names_of, read_item, sample
+from packer.report.items import Item, Name, ReportContents, names_of, read_item, sample
 from packer.report.shell import SCRIPT, check_place, fill, write_page
 from packer.report.tokens import PackedTokens, TokenTable, pack_tokens
 from packer.store.cache import Cache
@@ -33,19 +33,19 @@ from packer.store.manifest import Manifest
 SCRIPTS = (SCRIPT, "tokens.js")
 
 _SOURCES, _BARS = 20, 50
-"""Inputs that are listed (the rest is summed up), and blocks that are drawn."""
+"""Maximum number of inputs listed (the rest is summed up), and of blocks drawn."""
 
 _EXCERPT = 600
-"""Characters of a row that is left out."""
+"""Maximum characters shown of a rejected row."""
 
 
 Line: TypeAlias = Sequence[tuple[str, str]]
-"""Texts of a line, each with the names of its styles."""
+"""Segments of a line: text, and the names of its styles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFacts:
-    """All that the page says of a cache without looking at tokens."""
+    """Everything that the page shows about a cache except tokens."""
 
     stats: Stats
     manifest: Manifest
@@ -57,7 +57,7 @@ class PageFacts:
 
     @classmethod
     def of(cls, cache: Cache) -> "PageFacts":
-        """Gather them."""
+        """Collect the facts about a cache."""
         found, documents = stats(cache.folder), Documents.of(cache)
         return cls(
             stats=found,
@@ -71,9 +71,9 @@ class PageFacts:
 
 
 def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: PackedTokens | None = None) -> bytes:
-    """The page about a cache, as UTF-8.
+    """Render the page about a cache, as UTF-8.
 
-    `note` says how the items were chosen; without `packed`, the page asks a server for their tokens.
+    `note` says how the items were chosen; without `packed`, the page requests their tokens from a server.
     """
     blocks = [item for item in items if item.kind == "block"]
     return fill(
@@ -99,45 +99,45 @@ def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: Pa
 
 
 def text_page(kind: str, *, title: str, lines: Sequence[Line]) -> bytes:
-    """A page that says what a command says: `kind` is its name, a line is texts with their styles."""
+    """Render the output of a command, whose name is `kind`, as a page; a line is a sequence of styled texts."""
     return fill("text", kind=kind, title=title, lines=lines)
 
 
 MAX_BYTES = 5_000_000
-"""A page stays below: mail takes it, and a browser opens it at once."""
+"""Maximum size of a page: small enough to mail, and opened by a browser without delay."""
 
 _MOST_ITEMS, _MOST_TOKENS = 1000, 5_000_000
-"""What is read at most to fill a page; more would not fit."""
+"""Maximum numbers of items and tokens read to fill a page; more would not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was written."""
+    """The result of :func:`report`."""
 
     path: Path
     num_bytes: int
     items: int
-    """Blocks, rows and documents whose tokens it holds."""
+    """Blocks, rows and documents whose tokens the page includes."""
 
     chosen: int
-    """Those that it was to hold."""
+    """Blocks, rows and documents that were requested."""
 
     tokens: int
-    """Tokens it holds."""
+    """Tokens that the page includes."""
 
 
-def report(folder: Path | str, output: Path | str, *, chosen: Chosen | None = None) -> Report:
-    """Write a page about a cache: one file of at most :data:`MAX_BYTES`, complete or not at all.
+def report(folder: Path | str, output: Path | str, *, chosen: ReportContents | None = None) -> Report:
+    """Write a page about a cache: one file of at most :data:`MAX_BYTES`, written atomically.
 
     Args:
         folder: the cache.
-        output: the file; a page that is there is replaced.
-        chosen: whose tokens it holds; by default a sample.
+        output: the file; an existing page is replaced.
+        chosen: the blocks, rows and documents whose tokens to include; by default a sample.
 
     Raises:
-        UsageError: something chosen is not in the cache, or the file is; or another file is there.
+        UsageError: a chosen item is not in the cache; `output` is inside the cache, or an existing file that is not a
+            page.
         InputError, CheckError, StorageError: as :meth:`packer.Cache.open`; or the disk refuses.
-
     """
     output = Path(output)
     check_place(output, folder)

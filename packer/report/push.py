@@ -1,6 +1,6 @@
-"""`packer push`: a cache as a data set of the Hub, with a card in Markdown.
+"""`packer push`: uploads a cache to the Hub as a dataset, with a card in Markdown.
 
-The card says what the manifest and :func:`packer.audit.stats` say; names that strangers chose stand in code spans.
+The card's figures come from the manifest and :func:`packer.audit.stats`. User-supplied names are set as code spans.
 """
 
 import json
@@ -25,16 +25,15 @@ from packer.store.rejected import rejected_path
 
 
 def card(cache: Cache, name: str) -> bytes:
-    """The card as UTF-8.
+    """Render the card as UTF-8.
 
     Args:
         cache: the cache.
-        name: its name on the Hub, as readers take it.
+        name: its name on the Hub, as readers accept it.
 
     Raises:
-        CheckError: something of the cache is missing or damaged.
-        StorageError: something cannot be read.
-
+        CheckError: a part of the cache is missing or damaged.
+        StorageError: a file cannot be read.
     """
     own = DictLoader({"card": (resources.files(__package__) / "card.md.j2").read_text("utf-8")})
     environment = Environment(loader=own, undefined=StrictUndefined, trim_blocks=True, autoescape=False)  # noqa: S701 - no HTML
@@ -47,13 +46,13 @@ def card(cache: Cache, name: str) -> bytes:
         sources=source_facts(cache, Documents.of(cache)),
         manifest=manifest,
         versions=", ".join(f"{library} {version}" for library, version in sorted(manifest.versions.items())),
-        recipe=json.dumps(manifest.recipe, indent=2),  # in ASCII, where backticks can only be within a line
+        recipe=json.dumps(manifest.recipe, indent=2),  # JSON in ASCII, where no line can begin with backticks
     )
     return text.encode("utf-8", "backslashreplace")
 
 
 def _code(text: str) -> str:
-    """A code span within a table: no name ends it, or the line."""
+    """Format a code span for a table cell; the text can end neither the span nor the line."""
     return f"`{_cell(text).replace('`', chr(0x2CB))}`"
 
 
@@ -63,52 +62,51 @@ def _cell(text: str) -> str:
 
 CARD = "README.md"
 _FOLDERS = ("blocks", "documents", "model", "rows")
-"""Of a cache; what lies in them belongs to it."""
+"""Folders of a cache; everything in them belongs to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """What is on the Hub now."""
+    """The result of :func:`push`."""
 
     name: str
-    """As commands and readers take it, with the commit."""
+    """As commands and readers accept it, with the commit."""
 
     address: str
-    """Of the data set's page."""
+    """URL of the dataset's page."""
 
     is_private: bool
     fingerprint: str
     num_files: int
-    """That were committed: none where the data set held this very cache."""
+    """Files that were committed; 0 if the dataset already contained this cache."""
 
     num_bytes: int
     keeps_card: bool
-    """There is a README.md that no push wrote; it stays."""
+    """Whether there is a README.md that no push wrote; it is kept."""
 
 
 def push(
     cache: Path | str, to: str, *, public: bool = False, replaces: bool = False, progress: Progress | None = None
 ) -> Pushed:
-    """Verify a cache, every byte and row of it, and put it on the Hub with a card, in one commit.
+    """Verify every byte and row of a cache, and upload it to the Hub with a card, in one commit.
 
     Args:
         cache: the cache.
-        to: ``ORG/NAME``, or ``hf://datasets/ORG/NAME[@BRANCH][/FOLDER]``. A data set that is not there is made.
-        public: make it for everybody to see, instead of its owner alone.
-        replaces: take the place of another cache that is there.
-        progress: listens to the verification; counts bytes.
+        to: ``ORG/NAME``, or ``hf://datasets/ORG/NAME[@BRANCH][/FOLDER]``. A dataset that does not exist is created.
+        public: create it as a public dataset, not a private one.
+        replaces: replace another cache that is there.
+        progress: receives the progress of the verification; counts bytes.
 
     Raises:
         UsageError: another cache is there.
-        RecipeError: `to` is no name of a data set.
-        InputError: not a finished cache; or the Hub says no, or does not answer.
+        RecipeError: `to` is not the name of a dataset.
+        InputError: not a finished cache; or the Hub refuses, or does not answer.
         CheckError: the cache is damaged.
-        BusyError: somebody else changed the data set meanwhile.
-        StorageError: something cannot be read.
-
+        BusyError: the dataset was changed during the upload.
+        StorageError: a file cannot be read.
     """
     target = data_name(to if to.startswith(SCHEME) else f"{SCHEME}datasets/{to}")
-    assert target is not None  # it has the scheme
+    assert target is not None  # data_name() returns None only without the scheme
     report = verify(cache, progress=progress)
     if not report.ok:
         where = shlex.quote(str(report.folder))

@@ -1,8 +1,8 @@
-"""`packer view`: the page on 127.0.0.1, which asks for a block, a row or a document when it is looked at.
+"""`packer view`: serves the page on 127.0.0.1; it requests each block, row and document on demand.
 
-Nothing is written and nothing leaves the machine. Whoever asks must know the secret in the path, and must ask for this
-machine by name: pages of others, which a browser lets speak to 127.0.0.1, know neither, nor does a name that was made
-to lead here (DNS rebinding).
+Nothing is written and nothing leaves the machine. A request must know the secret in the path and must address this
+machine by name. Other websites, whose pages a browser allows to send requests to 127.0.0.1, do not know the secret, and
+a domain name that was made to resolve to 127.0.0.1 (DNS rebinding) does not match.
 """
 
 import json
@@ -28,7 +28,7 @@ _NOTE = "Listed is a sample; every block, row and document opens by its name."
 
 
 class _Server(ThreadingHTTPServer):
-    """Says nothing of a browser that goes away."""
+    """Does not log connections that a browser closes early."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):
@@ -36,15 +36,14 @@ class _Server(ThreadingHTTPServer):
 
 
 class PageServer:
-    """Serves the page of one cache. Use it as a context, and call :meth:`serve` in it.
+    """Serves the page of one cache. Use it as a context manager, and call :meth:`serve` in it.
 
     Args:
         folder: the cache.
-        port: 0 takes a free one.
+        port: 0 chooses a free one.
 
     Raises:
-        InputError, CheckError, StorageError: as :meth:`packer.Cache.open`; or the port is taken.
-
+        InputError, CheckError, StorageError: as :meth:`packer.Cache.open`; or the port is in use.
     """
 
     def __init__(self, folder: Path | str, *, port: int = 0) -> None:
@@ -53,7 +52,7 @@ class PageServer:
         names = sample(self._cache, facts.documents)
         items = [read_item(self._cache, name) for name in names]
         self._page = cache_page(facts, items, note=_NOTE)
-        self._reading = threading.Lock()  # a reader and its tokenizer are one; requests come in threads
+        self._reading = threading.Lock()  # requests run in threads but share one cache and tokenizer
         self._secret = secrets.token_urlsafe(16)
         with storage_errors("listen on port", Path(str(port))):
             self._server = _Server((_ADDRESS, port), self._handler())
@@ -76,7 +75,7 @@ class PageServer:
         self._server.shutdown()
 
     def answer(self, host: str | None, target: str) -> tuple[HTTPStatus, str, bytes]:
-        """Status, type and body for a request, by its header `Host`, and its path and query."""
+        """Return status, type and body for a request, given its `Host` header, and its path with query."""
         if host not in (f"{_ADDRESS}:{self.port}", f"localhost:{self.port}"):
             return _text(HTTPStatus.MISDIRECTED_REQUEST, "not this host")
         try:
@@ -114,7 +113,7 @@ class PageServer:
                 self._head()
 
             def _head(self) -> bytes:
-                """Send all but the body, which is returned."""
+                """Send everything except the body, which is returned."""
                 status, kind, body = page_server.answer(self.headers.get("Host"), self.path)
                 self.send_response(status)
                 self.send_header("Content-Type", f"{kind}; charset=utf-8")
@@ -128,7 +127,7 @@ class PageServer:
                 super().end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Requests are not listed: their path holds the secret."""
+                """Do nothing: the path of a request contains the secret."""
 
         return Handler
 

@@ -1,9 +1,9 @@
-"""What all pages share: their frame, look and scripts, under a Content-Security-Policy that lets these alone run.
+"""The common part of all pages: frame, style and scripts, with a Content-Security-Policy that permits nothing else.
 
-A page takes the place of no input, no file of a cache and nothing else but another page.
+A page overwrites only another page, never an input, a file of a cache or anything else.
 
-Whatever a cache, its inputs and a template hold is text here: Jinja escapes it, and characters that would turn its
-direction or not be seen are written out.
+Content of a cache, its inputs and a template is always text: Jinja escapes it, and characters that are invisible or
+change the text direction are written out.
 """
 
 import base64
@@ -29,13 +29,13 @@ _STYLE = "page.css"
 SCRIPT = "shell.js"
 
 _MARK, _HEAD_BYTES = b'<meta name="generator" content="packer ', 512
-"""What stands near the start of every page."""
+"""Marker within the first bytes of every page."""
 
 
 def fill(template: str, *, title: str, scripts: Sequence[str] = (SCRIPT,), live: bool = False, **values: Any) -> bytes:
-    """A page as UTF-8.
+    """Render a page as UTF-8.
 
-    `scripts` are files of this package; `live`: whether a server answers what the page asks for.
+    `scripts` are files of this package; `live`: whether a server answers the page's requests.
     """
     html: str = (
         _environment()
@@ -54,7 +54,7 @@ def fill(template: str, *, title: str, scripts: Sequence[str] = (SCRIPT,), live:
 
 
 def content_security_policy(scripts: Sequence[str], *, live: bool) -> str:
-    """What a page may do: run its own scripts and style, and ask its own server where there is one."""
+    """Return the policy of a page: only its own scripts and style, and, if it is live, requests to its own server."""
     directives = [
         "default-src 'none'",
         f"script-src {' '.join(map(_hash, scripts))}",
@@ -72,7 +72,7 @@ def content_security_policy(scripts: Sequence[str], *, live: bool) -> str:
 def _environment() -> Environment:
     environment = Environment(
         loader=DictLoader({name: _file(f"{name}.html.j2") for name in _TEMPLATES}),
-        autoescape=True,  # by hand: what chooses by the name of a file does not know `.j2`
+        autoescape=True,  # explicit: select_autoescape() does not recognize `.j2`
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -90,7 +90,7 @@ def _environment() -> Environment:
 
 
 def _content(text: str) -> Markup:
-    """Visible text for within an element, where quotes are no danger: as references they take five bytes each."""
+    """Escape visible text for element content. Quotes stay as they are: entities would take five bytes each."""
     return Markup(str(escape(visible(text))).replace("&#34;", '"').replace("&#39;", "'"))  # noqa: S704 - escaped
 
 
@@ -100,7 +100,7 @@ def _percent(share: float) -> str:
 
 @functools.cache
 def _file(name: str) -> str:
-    """A template, or a style or script without the blanks before its lines and without lines of comments."""
+    """Read a template, or a style or script without indentation and comment lines."""
     text = (resources.files(__package__) / name).read_text("utf-8")
     if name.endswith(".j2"):
         return text
@@ -114,16 +114,15 @@ def _hash(name: str) -> str:
 
 
 def check_place(output: Path, *caches: Path | str) -> None:
-    """Refuse a place where a page would take that of something else.
+    """Check that a page may be written to this file.
 
     Args:
         output: the file.
-        caches: in which it must not be.
+        caches: folders that must not contain it.
 
     Raises:
-        UsageError: it is in a cache, or there is a file that is no page, or a folder.
-        StorageError: what is there cannot be read.
-
+        UsageError: it is inside a cache, is a folder, or is an existing file that is not a page.
+        StorageError: the existing file cannot be read.
     """
     place = output.resolve()
     for cache in caches:
@@ -140,11 +139,10 @@ def check_place(output: Path, *caches: Path | str) -> None:
 
 
 def write_page(page: bytes, output: Path) -> None:
-    """Write a page, complete or not at all.
+    """Write a page atomically.
 
     Raises:
         StorageError: the disk refuses.
-
     """
     with AtomicFile(output.parent) as file:
         file.write(page)

@@ -3,7 +3,7 @@
 (() => {
   const CHUNK = 512; // tokens that are drawn at once, when they come into sight
   const MOST_HITS = 200;
-  // What is not seen or turns the direction of text, but for newlines and tabs.
+  // Characters that are invisible or change the text direction, except newlines and tabs.
   const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffd]|[\u{e0000}-\u{e007f}]|[\ud800-\udfff]/gu;
   const KINDS = { t: "trained", m: "context", s: "separator", p: "padding" };
   const live = "live" in document.body.dataset;
@@ -19,7 +19,7 @@
 
   const named = (sign) => `U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
-  // Text of a cache; what is not seen is written out.
+  // Text of a cache, with invisible characters written out.
   function show(parent, text) {
     for (const part of text.split(/(\n|\t)/)) {
       if (part === "\n" || part === "\t") {
@@ -50,7 +50,7 @@
 
   const decode = (buffer) => JSON.parse(new TextDecoder().decode(buffer));
 
-  // The items of a page, or the one a server answers with, by their keys.
+  // The items of a page, or of a server's answer, by key.
   async function unpack(packedTable, packedItems) {
     const table = decode(await inflate(packedTable)), buffer = await inflate(packedItems);
     table.control = new Set(table.control);
@@ -98,7 +98,7 @@
     return spans;
   }
 
-  // The last entry of a list, sorted by `start`, that begins at or before a token.
+  // Find the last entry of a list, sorted by `start`, that begins at or before a token.
   function lastFrom(list, token, start = (entry) => entry.start) {
     let low = 0, high = list.length - 1;
     while (low < high) {
@@ -144,7 +144,7 @@
       section.append(show(make("p"), `${owner.source} row ${grouped.format(owner.row)}${owner.side ? ` · ${owner.side}` : ""} · ${plural(owner.length, "token")}, ${grouped.format(owner.num_trained)} trained${part}`));
       const end = number + 1 < item.documents.length ? item.documents[number + 1].at : item.num_tokens;
       for (let from = owner.at; from < end;) {
-        // A chunk ends with a line where one ends near: chunks are blocks, and would break it.
+        // Extend a chunk to the end of a line if one is near: chunks are block elements, which break lines.
         let to = Math.min(from + CHUNK, end);
         const near = Math.min(to + CHUNK, end);
         while (to < near && !table.texts[places[to - 1]].endsWith("\n")) to++;
@@ -228,7 +228,7 @@
 
   // Search.
 
-  // The text of an item, made once.
+  // The text of an item, cached.
   function textOf(found) {
     if (found.whole === undefined) {
       const { texts } = found.table;
@@ -279,7 +279,7 @@
       const whole = textOf(found), line = (part) => part.replace(/\s+/g, " ");
       for (const match of whole.matchAll(pattern)) {
         const end = match.index + match[0].length;
-        // Of equal starts the last: a token that ends within a character has no text.
+        // Of equal starts, choose the last: a token that ends within a character has no text.
         const starts = startsOf(found);
         let token = 0, high = starts.length - 1;
         while (token < high) {
@@ -305,7 +305,7 @@
     return display(key);
   }
 
-  // To the item before or after in the list; where a server answers, to the block before or after.
+  // Go to the previous or next item in the list; with a server, to the previous or next block.
   function step(by) {
     const block = live && shown && /^(block=.*%3A)(\d+)$/.exec(shown.item.key);
     if (block) return go(block[1] + Math.max(0, +block[2] + by));
@@ -331,7 +331,7 @@
     const [kind, ...rest] = find("wanted").value.trim().split(/\s+/);
     go(new URLSearchParams([[kind, rest.join(" ")]]).toString());
   });
-  // pointermove: text that scrolls under a pointer at rest is not pointed at.
+  // pointermove, not pointerover: ignore text that scrolls under a resting pointer.
   text.addEventListener("pointermove", (event) => {
     const token = event.target.closest(".token");
     if (event.pointerType === "mouse" && token && (event.movementX || event.movementY)) describe(+token.dataset.token);

@@ -1,13 +1,13 @@
-"""Tokens in little space: a table of distinct tokens, and for each item the places of its tokens in that.
+"""Compact encoding of tokens for a page: a table of distinct tokens, and for each item the indices of its tokens.
 
-A page holds both compressed, and its script unpacks what is looked at. In a cache of chats this took 1.2 bytes a token,
-where elements of HTML take 26.
+A page contains both compressed, and its script decompresses what is viewed. For a cache of chats this took 1.2 bytes a
+token, where HTML elements take 26.
 
-    table    JSON {"ids": [...], "texts": [...], "control": [places]}, the most frequent token first
-    items    of each, uint32 bytes of its header, the header in JSON, and a place for each token: uint16 where the table
-             has at most 65,536 entries, else uint32; little-endian, header and places padded to a multiple of four
+    table    JSON {"ids": [...], "texts": [...], "control": [indices]}, the most frequent token first
+    items    of each, uint32 bytes of its header, the header in JSON, and an index for each token: uint16 if the table
+             has at most 65,536 entries, else uint32; little-endian, header and indices padded to a multiple of four
 
-Both are compressed with deflate, without a header, and written in base64.
+Both are compressed with raw deflate (no header) and encoded in base64.
 """
 
 import base64
@@ -35,9 +35,9 @@ _SPACE = "▁"
 class TokenTable:
     """The distinct tokens of a page: each is an id and its text.
 
-    The text is the bytes of the id in the vocabulary, as trained tokens are proved. It is not what the tokenizer
-    decodes it to: decoding one id at a time loses spaces under SentencePiece, and some decoders do not know added
-    letters. Where an id ends within a character, the character belongs to the token that completes it.
+    The text is the bytes of the id in the vocabulary, as they are used to verify trained tokens. It is not what the
+    tokenizer decodes the id to: decoding one id at a time loses spaces under SentencePiece, and some decoders do not
+    know added letters. If an id ends within a character, the character belongs to the token that completes it.
     """
 
     def __init__(self, model: Model, control_ids: Iterable[int]) -> None:
@@ -49,7 +49,7 @@ class TokenTable:
 
     @classmethod
     def of(cls, cache: Cache) -> Self:
-        """An empty table for the tokenizer that a cache keeps."""
+        """Make an empty table for the tokenizer that a cache keeps."""
         manifest = cache.manifest
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
         return cls(kept_model(cache.folder, manifest, recipe), manifest.model.control_ids)
@@ -60,7 +60,7 @@ class TokenTable:
         return list(self._numbers)
 
     def numbers(self, input_ids: Int32) -> Int32:
-        """The numbers of the tokens of a document, or of a piece of one; new ones are added.  # int32[n]"""
+        """Return the numbers of the tokens of a document, or of a piece of one, adding new tokens.  # int32[n]"""
         for id_ in np.unique(input_ids[self._number_of[input_ids] == _UNSEEN]).tolist():
             try:
                 text = self._bytes(id_).decode()
@@ -69,7 +69,7 @@ class TokenTable:
             else:
                 self._number_of[id_] = self._number((id_, text))
         numbers = self._number_of[input_ids]
-        # An id that ends within a character is followed by one that begins there, so such ids stand together.
+        # An id that ends within a character is followed by one that begins there, so such ids are adjacent.
         cut = np.flatnonzero(numbers == _CUT)
         for group in np.split(cut, np.flatnonzero(np.diff(cut) != 1) + 1) if len(cut) else ():
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -81,7 +81,7 @@ class TokenTable:
         return numbers
 
     def json(self, order: Int32) -> bytes:
-        """The table of a page, its tokens in an order of their numbers."""
+        """Encode the table of a page, with its tokens in the given order of their numbers."""
         tokens = self.tokens
         chosen = [tokens[number] for number in order.tolist()]
         control = [place for place, (id_, _) in enumerate(chosen) if id_ in self._control]
@@ -99,16 +99,16 @@ class TokenTable:
 
 
 class PackedTokens(NamedTuple):
-    """The tokens of some items, as a page holds them."""
+    """The tokens of some items, encoded for a page."""
 
     table: str
     items: str
     num_items: int
-    """The first items, as many as there was room for."""
+    """Number of items, from the first, that fit."""
 
 
 def pack_tokens(table: TokenTable, items: Sequence[Item], room: int) -> PackedTokens:
-    """Compress items, as many as fit into `room` bytes, of which at least one is taken."""
+    """Compress as many items as fit into `room` bytes, but at least one."""
     numbers = [_numbers(table, item) for item in items]
     counts = np.bincount(np.concatenate([np.zeros(0, np.int32), *numbers]), minlength=len(table.tokens))
     order = np.argsort(-counts, kind="stable").astype(np.int32)[: np.count_nonzero(counts)]
@@ -132,7 +132,7 @@ def pack_tokens(table: TokenTable, items: Sequence[Item], room: int) -> PackedTo
 
 
 def _numbers(table: TokenTable, item: Item) -> Int32:
-    """The numbers of the tokens of an item, each document by itself: characters do not cross their borders."""
+    """Return the token numbers of an item, document by document: characters do not cross documents."""
     numbers = [np.zeros(0, np.int32)]
     for document in item.documents:
         ids = [np.asarray(run.input_ids, np.int32) for run in document.slots]
@@ -141,14 +141,14 @@ def _numbers(table: TokenTable, item: Item) -> Int32:
 
 
 def _header(item: Item) -> bytes:
-    """What the page is told of an item beside its tokens; padded, so that tokens begin at a multiple of four."""
+    """Encode an item's data other than its tokens, padded so that the tokens begin at a multiple of four."""
     documents, at = [], 0
     for document in item.documents:
         documents.append(
             {
                 "at": at,
                 "length": document.length,
-                "doc_id": str(document.doc_id),  # numbers of JavaScript cannot hold it
+                "doc_id": str(document.doc_id),  # too large for a JavaScript number
                 "split": document.split,
                 "source": document.source,
                 "row": document.row,

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
 
 from packer.errors import InputError
 from packer.source.decode import Refused, decode_json
-from packer.source.file_bytes import BLANK, BYTE_ORDER_MARK, codec_of, decompressed, no_rows, read_chunks
+from packer.source.file_bytes import BLANK, BYTE_ORDER_MARK, FilePath, codec_of, decompressed, no_rows, read_chunks
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.row import Columns, rename
 from packer.source.rows import file_rows, file_stream
@@ -44,7 +44,7 @@ _MAY_BE_CSV = (
 )
 
 
-def detect_format(path: Path) -> Format:
+def detect_format(path: FilePath) -> Format:
     """Return the format of a file, compressed or not: JSON lines, one JSON array or object, CSV, Parquet or Arrow.
 
     The bytes decide. The name matters for CSV only, which is hard to distinguish from other text: a file is CSV if its
@@ -73,12 +73,12 @@ def _binary_format(head: bytes) -> Format | None:
     return "arrow" if head.startswith((ARROW_MAGIC, ARROW_CONTINUATION)) else None
 
 
-def _text_format(path: Path, head: bytes) -> Format:
+def _text_format(path: FilePath, head: bytes) -> Format:
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip(BLANK)
     if not text:
         raise no_rows(path)
     lines = [line.strip(b"\r") for line in text.split(b"\n")]
-    named = {".csv", ".tsv"}.intersection(suffix.lower() for suffix in path.suffixes[-2:])
+    named = {".csv", ".tsv"}.intersection(suffix.lower() for suffix in PurePath(str(path)).suffixes[-2:])
     if named and text[:1] not in (b"[", b"{") and b"\x00" not in head:
         return "tsv" if ".tsv" in named else "csv"
     if text[:1] == b"[" and text[1:2] != b"\x00":  # a zero byte means UTF-16
@@ -104,7 +104,7 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _neither(path: Path, head: bytes) -> InputError:
+def _neither(path: FilePath, head: bytes) -> InputError:
     what, hint = "text that is not JSON", _MAY_BE_CSV
     if b"\x00" in head:
         what, hint = "binary data", "convert it to JSON lines first: one object a line, UTF-8"
@@ -112,7 +112,7 @@ def _neither(path: Path, head: bytes) -> InputError:
     return InputError(f"{path}: expected {_EXPECTED}, found {what}", hint=hint.format(path=path))
 
 
-def detect_schema(path: Path, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word
+def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word
     """Return the schema that most of the first rows fit.
 
     Raises:
@@ -131,7 +131,7 @@ def detect_schema(path: Path, *, format: Format, columns: Columns) -> str:  # no
     return schema
 
 
-def field_names(path: Path, *, format: Format, most: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word
+def field_names(path: FilePath, *, format: Format, most: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word
     """Return the columns of a table, or all fields of the first `most` rows of JSON.
 
     Raises:
@@ -142,7 +142,7 @@ def field_names(path: Path, *, format: Format, most: int = _SAMPLED_ROWS) -> set
     return {name for row in first_rows(path, format, {}, most) for name in row}
 
 
-def fields_found(path: Path, fields: Collection[str], *, format: Format) -> set[str]:  # noqa: A002 - as above
+def fields_found(path: FilePath, fields: Collection[str], *, format: Format) -> set[str]:  # noqa: A002 - as above
     """Return those of the fields that a table or the first rows of JSON have, null or not.
 
     A dot in a field leads into an object.
@@ -174,7 +174,7 @@ def _has_column(kind: pa.DataType, path: str) -> bool:
     return kind.get_field_index(path) >= 0 or nested
 
 
-def _columns_of(path: Path, format: Format) -> dict[str, str]:  # noqa: A002
+def _columns_of(path: FilePath, format: Format) -> dict[str, str]:  # noqa: A002
     """Return the type of each column of a table."""
     if format in CSV_FORMATS:
         return dict.fromkeys(read_csv(path, file_stream(path), format)[0], "string")
@@ -182,7 +182,7 @@ def _columns_of(path: Path, format: Format) -> dict[str, str]:  # noqa: A002
 
 
 def first_rows(
-    path: Path,
+    path: FilePath,
     format: Format,  # noqa: A002 - the recipe's word
     columns: Columns,
     most: int = _SAMPLED_ROWS,

@@ -4,11 +4,12 @@ The compression is detected from the first bytes, not from the name. A compresse
 """
 
 import gzip
+import hashlib
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -28,12 +29,33 @@ _SIGNATURES: tuple[tuple[bytes, Codec], ...] = (
 )
 
 
-def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+class RemoteFile(Protocol):
+    """One version of a file on another machine, which str() names."""
+
+    @property
+    def num_bytes(self) -> int: ...
+
+    def chunks(self, start: int, stop: int | None) -> Iterator[bytes]:
+        """Yield its bytes as :func:`read_chunks` does."""
+        ...
+
+    def __fspath__(self) -> str:
+        """Return the path of a copy on this machine, made if there is none."""
+        ...
+
+
+FilePath: TypeAlias = Path | RemoteFile
+
+
+def read_chunks(path: FilePath, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
     """Yield the bytes `start` … `stop` of a file, or all from `start` on if `stop` is None. No chunk is empty.
 
     Raises:
         InputError: the file cannot be read, or ends before `stop`.
     """
+    if not isinstance(path, Path):
+        yield from path.chunks(start, stop)
+        return
     try:
         with path.open("rb") as file:
             file.seek(start)
@@ -50,6 +72,19 @@ def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator
         raise changed(path, f"expected {stop} bytes, found {position}")
 
 
+def file_sha256(path: FilePath) -> str:
+    """Return the sha256 of a whole file, in hexadecimal.
+
+    Raises:
+        InputError: it cannot be read.
+
+    """
+    digest = hashlib.sha256()
+    for chunk in read_chunks(path):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
 def hashed(chunks: Iterator[bytes], *updates: Callable[[bytes], object]) -> Iterator[bytes]:
     """Pass the chunks through, calling each of `updates`, which hash or count them, with every chunk."""
 
@@ -62,7 +97,7 @@ def hashed(chunks: Iterator[bytes], *updates: Callable[[bytes], object]) -> Iter
     return map(passed, chunks)
 
 
-def codec_of(path: Path) -> Codec | None:
+def codec_of(path: FilePath) -> Codec | None:
     """Return how a file is compressed; None if it is not.
 
     Raises:
@@ -73,7 +108,7 @@ def codec_of(path: Path) -> Codec | None:
 
 
 def text_stream(
-    path: Path, chunks: Iterable[bytes], codec: Codec | None, *, at_start: bool = True
+    path: FilePath, chunks: Iterable[bytes], codec: Codec | None, *, at_start: bool = True
 ) -> io.BufferedReader:
     """Return the text of a file as a stream, decompressed and without the byte order mark."""
     raw: Any = _Chunks(decompressed(path, chunks, codec))
@@ -95,7 +130,7 @@ def skip_blank_lines(stream: io.BufferedReader, blank: bytes = BLANK) -> int:
     return stream.read(size).count(b"\n")
 
 
-def decompressed(path: Path, chunks: Iterable[bytes], codec: Codec | None) -> Iterator[bytes]:
+def decompressed(path: FilePath, chunks: Iterable[bytes], codec: Codec | None) -> Iterator[bytes]:
     """Yield the decompressed text, about a megabyte at a time, however much a few bytes expand to.
 
     All of `chunks` is consumed, or the file is refused: several members or frames may follow one another, but nothing
@@ -155,18 +190,18 @@ class NoRowsError(InputError):
     """A file is empty, or contains only blank lines."""
 
 
-def no_rows(path: Path) -> NoRowsError:
+def no_rows(path: FilePath) -> NoRowsError:
     return NoRowsError(f"{path}: holds no rows", hint="remove the file from the sources, or write rows to it")
 
 
-def unreadable(path: Path, error: OSError) -> PackerError:
+def unreadable(path: FilePath, error: OSError) -> PackerError:
     if (limit := out_of(error, f"{path}: cannot be read")) is not None:
         return limit
     hint = "the path must be a file this user can read" if isinstance(error, PermissionError) else None
     return InputError(f"{path}: cannot be read: {error.strerror or error}", hint=hint)
 
 
-def changed(path: Path | str, detail: str) -> InputError:
+def changed(path: FilePath | str, detail: str) -> InputError:
     return InputError(f"{path}: changed while being read: {detail}", hint="build again when nothing writes to the file")
 
 

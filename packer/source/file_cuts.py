@@ -19,7 +19,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import xxhash
@@ -28,14 +27,16 @@ from packer.source.file_bytes import (
     BLANK,
     BYTE_ORDER_MARK,
     READ_BYTES,
+    FilePath,
     codec_of,
+    file_sha256,
     hashed,
     no_rows,
     read_chunks,
     text_stream,
 )
 from packer.source.partition import TABLE_FORMATS, FilePartitions, FileStatus, Format, Partition, TableFile
-from packer.source.table_files import Group, row_groups, table_sha256
+from packer.source.table_files import Group, row_groups
 from packer.source.text_rows import text_rows
 
 MAX_PIECES = 16
@@ -43,7 +44,7 @@ MAX_PIECES = 16
 pieces, that is 8.5 times the group in total."""
 
 
-def partition_file(path: Path, *, format: Format, partition_bytes: int, limit: int | None = None) -> FilePartitions:  # noqa: A002 - the recipe's word
+def partition_file(path: FilePath, *, format: Format, partition_bytes: int, limit: int | None = None) -> FilePartitions:  # noqa: A002 - the recipe's word
     """Cut a file into partitions in one pass, holding about a megabyte in memory.
 
     `partition_bytes` is the distance between nominal cuts, except for the first, closer ones. Only the first `limit`
@@ -99,7 +100,7 @@ def nominal(position: int, partition_bytes: int) -> tuple[int, int]:
     return 24 + number, start + (number + 1) * partition_bytes
 
 
-def _cut_lines(path: Path, chunks: Iterator[bytes], partition_bytes: int, limit: int | None) -> Iterator[Partition]:
+def _cut_lines(path: FilePath, chunks: Iterator[bytes], partition_bytes: int, limit: int | None) -> Iterator[Partition]:
     stream = text_stream(path, chunks, None, at_start=False)
     position = num_rows = num_lines = 0
     while num_rows != limit and stream.peek(1):
@@ -130,7 +131,7 @@ def _cut_lines(path: Path, chunks: Iterator[bytes], partition_bytes: int, limit:
         pass
 
 
-def _whole_file(path: Path, chunks: Iterator[bytes], kind: Format, limit: int | None) -> Iterator[Partition]:
+def _whole_file(path: FilePath, chunks: Iterator[bytes], kind: Format, limit: int | None) -> Iterator[Partition]:
     """Yield the single partition, still without its digest; nothing if there are no rows.
 
     Rows are counted without being held in memory, except for records of CSV.
@@ -145,10 +146,12 @@ def _whole_file(path: Path, chunks: Iterator[bytes], kind: Format, limit: int | 
         )
 
 
-def _cut_table(path: Path, kind: Format, partition_bytes: int, limit: int | None) -> tuple[str, int, list[Partition]]:
+def _cut_table(
+    path: FilePath, kind: Format, partition_bytes: int, limit: int | None
+) -> tuple[str, int, list[Partition]]:
     status = FileStatus.of(path)
     groups = row_groups(path, kind)
-    file = TableFile(status=status, sha256=table_sha256(path))
+    file = TableFile(status=status, sha256=file_sha256(path))
     partitions: list[Partition] = []
     num_rows = 0
     for run in cut_groups(groups, partition_bytes, limit):

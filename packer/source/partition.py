@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from packer.source.file_bytes import Codec, unreadable
+from packer.source.file_bytes import Codec, FilePath, unreadable
 
 Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "arrow"]
 
@@ -21,12 +21,14 @@ class FileStatus:
     inode: int
 
     @classmethod
-    def of(cls, path: Path) -> Self:
+    def of(cls, path: FilePath) -> Self:
         """Return the status of a file.
 
         Raises:
             InputError: the status cannot be read.
         """
+        if not isinstance(path, Path):
+            return cls(num_bytes=path.num_bytes, modified_ns=0, inode=0)  # another version of it is not read
         try:
             found = path.stat()
         except OSError as error:
@@ -46,7 +48,7 @@ class TableFile:
 class Partition:
     """A piece of an input file that is read, tokenized and stored as a unit; it has at least one row."""
 
-    path: Path
+    path: FilePath
     format: Format
     start: int  # bytes
     stop: int  # bytes; for Parquet, start and stop are offsets in the uncompressed data

@@ -186,7 +186,7 @@ def _opening(row: dict[str, Any], chosen: str | Turns) -> Turns:
 
 
 def _chats(opening: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -> _TwoRows:
-    """Whole conversations, from an opening and two answers to it, or from answers that hold all of it."""
+    """Return the pair as two whole chats: the opening followed by each answer, unless both answers contain it."""
     if opening and chosen[: len(opening)] == rejected[: len(opening)] == opening:
         opening = []
     speakers = {_speaker(chosen[0]), _speaker(rejected[0])}

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,11 +12,11 @@ import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
 from packer.source.decode import Refused
-from packer.source.file_bytes import changed, codec_of, hashed, no_rows, read_chunks, text_stream
+from packer.source.file_bytes import FilePath, changed, codec_of, file_sha256, hashed, no_rows, read_chunks, text_stream
 from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
 from packer.source.row import NO_ROLES, Columns, FileRow, field_value
 from packer.source.schema import columns_read, read_row
-from packer.source.table_files import table_schema, table_sha256
+from packer.source.table_files import table_schema
 from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows
 
@@ -25,7 +24,7 @@ BATCH_BYTES = 16 * 2**20
 """A batch ends once its rows exceed this size, so batches are bounded by bytes as well as by rows."""
 
 
-def file_stream(path: Path) -> io.BufferedReader:
+def file_stream(path: FilePath) -> io.BufferedReader:
     """Open the decompressed text of a file.
 
     Raises:
@@ -35,7 +34,7 @@ def file_stream(path: Path) -> io.BufferedReader:
 
 
 def file_rows(
-    path: Path,
+    path: FilePath,
     *,
     format: Format,  # noqa: A002 - the recipe's word
     schema: str | None,
@@ -56,7 +55,7 @@ def file_rows(
         yield from text_rows(path, file_stream(path), format, columns=columns, max_row_bytes=max_row_bytes)
 
 
-def refuse_empty(path: Path, *, format: Format) -> None:  # noqa: A002 - the recipe's word
+def refuse_empty(path: FilePath, *, format: Format) -> None:  # noqa: A002 - the recipe's word
     """Check that the file has at least one row, valid or not.
 
     Raises:
@@ -177,7 +176,7 @@ def _refuse_changed_table(partition: Partition) -> None:
     """Check that the file of a table's partition is unchanged; it is only hashed again if its status has changed."""
     assert partition.table is not None, "partitions of tables have it"
     path = partition.path
-    if FileStatus.of(path) != partition.table.status and table_sha256(path) != partition.table.sha256:
+    if FileStatus.of(path) != partition.table.status and file_sha256(path) != partition.table.sha256:
         raise changed(path, "it is not the file it was")
 
 
@@ -206,7 +205,7 @@ class InputFile:
     name: str
     """The name by which a recipe would refer to this file alone."""
 
-    path: Path
+    path: FilePath
     split: str
     format: Format
     schema: str

@@ -5,11 +5,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from packer.errors import InputError
-from packer.source.file_bytes import shown
+from packer.source.file_bytes import FilePath, shown
 from packer.source.row import Columns, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
 from packer.source.unsupported_rows import SUSPECT_FIELDS
@@ -26,7 +25,7 @@ _SYNONYMS = {
 _MEANT = {synonym: field for field, synonyms in _SYNONYMS.items() for synonym in synonyms}
 
 
-def no_schema(path: Path, rows: Sequence[Mapping[str, Any]], columns: Columns) -> InputError:
+def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns) -> InputError:
     """Return the error for a file of which no row fits a schema. The rows are those before renaming columns."""
     if not rows:
         return InputError(
@@ -45,7 +44,7 @@ def no_schema(path: Path, rows: Sequence[Mapping[str, Any]], columns: Columns) -
     )
 
 
-def refuse_unread_columns(path: Path, columns: Columns, schema: str) -> None:
+def refuse_unread_columns(path: FilePath, columns: Columns, schema: str) -> None:
     """Refuse a mapping to a field that the schema does not read, because its content would be lost silently.
 
     Raises:

@@ -9,20 +9,19 @@ Arrow IPC has a file format and a stream format; `datasets` writes its caches in
 two magic numbers, followed by an index, so both are read as streams.
 """
 
-import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from packer.errors import InputError
 from packer.limits import out_of
-from packer.source.file_bytes import read_chunks, shown
-from packer.source.partition import Format, Partition
+from packer.source.file_bytes import FilePath, shown
+from packer.source.partition import FileStatus, Format, Partition
 
 ARROW_MAGIC = b"ARROW1"
 ARROW_CONTINUATION = b"\xff\xff\xff\xff"
@@ -56,7 +55,7 @@ class Group:
     """Uncompressed size."""
 
 
-def row_groups(path: Path, kind: Format) -> tuple[Group, ...]:
+def row_groups(path: FilePath, kind: Format) -> tuple[Group, ...]:
     """Return the groups of a file, in order.
 
     Raises:
@@ -70,7 +69,7 @@ def row_groups(path: Path, kind: Format) -> tuple[Group, ...]:
             return _parquet_groups(path, file.metadata)
 
 
-def table_schema(path: Path, kind: Format) -> pa.Schema:
+def table_schema(path: FilePath, kind: Format) -> pa.Schema:
     """Return names and types of the columns; of an Arrow file, only the start is read.
 
     Raises:
@@ -78,7 +77,7 @@ def table_schema(path: Path, kind: Format) -> pa.Schema:
     """
     with reading(path, kind):
         if kind == "arrow":
-            with pa.OSFile(str(path)) as stream:
+            with pa.OSFile(os.fspath(path)) as stream:
                 schema = _open_stream(stream).schema
         else:
             with open_parquet(path) as file:
@@ -94,7 +93,7 @@ def table_schema(path: Path, kind: Format) -> pa.Schema:
 
 
 def record_batches(
-    path: Path, kind: Format, columns: Sequence[str], partition: Partition | None = None
+    path: FilePath, kind: Format, columns: Sequence[str], partition: Partition | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, or those of a partition's groups; from Parquet, only the given columns are read.
 
@@ -119,15 +118,8 @@ def record_batches(
             )
 
 
-def table_sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    for chunk in read_chunks(path):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
 @contextmanager
-def reading(path: Path, kind: Format) -> Iterator[None]:
+def reading(path: FilePath, kind: Format) -> Iterator[None]:
     """Turn any error that a damaged file causes in the reader into one that names the file.
 
     Raises:
@@ -146,17 +138,17 @@ def reading(path: Path, kind: Format) -> Iterator[None]:
         ) from error
 
 
-def open_parquet(path: Path) -> Any:
+def open_parquet(path: FilePath) -> Any:
     """Open a file with pyarrow. It is not memory-mapped: truncating a mapped file would kill the process."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - takes a tenth of the time of a small build
 
     return pq.ParquetFile(
-        pa.OSFile(str(path)), buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+        pa.OSFile(os.fspath(path)), buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
     )
 
 
-def _parquet_groups(path: Path, metadata: Any) -> tuple[Group, ...]:
-    file_bytes = path.stat().st_size
+def _parquet_groups(path: FilePath, metadata: Any) -> tuple[Group, ...]:
+    file_bytes = FileStatus.of(path).num_bytes
     groups = []
     start = 0
     for number in range(metadata.num_row_groups):
@@ -171,9 +163,9 @@ def _parquet_groups(path: Path, metadata: Any) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def _arrow_groups(path: Path) -> tuple[Group, ...]:
+def _arrow_groups(path: FilePath) -> tuple[Group, ...]:
     """Return the record batches; a single group starting at byte 0 if dictionaries are needed to read them."""
-    with pa.OSFile(str(path)) as file:
+    with pa.OSFile(os.fspath(path)) as file:
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
         reader = _open_stream(file)
         groups = []
@@ -192,12 +184,12 @@ def _arrow_groups(path: Path) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def _arrow_batches(path: Path, start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
+def _arrow_batches(path: FilePath, start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
     """Yield the record batches in the bytes `start` … `stop`, or all of the file if `start` is 0.
 
     A batch must be validated before its content is used: a wrong offset would read arbitrary memory.
     """
-    with pa.OSFile(str(path)) as file:
+    with pa.OSFile(os.fspath(path)) as file:
         reader = _open_stream(file)
         if start:
             file.seek(start)

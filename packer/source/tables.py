@@ -13,13 +13,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from packer.source.chat import MessageFields
 from packer.source.decode import Refused
+from packer.source.file_bytes import FilePath
 from packer.source.partition import Format, Partition
 from packer.source.row import ID_FIELDS, Columns, FileRow, nested_json, row_too_large, type_name
 from packer.source.schema import columns_of, text_converters
@@ -162,7 +162,7 @@ _OPTIONAL_FIELDS = (*ID_FIELDS, *PREFERENCE_FIELDS, "label")
 
 
 def table_rows(
-    path: Path,
+    path: FilePath,
     kind: Format,
     names: Sequence[str],
     *,

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ import numpy.typing as npt
 
 from packer.errors import InputError
 from packer.source.decode import Refused
-from packer.source.file_bytes import BLANK, READ_BYTES, no_rows, shown, skip_blank_lines
+from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, no_rows, shown, skip_blank_lines
 from packer.source.partition import CSV_FORMATS, Format
 from packer.source.row import Columns, FileRow, row_too_large
 from packer.source.schema import columns_of, text_converters
@@ -43,7 +42,7 @@ csv.field_size_limit(2**31 - 1)  # Applies to the whole process. Here `rows.max_
 
 
 def text_rows(
-    path: Path,
+    path: FilePath,
     stream: io.BufferedReader,
     format: Format,  # noqa: A002 - the recipe's word
     *,
@@ -74,7 +73,7 @@ class Record(NamedTuple):
     cells: list[str] | Refused
 
 
-def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> tuple[tuple[str, ...], "Iterator[Record]"]:
+def read_csv(path: FilePath, stream: io.BufferedReader, kind: Format) -> tuple[tuple[str, ...], "Iterator[Record]"]:
     """Read the header; return its names and an iterator over the records after it.
 
     The delimiter of TSV is the tab; that of CSV is the one that is most frequent in the header.
@@ -108,7 +107,7 @@ def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> tuple[tuple
 
 
 def csv_rows(
-    path: Path, stream: io.BufferedReader, kind: Format, *, columns: Columns, max_row_bytes: int
+    path: FilePath, stream: io.BufferedReader, kind: Format, *, columns: Columns, max_row_bytes: int
 ) -> Iterator[FileRow]:
     """Yield the rows of a file; a record of more than `max_row_bytes` is yielded as `row_too_large`.
 
@@ -183,7 +182,7 @@ def _records(lines: "_Lines", reader: Iterator[list[str]]) -> Iterator[Record]:
 class _Lines:
     """The lines of a file for `csv.reader`, which reads as many as a record has; skips blank lines between records."""
 
-    def __init__(self, path: Path, stream: io.BufferedReader) -> None:
+    def __init__(self, path: FilePath, stream: io.BufferedReader) -> None:
         self._path = path
         self._stream = stream
         self._number = 0
@@ -267,7 +266,7 @@ def split_lines(stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[tu
             number += skip_blank_lines(stream)
 
 
-def split_elements(path: Path, stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[bytes | None]:
+def split_elements(path: FilePath, stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[bytes | None]:
     """Split a stream into the elements of its array; one of more than `max_row_bytes` is yielded as None, never held.
 
     A stream that begins with ``{`` is a single element. Whatever is between two commas is an element, even if blank.
@@ -302,7 +301,7 @@ def split_elements(path: Path, stream: io.BufferedReader, *, max_row_bytes: int)
     raise _broken(path, "it ends inside its array or object")
 
 
-def _broken(path: Path, what: str) -> InputError:
+def _broken(path: FilePath, what: str) -> InputError:
     return InputError(f"{path}: is not JSON: {what}", hint="for a file of JSON lines, set format: jsonl")
 
 

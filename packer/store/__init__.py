@@ -1,19 +1,25 @@
 """Files, lock, Arrow, manifest and digests: the only part of packer that writes a cache.
 
     digest       definitions: content ids of documents, row digests, xxh3-128 and sha256 of files
-    folder       lock, atomic files, sweeping
+    folder       lock, atomic files, removal of leftovers
     files        the files of a cache by name: all reading, writing and renaming goes through here
+    bucket       objects of a bucket (`s3://`, `gs://`, `az://`)
+    mirror       a local folder that mirrors a cache in a bucket
+    fetch_ahead  shards of a bucket, prefetched in threads
+    place        resolves the name of a cache to a folder: local, in a bucket, or on the Hub
     schema       Arrow schemas of both kinds of shard
     arrow_columns   the rows of one record batch as flat arrays, and their digests
-    shard_file   one Arrow file from temporary name to content-addressed name
+    shard_file   one Arrow file, from its temporary name to its content-addressed name
     writing      document shards and block shards
-    manifest     what a cache is made of; read strictly, written last
+    row_tables, selected   tables with a row per input row: traits, and the selection
+    totals       the counts that the conservation laws relate
+    manifest     contents of a cache; read strictly, written last
     rejected     rejected.jsonl
-    views        a record batch as flat arrays over a map of the file, or read from it
-    mapping      a shard mapped read-only, its structure checked before it is believed
-    numbered_rows   rows of many shards under one numbering; each row's digest is checked on first touch
-    document_shards, block_shards   reading both kinds
+    views        a record batch as flat arrays over a memory map of the file, or read from the file
+    mapping      a shard mapped read-only, its structure checked before use
+    numbered_rows   rows of many shards under one numbering; each row's digest is checked on first access
+    document_shards, block_shards   readers for both kinds
     cache        a finished cache, opened; its content fingerprint and conservation laws
 
-Nothing is imported here: a reader of blocks pays for what it uses.
+This module imports none of them, so that a reader of blocks loads only what it uses.
 """

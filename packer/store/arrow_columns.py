@@ -1,4 +1,4 @@
-"""The rows of one record batch as flat arrays: made by the writers, seen again by the readers, digested by both."""
+"""The rows of one record batch as flat arrays: built by the writers, viewed by the readers, digested by both."""
 
 import struct
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ _DTYPES: dict[pa.DataType, type[np.generic]] = {
     pa.uint64(): np.uint64,
     pa.float32(): np.float32,
 }
-"""numpy's names for the fixed-width types of the schemas; asking Arrow for them may import pandas."""
+"""numpy types of the schemas' fixed-width types; asking Arrow for them may import pandas."""
 
 _FEW = 4
-"""Below this many rows, one at a time is faster than arrays over all."""
+"""Below this number of rows, a loop is faster than operations on whole arrays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +39,12 @@ class Ragged:
     offsets: npt.NDArray[np.integer]  # [R + 1]
 
     def __getitem__(self, index: int) -> npt.NDArray[Any]:
-        """Values of one row; none where its range is impossible."""
+        """Return the values of one row; none if its range is out of bounds."""
         start, end = self.offsets.item(index), self.offsets.item(index + 1)
         return self.values[start:end] if 0 <= start <= end <= len(self.values) else self.values[:0]
 
     def bounds(self, index: int, *, packed: int = 1) -> tuple[int, int]:
-        """Start and end of one row, both 0 where its range is impossible; `packed` as for :meth:`take`."""
+        """Return start and end of one row, both 0 if its range is out of bounds; `packed` as for :meth:`take`."""
         start, end = self.offsets.item(index), self.offsets.item(index + 1)
         return (start, end) if 0 <= start <= end <= len(self.values) * packed else (0, 0)
 
@@ -52,11 +52,13 @@ class Ragged:
         return np.diff(self.offsets).astype(np.int64, copy=False)
 
     def take(self, indices: Int64, *, packed: int = 1) -> tuple[Int64, Int64]:
-        """Starts and ends of some rows, int64[R] each; an impossible range is made empty, so that its digest differs.
+        """Return starts and ends of some rows, int64[R] each.
+
+        An invalid range becomes empty, so that its digest differs.
 
         Args:
             indices: int64[R]
-            packed: how many values of the column one entry of ``values`` holds.
+            packed: number of the column's values in one element of ``values``.
 
         """
         starts = self.offsets[indices].astype(np.int64, copy=False)
@@ -72,7 +74,7 @@ class DocumentRows:
     doc_id: Int64  # [R]
     input_ids: Ragged  # int32
     labels: Ragged  # int32
-    special_tokens_mask: Ragged  # values are bits, eight a byte, lowest first; offsets count bits
+    special_tokens_mask: Ragged  # values are bits, eight per byte, lowest first; offsets count bits
     loss_weights: Ragged | None  # float32
     span_offsets: Int32  # [R + 1]
     span_message: Int32  # [U]
@@ -83,28 +85,28 @@ class DocumentRows:
     row: Int32  # [R]
     sample_id: Ragged  # uint8, UTF-8
     has_sample_id: npt.NDArray[np.bool_]  # [R]
-    side: Int8 | None  # [R] index into SIDES; None where the rows are no preference data
-    margin: Float32 | None  # [R] NaN where there is none; None where `side` is
+    side: Int8 | None  # [R] index into SIDES; None if the rows are no preference data
+    margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
 
     def special_tokens(self, index: int) -> npt.NDArray[np.bool_]:
-        """special_tokens_mask of one row, unpacked.  # bool[n]"""
+        """Return special_tokens_mask of one row, unpacked.  # bool[n]"""
         return unpack_bits(self.special_tokens_mask.values, *self.special_tokens_mask.bounds(index, packed=8)).view(
             np.bool_
         )
 
     def sample_id_of(self, index: int) -> str | None:
-        """The name that one row has of its own."""
+        """Return the sample id of one row, or None."""
         return self.sample_id[index].tobytes().decode() if self.has_sample_id[index] else None
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
-        """Row digests as :mod:`packer.store.digest` defines them; all rows where none are named.  # uint64[R]"""
+        """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
         read_by_row = not isinstance(self.input_ids.values, np.ndarray)
         if indices is not None and (len(indices) < _FEW or read_by_row):
             return np.array([self.digest(row) for row in indices.tolist()], np.uint64)
         rows = np.arange(len(self.row), dtype=np.int64) if indices is None else indices
         counts = np.diff(self.span_offsets)[rows]
         if counts[counts > 0].sum(dtype=np.int64) > len(self.span_message):
-            # Rows that are asked for twice, or a file made by hand whose lists overlap: copies could take any memory.
+            # Repeated rows, or overlapping lists in a handmade file, could make the copies arbitrarily large.
             return np.array([self.digest(row) for row in rows.tolist()], np.uint64)
         lists: list[Pieces] = [(column.values, *column.take(rows)) for column in (self.input_ids, self.labels)]
         lists.append(self._mask(rows))
@@ -122,7 +124,7 @@ class DocumentRows:
         return digest_rows(np.stack(columns, axis=1), [*lists, spans, texts])
 
     def digest(self, row: int) -> int:
-        """The digest of one row, without the arrays that pay off only for many."""
+        """Compute the digest of one row, without the arrays that pay off only for many rows."""
         lists = [self.input_ids[row], self.labels[row], self.special_tokens(row).view(np.uint8)]
         if self.loss_weights is not None:
             lists.append(self.loss_weights[row])
@@ -141,7 +143,10 @@ class DocumentRows:
         return state.intdigest()
 
     def _spans(self, rows: Int64) -> Pieces:
-        """The spans of some rows, of each row all messages, all starts, all ends: fewer pieces are digested faster."""
+        """Return the spans of some rows, ordered per row as all messages, all starts, all ends.
+
+        One piece per row is digested faster than three.
+        """
         columns = (self.span_message, self.span_start, self.span_end)
         starts, ends = Ragged(values=min(columns, key=len), offsets=self.span_offsets).take(rows)
         counts = ends - starts
@@ -153,9 +158,9 @@ class DocumentRows:
         return values, bounds[:-1], bounds[1:]
 
     def _mask(self, rows: Int64) -> Pieces:
-        """The mask of some rows, one byte a value, and where each row's piece lies in it.
+        """Return the mask of some rows, one byte per value, and the bounds of each row's piece.
 
-        Consecutive rows are unpacked in one go, others one at a time.
+        Consecutive rows are unpacked in one call, others one at a time.
         """
         bits = self.special_tokens_mask.values
         starts, ends = self.special_tokens_mask.take(rows, packed=8)
@@ -186,7 +191,7 @@ class BlockRows:
 
     @classmethod
     def of(cls, batch: BlockBatch, *, weighted: bool) -> Self:
-        """The rows that a batch stands for; with ``weighted`` its weights, or 1 where trained if it has none."""
+        """Return the rows of a batch; if ``weighted``, with its weights, or 1 for trained tokens if it has none."""
         weights = batch.loss_weights if weighted else None
         if weighted and weights is None:
             weights = (batch.labels != MASKED).astype(np.float32)
@@ -206,12 +211,12 @@ class BlockRows:
         )
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
-        """Row digests as :mod:`packer.store.digest` defines them; all rows where none are named.  # uint64[R]"""
+        """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
         rows = range(len(self.length)) if indices is None else indices.tolist()
         return np.fromiter((self.digest(row) for row in rows), np.uint64, len(rows))
 
     def digest(self, row: int) -> int:
-        """Row digest of one row."""
+        """Compute the digest of one row."""
         columns = (self.doc_ids, self.doc_starts, self.doc_lengths, self.doc_places, self.seq_lengths)
         lists = [column[row] for column in columns]
         weighted = self.loss_weights is not None
@@ -231,10 +236,10 @@ class BlockRows:
 
 
 def unpack_bits(bits: npt.NDArray[np.uint8], start: int, end: int) -> npt.NDArray[np.uint8]:
-    """Bits ``[start, end)`` as bytes of 0 and 1.  # uint8[end - start]
+    """Unpack bits ``[start, end)`` to bytes of 0 and 1.  # uint8[end - start]
 
     Worked example: bits [0b00000110, 0b1], start 1, end 9: bytes 0 and 1 unpack to 0 1 1 0 0 0 0 0 1 0 0 0 0 0 0 0;
-    from place 1, 8 of them: 1 1 0 0 0 0 0 1.
+    the 8 values from index 1 on are 1 1 0 0 0 0 0 1.
     """
     first = start // 8
     whole = np.unpackbits(bits[first : (end + 7) // 8], bitorder="little")
@@ -242,14 +247,14 @@ def unpack_bits(bits: npt.NDArray[np.uint8], start: int, end: int) -> npt.NDArra
 
 
 def list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.integer]) -> pa.Array:
-    """A list column without nulls from flat values, of the type named by the schema."""
+    """Build a list column without nulls from flat values, with the type given by the schema."""
     width = np.int64 if pa.types.is_large_list(kind) else np.int32
     bounds = pa.py_buffer(np.ascontiguousarray(offsets, width))
     return pa.Array.from_buffers(kind, len(offsets) - 1, [None, bounds], children=[values])
 
 
 def flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
-    """A column of fixed-width values without nulls, of the type named by the schema; copies only to convert."""
+    """Build a column of fixed-width values without nulls, with the type given by the schema; copies only to convert."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, _DTYPES[kind]))])
 
 

@@ -1,4 +1,4 @@
-"""Reading blocks: rows of any shards gathered in the order asked, each row's digest checked on first touch."""
+"""Read blocks: gather rows from any shards in the requested order, checking each row's digest on first access."""
 
 from functools import cached_property
 from typing import Any, ClassVar
@@ -21,29 +21,30 @@ _SCALARS = ("length", "num_trained")
 
 
 class FoundBlocks(FoundRows[BlockRows]):
-    """Some blocks, found and checked."""
+    """Blocks that were located and whose digests were checked."""
 
     __slots__ = ()
 
     def copy(self, name: str, into: npt.NDArray[Any], first: int = 0) -> None:
-        """Write a token column of the blocks from `first` on into the rows of an array, widened on the way.
+        """Write a token column of the blocks from `first` on into the rows of an array, converting to its type.
 
         Args:
-            name: ``input_ids``, ``labels``, ``position_ids``, or ``loss_weights``: 1 where trained if none are stored.
+            name: ``input_ids``, ``labels``, ``position_ids``, or ``loss_weights``: 1 for trained tokens if none are
+                stored.
             into: [n, L], of an integer type of 32 bits or more, or float32, contiguous; n blocks are written.
-            first: number of the first of them.
+            first: index of the first block to write.
 
         """
         if len(into):
             np.concatenate(self.values(name, first, first + len(into)), out=into.reshape(-1))
 
     def doc_ids(self) -> list[Int64]:
-        """Identity of the documents in each block, in the order of their pieces.  # int64[P] each"""
+        """Return the ids of the documents in each block, in the order of their pieces.  # int64[P] each"""
         return [ids.astype(np.int64) for ids in self.values("doc_ids")]
 
 
 class BlockShards(NumberedRows[BlockRows]):
-    """The blocks of some shards of one block length, numbered through."""
+    """The blocks of several shards of one block length, numbered consecutively."""
 
     kind: ClassVar[Kind] = "blocks"
 
@@ -58,7 +59,7 @@ class BlockShards(NumberedRows[BlockRows]):
 
     @property
     def is_paired(self) -> bool:
-        """Whether the blocks hold pairs.
+        """Whether the blocks contain pairs.
 
         Raises:
             CheckError: the first shard is damaged.
@@ -68,7 +69,7 @@ class BlockShards(NumberedRows[BlockRows]):
 
     @property
     def block_len(self) -> int:
-        """Tokens of a block; 0 where there are no shards.
+        """Tokens per block; 0 if there are no shards.
 
         Raises:
             CheckError: the first shard is damaged.
@@ -77,14 +78,14 @@ class BlockShards(NumberedRows[BlockRows]):
         return block_len_of(self._schema) if self.shards else 0
 
     def read(self, indices: Int64) -> BlockBatch:
-        """Blocks by number, in the order asked; the arrays are copies and may be written to.
+        """Read blocks by index, in the given order; the arrays are copies and may be written to.
 
         Args:
             indices: int64[B], any order, repeats allowed.
 
         Raises:
-            CheckError: a row is not what was written.
-            IndexError: a block that is not there.
+            CheckError: a row's digest does not match.
+            IndexError: an index is out of range.
 
         """
         found = self.locate(indices)
@@ -118,14 +119,14 @@ class BlockShards(NumberedRows[BlockRows]):
         )
 
     def locate(self, indices: Int64) -> FoundBlocks:
-        """Where some blocks lie, in the order asked, their digests compared; nothing is copied yet.
+        """Locate blocks, in the given order, and check their digests; nothing is copied yet.
 
         Args:
             indices: int64[B], any order, repeats allowed.
 
         Raises:
-            CheckError: a row is not what was written.
-            IndexError: a block that is not there.
+            CheckError: a row's digest does not match.
+            IndexError: an index is out of range.
 
         """
         return FoundBlocks(*self._found(indices))
@@ -137,5 +138,5 @@ class BlockShards(NumberedRows[BlockRows]):
 
 
 def _join(parts: list[npt.NDArray[Any]], dtype: type[np.integer]) -> tuple[npt.NDArray[Any], Int64]:
-    """Rows of a list column one after another, and their offsets: [7, 8], [9] give [7, 8, 9] and [0, 2, 3]."""
+    """Concatenate the rows of a list column, and return their offsets: [7, 8], [9] become [7, 8, 9] and [0, 2, 3]."""
     return np.concatenate([np.zeros(0, dtype), *parts]), offsets_of([len(part) for part in parts])

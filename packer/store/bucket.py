@@ -1,7 +1,8 @@
-"""Objects of a bucket at an `s3://`, `gs://` or `az://` URL. obstore is imported here alone, and only for a URL.
+"""Objects of a bucket at an `s3://`, `gs://` or `az://` URL.
 
-What a store must do for packer: create an object only where there is none, and replace one only where it is still the
-one that was read (If-None-Match and If-Match). Nothing is renamed, and no listing decides what is committed.
+obstore is imported only here, and only when a URL is used. Requirements on the store: create an object only if there is
+none of that name, and replace one only if it is still the version that was read (If-None-Match and If-Match). Nothing
+is renamed, and no commit depends on a listing.
 """
 
 import os
@@ -20,36 +21,37 @@ from packer.errors import CheckError, PackerError, StorageError, UsageError
 from packer.names import BUCKETS
 
 _URL = re.compile(rf"\A(?P<scheme>{'|'.join(BUCKETS)}):/{{1,2}}(?P<rest>[^/].*)\Z")
-"""A `Path` made of a URL has one of the two slashes left."""
+"""A `Path` made from a URL has lost one of its two slashes."""
 
 CONNECTIONS = 32
-"""Requests at a time where there are many objects: most of each is waiting."""
+"""Number of concurrent requests for many objects; most of each request is latency."""
 
 _CHUNK_BYTES = 4 * 2**20
 _TIMEOUT = "600s"
-"""For a whole request; the library's 30 s end a shard of 256 MiB behind 8 MB a second."""
+"""Timeout of a whole request. obstore's default of 30 s is too short for a shard of 256 MiB at 8 MB per second."""
 
 _RETRIES: Any = {"max_retries": 100, "retry_timeout": timedelta(minutes=1)}
-"""A store that is started again takes some 20 seconds. The library's 10 tries may be over after 2."""
+"""Restarting a store takes some 20 seconds; obstore's default of 10 retries may be used up after 2 seconds."""
 
 _owner: int | None = None
-"""The process that uses the library, whose threads are not there in a process forked from it: that waits forever."""
+"""Id of the process that uses obstore. In a process forked from it, obstore's threads do not exist, and a request would
+hang forever."""
 
 
 def bucket_url(place: Path | str) -> str | None:
-    """The URL that a place in a bucket has, without a slash at its end; None of anything else."""
+    """Return the URL of a place in a bucket, without a trailing slash; None for anything else."""
     found = _URL.match(os.fspath(place))
     return None if found is None else f"{found['scheme']}://{found['rest'].rstrip('/')}"
 
 
 def is_usable_here() -> bool:
-    """Whether this process can ask a store; False where it was forked from one that did."""
+    """Whether this process can send requests; False if it was forked from one that did."""
     return _owner in (None, os.getpid())
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A small object as it was read."""
+    """Content and version of a small object."""
 
     content: bytes
     etag: str
@@ -60,16 +62,16 @@ class Bucket:
     """Objects by their names below a URL.
 
     Raises:
-        UsageError: from any method, where obstore is not installed or the URL is none that it knows.
-        StorageError: from any method, where the store refuses or cannot be reached. Requests are repeated for a minute
-            before.
+        UsageError: from any method, if obstore is not installed or the URL is not one that it supports.
+        StorageError: from any method, if the store denies a request or cannot be reached. Requests are retried for a
+            minute first.
 
     """
 
     url: str
 
     def read(self, name: str) -> Found | None:
-        """A whole object and its version; None where there is none."""
+        """Read a whole object and its version; None if it does not exist."""
         with self._errors("read", name) as (obstore, store):
             try:
                 result = obstore.get(store, name)
@@ -78,7 +80,7 @@ class Bucket:
             return Found(bytes(result.bytes()), result.meta["e_tag"])
 
     def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Some small objects, many at a time, those that are there."""
+        """Read small objects concurrently; yield name and content of those that exist."""
         names = list(names)
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-bucket") as pool:
             for name, found in zip(names, pool.map(self.read, names), strict=True):
@@ -93,13 +95,13 @@ class Bucket:
         etag: str | None = None,
         within: tuple[int, int] | None = None,
     ) -> bool:
-        """Hand over an object in pieces; False where there is none.
+        """Pass the content of an object to `write` in chunks; return False if it does not exist.
 
         Args:
             name: of the object.
-            write: takes the pieces.
-            etag: the version that it must have.
-            within: the bytes that are wanted: the first, and one past the last.
+            write: receives the chunks.
+            etag: required version; return False if the object has another one.
+            within: range of bytes to download: the first, and one past the last.
 
         """
         options = {"if_match": etag, "range": within}
@@ -113,10 +115,10 @@ class Bucket:
         return True
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Some ranges of an object, each an offset and a number of bytes; those that lie close are one request.
+        """Read ranges of an object, each an offset and a length in bytes; neighbouring ranges share a request.
 
         Raises:
-            CheckError: there is no such object, or it ends before them.
+            CheckError: the object does not exist, or is too short.
 
         """
         starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]
@@ -129,28 +131,32 @@ class Bucket:
             raise CheckError(f"{self.url}/{name} is missing or truncated")
         return found
 
+    def opened(self, name: str, num_bytes: int) -> "BucketFile":
+        """Return an object of a known size as a file that downloads what is read of it."""
+        return BucketFile(self, name, num_bytes)
+
     def etag(self, name: str) -> str | None:
-        """Version of an object; None where there is none."""
+        """Return the version of an object; None if it does not exist."""
         meta = self._head(name)
         return None if meta is None else str(meta["e_tag"])
 
     def size(self, name: str) -> int | None:
-        """Bytes of an object; None where there is none."""
+        """Return the size of an object in bytes; None if it does not exist."""
         meta = self._head(name)
         return None if meta is None else int(meta["size"])
 
     def sizes(self, folder: str = "") -> dict[str, int]:
-        """Bytes of every object below a folder, by name; a thousand a request."""
+        """Return the size in bytes of every object below a folder, by name; a request lists a thousand."""
         return {name: size for name, size, _ in self.listed(folder)}
 
     def listed(self, folder: str = "") -> Iterator[tuple[str, int, str]]:
-        """Name, bytes and version of every object below a folder, in no particular order."""
+        """Yield name, size in bytes and version of every object below a folder, in no particular order."""
         with self._errors("list", folder) as (obstore, store):
             for batch in obstore.list(store, prefix=folder or None):
                 yield from ((meta["path"], meta["size"], meta["e_tag"]) for meta in batch)
 
     def create(self, name: str, content: bytes | Path) -> bool:
-        """Make an object where there is none of this name; False where there is one, which stays as it is."""
+        """Create an object unless one of this name exists; return False if one does, and leave it alone."""
         with self._errors("write", name) as (obstore, store):
             try:
                 obstore.put(store, name, content, mode="create")
@@ -159,21 +165,21 @@ class Bucket:
         return True
 
     def replace(self, name: str, content: bytes | Path) -> None:
-        """Make an object, whatever is there."""
+        """Write an object, replacing any existing one."""
         with self._errors("write", name) as (obstore, store):
             obstore.put(store, name, content)
 
     def swap(self, name: str, before: bytes | None, content: bytes) -> bool:
-        """Put an object in the place of another, compared with what is there in one step of the store's.
+        """Replace an object by compare-and-swap.
 
         Args:
             name: of the object.
-            before: what must be there now; None: nothing.
-            content: what is to be there.
+            before: the expected current content; None expects no object.
+            content: the new content.
 
         Returns:
-            False where something else is there; True also where `content` already is, as after a request whose answer
-            was lost
+            False if the object has other content; True also if it already has the new content, as after a request whose
+            response was lost
 
         """
         found = self.read(name)
@@ -192,12 +198,12 @@ class Bucket:
         return found is not None and found.content == content
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove some objects, where they are there."""
+        """Remove objects; names that do not exist are ignored."""
         with self._errors("remove", "") as (obstore, store):
             obstore.delete(store, list(names))
 
     def refuse_unconditional(self) -> None:
-        """Try whether the store heeds conditions: without them two builds would overwrite each other unseen.
+        """Test that the store honours conditional writes; without them, concurrent builds overwrite each other.
 
         Raises:
             StorageError: it does not.
@@ -214,7 +220,7 @@ class Bucket:
                     pass
                 else:
                     heeds = False
-        except NotImplementedError:  # the library's own word for a store that has none
+        except NotImplementedError:  # obstore's error for stores without conditional writes
             heeds = False
         finally:
             with suppress(PackerError):
@@ -234,7 +240,7 @@ class Bucket:
 
     @contextmanager
     def _errors(self, action: str, name: str) -> Iterator[tuple[Any, Any]]:
-        """The library and the store; what they raise as packer's own errors."""
+        """Yield obstore and the store, converting their errors to packer's own."""
         if not is_usable_here():
             raise StorageError(f"{self.url}: this process was forked from one that reads it", hint="spawn it instead")
         obstore, store = _opened(self.url)
@@ -253,16 +259,65 @@ class Bucket:
             ) from error
 
 
+class BucketFile:
+    """An object as a file, for libraries that read parts of one. Keeps what it downloaded; not thread-safe."""
+
+    _BLOCK_BYTES = 2**17
+
+    def __init__(self, bucket: Bucket, name: str, num_bytes: int) -> None:
+        self._bucket, self._name, self._num_bytes = bucket, name, num_bytes
+        self._blocks: dict[int, bytes] = {}
+        self._place = 0
+        self.closed = False
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._num_bytes}[whence]
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def read(self, size: int = -1) -> bytes:
+        """Read up to `size` bytes, or all up to the end.
+
+        Raises:
+            CheckError: there is no such object, or it ends before them.
+
+        """
+        first, whole = self._place, self._BLOCK_BYTES
+        end = self._num_bytes if size < 0 else min(first + size, self._num_bytes)
+        numbers = range(first // whole, -(-end // whole)) if first < end else range(0)
+        missing = [number for number in numbers if number not in self._blocks]
+        if missing:  # neighbours are one request
+            ranges = [(number * whole, min(whole, self._num_bytes - number * whole)) for number in missing]
+            self._blocks.update(zip(missing, self._bucket.read_ranges(self._name, ranges), strict=True))
+        content = b"".join(self._blocks[number] for number in numbers)
+        self._place = max(first, end)
+        return content[first % whole : first % whole + end - first] if numbers else b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
 def _first_line(error: Exception) -> str:
-    """Without the library's view of its own source."""
+    """Return the first line of the message, which obstore continues with an excerpt of its own source."""
     return str(error).partition("\n")[0]
 
 
 @lru_cache(maxsize=64)
 def _opened(url: str) -> tuple[Any, Any]:
-    global _owner  # noqa: PLW0603 - of the process, as the library's threads are
+    global _owner  # noqa: PLW0603 - per process, like obstore's threads
     try:
-        import obstore  # noqa: PLC0415 - not installed where nobody needs it
+        import obstore  # noqa: PLC0415 - optional dependency
         from obstore.store import from_url  # noqa: PLC0415 - as above
     except ImportError:
         raise UsageError(
@@ -271,7 +326,7 @@ def _opened(url: str) -> tuple[Any, Any]:
         ) from None
     _owner = os.getpid()
     try:
-        # Options replace those of the environment; only an endpoint that says http:// is reached without encryption.
+        # These options override the environment; allow_http matters only for endpoints with http:// in their URL.
         client: Any = {"timeout": _TIMEOUT, "allow_http": True}
         return obstore, from_url(url, client_options=client, retry_config=_RETRIES)
     except (obstore.exceptions.BaseError, ValueError) as error:

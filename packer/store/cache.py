@@ -29,9 +29,9 @@ __all__ = [
 
 
 class Cache:
-    """A cache whose manifest and file sizes were checked. Shards are mapped when they are first read.
+    """A cache whose manifest and file sizes have been checked. Shards are memory-mapped on first access.
 
-    Pickles as its folder and fingerprint: what another process opens is the same bytes, or an error.
+    Pickles as its folder and fingerprint: another process opens the same bytes, or gets an error.
 
     Example:
         >>> cache = Cache.open("cache")  # doctest: +SKIP
@@ -43,10 +43,10 @@ class Cache:
         self.folder = folder
         self.manifest = manifest
         self.fingerprint = fingerprint
-        """sha256 of the manifest: identity of all bytes of the cache."""
+        """sha256 of the manifest: identifies all bytes of the cache."""
 
         self.mmap = mmap
-        """Whether rows are reached through maps of the files, or read."""
+        """Whether rows are accessed through memory maps of the files; otherwise they are read."""
 
         self._blocks: dict[str, BlockShards] = {}
         self._documents: Mapping[str, DocumentShards] | None = None
@@ -63,20 +63,20 @@ class Cache:
         """Read the manifest and compare every shard's size with it.
 
         Args:
-            folder: the cache; one on the Hub is ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, one in a bucket
+            folder: the cache; on the Hub ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, in a bucket
                 ``s3://BUCKET/FOLDER``, ``gs://…`` or ``az://…``.
-            cache_dir: folder for the shards of a cache in a bucket, fetched when they are first read; for all processes
-                of a machine. None is what `PACKER_CACHE_DIR` names, or packer's folder in the user's cache.
-            cache_bytes: most bytes of such shards that are kept, as 200000000000 or "200GB". None is what
-                `PACKER_CACHE_BYTES` says, or any number.
-            mmap: reach rows through maps of the files, fastest on a local disk. False reads them with ``pread``: for
-                network file systems, where a page that cannot be fetched would kill the process.
+            cache_dir: folder for downloaded shards of a cache in a bucket, shared by all processes of a machine. Shards
+                are downloaded on first access. None uses `PACKER_CACHE_DIR`, or packer's folder in the user's cache.
+            cache_bytes: the most bytes of such shards to keep, as 200000000000 or "200GB". None uses
+                `PACKER_CACHE_BYTES`, or no limit.
+            mmap: access rows through memory maps of the files, which is fastest on a local disk. False reads them with
+                ``pread``: for network file systems, where a page that cannot be fetched would kill the process.
 
         Raises:
             UsageError: it is in a bucket and obstore is not installed.
             InputError: not a cache, or its build did not finish.
-            CheckError: the manifest is not what a build writes, or a shard is missing, truncated or too long.
-            StorageError: something cannot be read.
+            CheckError: the manifest is invalid, or a shard is missing, truncated or too long.
+            StorageError: a file cannot be read.
 
         """
         folder = cache_place(folder, keep_in=cache_dir, keep_bytes=cache_bytes)
@@ -100,13 +100,13 @@ class Cache:
         self.close()
 
     def splits(self, kind: Kind) -> tuple[str, ...]:
-        """Splits that have documents or blocks, in the manifest's order."""
+        """Return the splits that have documents or blocks, in the manifest's order."""
         if kind == "documents" and self.manifest.selection is not None:
             return self.manifest.selection.splits
         return tuple(dict.fromkeys(shard.split for shard in self.manifest.shards if shard.kind == kind))
 
     def documents(self, split: str) -> DocumentShards:
-        """Documents of a split.
+        """Return the documents of a split.
 
         Raises:
             UsageError: no such split.
@@ -119,7 +119,7 @@ class Cache:
         return self._documents[split]
 
     def blocks(self, split: str) -> BlockShards:
-        """Blocks of a split.
+        """Return the blocks of a split.
 
         Raises:
             UsageError: no such split.
@@ -133,7 +133,7 @@ class Cache:
         return self._blocks[split]
 
     def close(self) -> None:
-        """Release the mapped files; arrays that were handed out stay valid."""
+        """Release the mapped files; arrays that were returned stay valid."""
         self._blocks.clear()
         self._documents = None
 
@@ -149,7 +149,7 @@ def check_conservation(manifest: Manifest) -> None:
     trained = trained in blocks + Σ cut + piece starts; slots = tokens in blocks + separators + padding.
 
     Raises:
-        CheckError: a law is broken; names it with both sides.
+        CheckError: a law is violated; names it with both sides.
 
     """
     totals = manifest.totals
@@ -193,19 +193,19 @@ def _sum(counted: Iterable[Any], name: str) -> int:
 def content_fingerprint(
     folder: Path, shards: Sequence[Shard], documents: Mapping[str, DocumentShards] | None = None
 ) -> str:
-    """sha256 over each kind and split, in row order.
+    """Compute the sha256 over each kind and split, in row order.
 
-    Of a document its doc_id (a digest of ids, labels and weights) and the row of the file it comes from, and where the
-    rows are preference data also its side and margin; of a block its row digest. The row within a partition, which also
-    stands in a document's row digest, does not enter: another `partition_bytes` is no other content.
+    A document contributes its doc_id (a digest of ids, labels and weights), its row in the input file, and for
+    preference data also its side and margin; a block contributes its row digest. A document's row digest is not used,
+    as it also covers the row number within the partition: changing `partition_bytes` does not change the content.
 
     Args:
         folder: the cache.
         shards: all of its shards.
-        documents: those of each split; by default every shard's are of its own.
+        documents: documents of each split; by default each shard's documents belong to the shard's split.
 
     Raises:
-        CheckError: a shard is not what the manifest says, as far as its columns are read; digests are not checked here.
+        CheckError: a column that is read is not where the manifest says; digests are not checked here.
 
     """
     if documents is None:
@@ -226,7 +226,7 @@ def content_fingerprint(
 
 
 def _document_content(documents: DocumentShards) -> Iterator[Int64]:
-    """What enters of each document, shard after shard.  # int64[rows of the shard, 2 or 4] each"""
+    """Yield what each document contributes, shard by shard.  # int64[rows of the shard, 2 or 4] each"""
     sides: dict[str, type[np.generic]] = {"side": np.int8, "margin": np.float32} if documents.is_preference else {}
     for shard, (doc_id, row, *of_sides) in documents.by_shard({"doc_id": np.int64, "row": np.int32, **sides}):
         columns = [doc_id, shard.first_row + row.astype(np.int64)]
@@ -237,12 +237,12 @@ def _document_content(documents: DocumentShards) -> Iterator[Int64]:
 
 
 def _block_content(blocks: BlockShards) -> Iterator[UInt64]:
-    """The row digests, shard after shard.  # uint64[rows of the shard] each"""
+    """Yield the row digests, shard by shard.  # uint64[rows of the shard] each"""
     for _, (digests,) in blocks.by_shard({"digest": np.uint64}):
         yield digests
 
 
-def _reopen(folder: Path, fingerprint: str, mmap: bool) -> Cache:  # noqa: FBT001 - pickle hands values over by place
+def _reopen(folder: Path, fingerprint: str, mmap: bool) -> Cache:  # noqa: FBT001 - pickle passes positional arguments
     cache = Cache.open(folder, mmap=mmap)
     if cache.fingerprint != fingerprint:
         raise CheckError(

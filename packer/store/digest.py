@@ -1,25 +1,25 @@
-"""Digests of documents' content, of rows and of files: the definitions.
+"""Definitions of the digests of documents' content, of rows and of files.
 
-**doc_id**: xxh3-64 of int64 (number of tokens, 1 with weights and 0 without), input_ids, labels and, only where a
-weight of this document is neither 0 nor 1, its loss weights; read as int64. It depends on nothing but the
-document: not on its row, its file or its neighbours.
+**doc_id**: xxh3-64 of int64 (number of tokens, then 1 with weights or 0 without), input_ids, labels and, only if a
+weight of this document is neither 0 nor 1, its loss weights; interpreted as int64. It depends on the document alone,
+not on its row, its file or its neighbours.
 
 **Row digest**: xxh3-64 (seed 0) of one row's bytes, little-endian as Arrow stores them.
 
 First a header of int64 values, then the bytes of each list column of the row, in the order of the schema. The header
-holds the length of every list, so no two different rows have the same bytes. The digest is stored in the column
-``digest``, which is not part of it.
+contains the length of every list, so that no two different rows have the same bytes. The digest is stored in the column
+``digest``, which it does not cover.
 
 - documents: header = doc_id, length, num_trained, row, then the lengths of input_ids, labels, special_tokens_mask,
-  loss_weights (-1 where the file has no such column), spans and sample_id (UTF-8 bytes; -1 for null); only where the
+  loss_weights (-1 if the file has no such column), spans and sample_id (UTF-8 bytes; -1 for null); only if the
   file has these columns, also side, and the four bytes of margin as an int32. Bytes: input_ids, labels,
-  special_tokens_mask (one byte a value), loss_weights, spans' messages, starts and ends, sample_id.
-- blocks: header = length, num_trained, L, 1 with loss_weights and 0 without, then the lengths of doc_ids, doc_starts,
+  special_tokens_mask (one byte per value), loss_weights, spans' messages, starts and ends, sample_id.
+- blocks: header = length, num_trained, L, 1 with loss_weights or 0 without, then the lengths of doc_ids, doc_starts,
   doc_lengths, doc_places and seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, doc_lengths,
-  doc_places, seq_lengths, loss_weights; only where the file has the column, then the number of pairs, an int64, and
+  doc_places, seq_lengths, loss_weights; only if the file has the column, then the number of pairs, an int64, and
   pairs.
 
-**File digest**: xxh3-128 (finds accidents, fast) and sha256 (identity) of all bytes of a file.
+**File digest**: xxh3-128 (fast, detects accidental damage) and sha256 (identity) of all bytes of a file.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from packer.batches import Float32, Int32, Int64, UInt64
 from packer.limits import storage_errors
 
 Pieces: TypeAlias = tuple[npt.NDArray[Any], Int64, Int64]
-"""A flat array, and for each row where its piece of it starts and ends (in values)."""
+"""A flat array, with the start and end of each row's piece of it (counted in values)."""
 
 
 class FileDigest:
@@ -63,7 +63,7 @@ class FileDigest:
 
 
 def digest_file(path: Path) -> FileDigest:
-    """Digests of a file.
+    """Compute the digests of a file.
 
     Raises:
         StorageError: the file cannot be read.
@@ -71,13 +71,13 @@ def digest_file(path: Path) -> FileDigest:
     """
     digest = FileDigest()
     with storage_errors("read", path), path.open("rb", buffering=0) as file:
-        # Of a digest it calls `update` alone.
+        # file_digest calls only the `update` method of the digest.
         hashlib.file_digest(file, lambda: digest)  # type: ignore[arg-type, return-value]
     return digest
 
 
 def digest_file_xxh3(path: Path) -> str:
-    """xxh3-128 of a file: as :func:`digest_file`, several times as fast.
+    """Compute the xxh3-128 of a file, several times as fast as :func:`digest_file`.
 
     Raises:
         StorageError: the file cannot be read.
@@ -88,12 +88,12 @@ def digest_file_xxh3(path: Path) -> str:
 
 
 def document_ids(*, input_ids: Int32, labels: Int32, loss_weights: Float32 | None, offsets: Int64) -> Int64:
-    """Identity of each document's content, as the module says.  # int64[D]
+    """Compute the doc_id of each document, as defined above.  # int64[D]
 
     Args:
         input_ids: int32[K]
         labels: int32[K]
-        loss_weights: float32[K], or None where every weight is 0 or 1
+        loss_weights: float32[K], or None if every weight is 0 or 1
         offsets: int64[D + 1]
 
     """
@@ -111,9 +111,9 @@ def document_ids(*, input_ids: Int32, labels: Int32, loss_weights: Float32 | Non
 
 
 def digest_rows(header: Int64, columns: Sequence[Pieces]) -> UInt64:
-    """xxh3-64 of each row: its line of the header, then its piece of each column.  # uint64[R]
+    """Compute the xxh3-64 of each row: its line of the header, then its piece of each column.  # uint64[R]
 
-    Worked example: header [[2], [1]], one int32 column ([7, 8, 9], starts [0, 2], ends [2, 3]) digests the bytes
+    Worked example: header [[2], [1]] and one int32 column ([7, 8, 9], starts [0, 2], ends [2, 3]) digest the bytes
     of int64 2, int32 7, 8 and of int64 1, int32 9.
 
     Args:

@@ -1,8 +1,10 @@
-"""Reading documents: flat columns for packing, single documents for people; digests are checked on first touch."""
+"""Read documents: flat columns for packing, single documents for inspection; digests are checked on first access."""
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from itertools import groupby
+from math import inf
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,16 @@ from packer.batches import CHOSEN, SIDES, Bool, DocumentColumns, Float32, Int8, 
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.store.arrow_columns import DocumentRows
-from packer.store.mapping import MappedShard, repair_hint
+from packer.store.column_ranges import read_batches
+from packer.store.files import CacheFiles
+from packer.store.manifest import Place, Shard
+from packer.store.mapping import MappedShard, as_damage, repair_hint
 from packer.store.numbered_rows import FoundRows, NumberedRows
+from packer.store.row_columns import RowColumns
 from packer.store.schema import Kind
-from packer.store.views import document_rows
+from packer.store.views import document_rows, spans_of
+
+_SPANS = ("span_offsets", "span_start", "span_end")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,39 +41,41 @@ class Document:
     length: int
     num_trained: int
     row: int
-    """Row of its sample, from 0 in its partition."""
+    """Row of its sample, from 0 within its partition."""
 
     sample_id: str | None
     side: Side | None
-    """Which answer of its row; None where the row is no preference data."""
+    """Which answer of its row it is; None if the row is no preference data."""
 
     margin: float | None
     path: str
-    """Its shard, relative to the cache."""
+    """Path of its shard, relative to the cache."""
 
     shard_row: int
-    """Its row in that file."""
+    """Its row within the shard."""
 
 
 class FoundDocuments(FoundRows[DocumentRows]):
-    """Some documents, found and checked."""
+    """Documents that were located and whose digests were checked."""
 
     __slots__ = ()
 
     def doc_ids(self) -> list[Int64]:
-        """Identity of each document.  # int64[1] each"""
+        """Return the id of each document.  # int64[1] each"""
         return [np.array([doc_id], np.int64) for doc_id in self.values("doc_id")]
 
 
 class DocumentShards(NumberedRows[DocumentRows]):
-    """The documents of some shards, numbered through; needs no manifest."""
+    """The documents of several shards, numbered consecutively; needs no manifest."""
 
     kind: ClassVar[Kind] = "documents"
 
     @cached_property
     def weighted(self) -> bool:
         """Whether some shard has fractional loss weights."""
-        return any("loss_weights" in schema.names for schema in self.schemas(self.shards))
+        # Reading a schema takes a request to a bucket, and almost no shard without weights has room for them.
+        suspects = (shard for shard in self.shards if _has_room_for_weights(shard))
+        return any("loss_weights" in schema.names for schema in self.schemas(suspects))
 
     @property
     def is_preference(self) -> bool:
@@ -75,48 +85,53 @@ class DocumentShards(NumberedRows[DocumentRows]):
     @property
     def is_paired(self) -> bool:
         """Whether documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
-        return self.is_preference and len(self) > 0 and int(self.sides()[0]) == CHOSEN
+        return self.is_preference and len(self) > 0 and int(self._first("side", np.int8)) == CHOSEN
+
+    def _first(self, name: str, dtype: type[np.generic]) -> Any:
+        """Return the value of a fixed-width column for the first document."""
+        (values,) = RowColumns(self, {name: dtype}).of(np.zeros(1, np.int64))
+        return values[0]
 
     @property
     def num_tokens(self) -> int:
         """Tokens of these documents."""
-        return super().num_tokens if self._chosen is None else int(self.lengths().sum(dtype=np.int64))
+        return super().num_tokens if self._chosen is None else int(self.stored("length", np.int32).sum(dtype=np.int64))
 
     def lengths(self) -> Int32:
-        """Tokens of each document, compared with where its ids lie.  # int32[N]
+        """Return the number of tokens of each document, checked against the offsets of its ids.  # int32[N]
 
         Raises:
-            CheckError: a length is not the one of the ids; digests are not checked here.
+            CheckError: a length differs from the number of ids; digests are not checked here.
 
         """
         return self._lengths
 
     def num_trained(self) -> Int32:
-        """Trained tokens of each document; digests are not checked here.  # int32[N]"""
+        """Return the number of trained tokens of each document; digests are not checked here.  # int32[N]"""
         return self.stored("num_trained", np.int32)
 
     def doc_ids(self) -> Int64:
-        """Identity of each document; digests are not checked here.  # int64[N]"""
+        """Return the id of each document; digests are not checked here.  # int64[N]"""
         return self._doc_ids
 
     def sides(self) -> Int8:
-        """Side of each document, an index into :data:`packer.batches.SIDES`; digests are not checked here.  # int8[N]
+        """Return each document's side, an index into :data:`packer.batches.SIDES`; digests are not checked.  # int8[N]
 
         Raises:
-            CheckError: an answer of a pair does not stand beside the other one.
+            CheckError: the two answers of a pair are not adjacent.
 
         """
-        return self._sides
+        return self._answers[0]
 
     def margins(self) -> Float32:
         """Margin of each document's row, NaN where it has none; digests are not checked here.  # float32[N]"""
-        return self.stored("margin", np.float32)
+        return self._answers[1]
 
     def prompts(self) -> Int64:
-        """A digest of the prompt of each document: of its ids before the first trained one.  # int64[N]
+        """Return a digest of each document's prompt: the ids before its first trained one.  # int64[N]
 
         Raises:
-            CheckError: a document is not what was written.
+            CheckError: a document's digest does not match.
 
         """
         found = self.locate(np.arange(len(self), dtype=np.int64))
@@ -125,71 +140,114 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return np.array(digests, np.uint64).view(np.int64)
 
     def file_rows(self) -> Int64:
-        """Row of its file, from 0, that each document comes from; digests are not checked here.  # int64[N]"""
+        """Return the row, from 0, of each document in its input file; digests are not checked here.  # int64[N]"""
         first_rows = [self.shards[shard].first_row for shard in self._shard_of]
         rows: Int64 = self.stored("row", np.int32).astype(np.int64) + self._of_chunks(np.array(first_rows, np.int64))
         return rows
 
     def origins(self) -> tuple[Int64, Int64]:
-        """Which of the manifest's inputs each document comes from, and the row in that file; digests are not checked.
+        """Return the index of each document's input in the manifest, and its row in that file; digests are not checked.
 
         Returns:
-            inputs and rows, int64[N] each; an input is -1 where a shard was made without a source
+            inputs and rows, int64[N] each; an input is -1 if the shard was made without a source
 
         """
         sources = [-1 if shard.source is None else shard.source for shard in self.shards]
         return self._of_chunks(np.array([sources[shard] for shard in self._shard_of], np.int64)), self.file_rows()
 
     def runs(self) -> tuple[Int64, Int32, Int32]:
-        """Trained runs: those of each document, and where each begins and ends in it; digests are not checked here.
+        """Return the trained runs of the documents, as bounds within each document; digests are not checked here.
 
         Returns:
             offsets int64[N + 1], starts and ends int32[U]
 
         Raises:
-            CheckError: the runs of a record batch are not where it says.
+            CheckError: the spans of a record batch are out of bounds.
 
         """
-        counts, starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+        parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
         for chunk, (rows, _) in enumerate(self.chunks()):
-            sizes = np.diff(rows.span_offsets)
-            first, last = int(rows.span_offsets[0]), int(rows.span_offsets[-1])
-            if (sizes < 0).any() or first < 0 or last > min(len(rows.span_start), len(rows.span_end)):
-                raise self.damaged(chunk, "spans lie outside their column")
-            counts.append(sizes.astype(np.int64))
-            starts.append(rows.span_start[first:last].copy())  # not to hold the map
-            ends.append(rows.span_end[first:last].copy())
-        offsets, start, end = offsets_of(np.concatenate(counts)), np.concatenate(starts), np.concatenate(ends)
+            parts.append(self._spans(chunk, rows.span_offsets, rows.span_start, rows.span_end))
+        sizes, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+        offsets = offsets_of(sizes)
         if self._chosen is None:
             return offsets, start, end
         number = np.diff(offsets)[self._chosen]
         runs = concatenated_ranges(offsets[self._chosen], number)
         return offsets_of(number), start[runs], end[runs]
 
-    def ids_at(self, documents: Int64, tokens: Int64) -> Int32:
-        """One id of each of some documents; digests are not checked here.  # int32[Q]
+    def _spans(self, chunk: int, offsets: Int32, start: Int32, end: Int32) -> tuple[Int64, Int32, Int32]:
+        """Return the number of spans of each document of a record batch, and their starts and ends, all copied."""
+        sizes, first, last = np.diff(offsets).astype(np.int64), int(offsets[0]), int(offsets[-1])
+        if (sizes < 0).any() or first < 0 or last > min(len(start), len(end)):
+            raise self.damaged(chunk, "spans lie outside their column")
+        return sizes, start[first:last].copy(), end[first:last].copy()
+
+    def trained_within(self, most: int, lengths: Int32, num_trained: Int32) -> Int32:
+        """Count the trained tokens among the first `most` of each document; digests are not checked here.  # int32[N]
+
+        Only the spans of longer documents are read, and nothing else is downloaded from a bucket.
+
+        Worked example: trained spans [2, 5) and [7, 9) within the first 8 tokens: 3 + 1.
 
         Args:
-            documents: their numbers.  # int64[Q]
-            tokens: which of their tokens, from 0.  # int64[Q]
+            most: number of tokens to look at.
+            lengths: of all documents.  # int32[N]
+            num_trained: of all documents.  # int32[N]
 
         Raises:
-            CheckError: a length is not the one of the ids.
+            CheckError: the spans of a record batch are out of bounds.
+
+        """
+        trained, longer = num_trained.copy(), np.flatnonzero(lengths > most)
+        asked = {chunk: (longer[some], rows) for chunk, some, rows in self._by_chunk(self.stored_numbers(longer))}
+        shards = [(shard, list(chunks)) for shard, chunks in groupby(sorted(asked), self._shard_of.__getitem__)]
+
+        def read(shard: int, chunks: list[int]) -> list[tuple[Int64, Int32, Int32]]:
+            numbers = [self._place_of[chunk] for chunk in chunks]
+            batches = read_batches(self.folder, self.shards[shard], numbers, "spans")
+            if batches is not None:
+                with as_damage(self.folder, self.shards[shard]):
+                    columns = [spans_of(batch) for batch in batches]
+            else:
+                opened = [self.chunk(chunk)[0] for chunk in chunks]
+                columns = [{name: getattr(rows, name) for name in _SPANS} for rows in opened]
+            return [
+                self._spans(chunk, *(of_batch[name] for name in _SPANS))
+                for chunk, of_batch in zip(chunks, columns, strict=True)
+            ]
+
+        for (_, chunks), found in zip(shards, CacheFiles(self.folder).many(read, shards), strict=True):
+            for chunk, (sizes, starts, ends) in zip(chunks, found, strict=True):
+                sums, bounds = offsets_of(np.minimum(ends, most) - np.minimum(starts, most)), offsets_of(sizes)
+                documents, rows = asked[chunk]
+                trained[documents] = (sums[bounds[1:]] - sums[bounds[:-1]])[rows]
+        return trained
+
+    def ids_at(self, documents: Int64, tokens: Int64) -> Int32:
+        """Return one token id from each of the given documents; digests are not checked here.  # int32[Q]
+
+        Args:
+            documents: indices of documents.  # int64[Q]
+            tokens: position within each document, from 0.  # int64[Q]
+
+        Raises:
+            CheckError: a length differs from the number of ids.
 
         """
         self.lengths()
         ids = np.empty(len(documents), np.int32)
-        for chunk, positions, rows in self._by_chunk(self._in_shards(documents)):
+        for chunk, positions, rows in self._by_chunk(self.stored_numbers(documents)):
             column = self.chunk(chunk)[0].input_ids
             ids[positions] = column.values[column.offsets[rows] + tokens[positions]]
         return ids
 
     def columns(self, *, weighted: bool = False) -> DocumentColumns:
-        """All tokens, one flat array a record batch, over the files' own pages.
+        """Return all tokens as one flat array per record batch, backed by the files' own pages.
 
-        No digest is checked: call :meth:`verify` with the documents that are about to be used. Where only some shards
-        have loss weights, or these are documents of a split of which others do (`weighted`), those that are missing are
-        made in memory (1 where trained), four bytes a token.
+        No digest is checked: call :meth:`verify` with the documents that are about to be used. If only some shards have
+        loss weights, or `weighted` says that other documents of the split do, the missing ones are created in memory (1
+        for trained tokens), at four bytes per token.
 
         Raises:
             CheckError: a shard's size or structure is not what the manifest says.
@@ -210,21 +268,21 @@ class DocumentShards(NumberedRows[DocumentRows]):
         )
 
     def locate(self, indices: Int64) -> FoundDocuments:
-        """Where some documents lie, in the order asked, their digests compared; nothing is copied yet.
+        """Locate documents, in the given order, and check their digests; nothing is copied yet.
 
         Raises:
-            CheckError: a row is not what was written.
-            IndexError: a document that is not there.
+            CheckError: a row's digest does not match.
+            IndexError: an index is out of range.
 
         """
         return FoundDocuments(*self._found(indices))
 
     def read(self, index: int) -> Document:
-        """One document; its arrays are views of the file and cannot be written to.
+        """Read one document; its arrays are read-only views of the file.
 
         Raises:
-            CheckError: the row is not what was written.
-            IndexError: a document that is not there.
+            CheckError: the row's digest does not match.
+            IndexError: the index is out of range.
 
         """
         (rows,), (row,) = self._found(np.array([index]))
@@ -250,7 +308,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         )
 
     def find(self, doc_id: int) -> int | None:
-        """Number of the first document with this identity, or None."""
+        """Return the index of the first document with this id, or None."""
         order, ids = self._by_id
         place = int(np.searchsorted(ids, doc_id))
         return int(order[place]) if place < len(ids) and int(ids[place]) == doc_id else None
@@ -270,12 +328,13 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return lengths
 
     @cached_property
-    def _sides(self) -> Int8:
-        sides = self.stored("side", np.int8)
-        if misplaced_sides(self.stored("row", np.int32), sides).any():
+    def _answers(self) -> tuple[Int8, Float32]:
+        """Sides and margins, read together: one request to a bucket per record batch."""
+        rows, sides, margins = self.stored_together({"row": np.int32, "side": np.int8, "margin": np.float32})
+        if misplaced_sides(rows, sides).any():
             raise CheckError(f"{self.folder}: the two answers of a pair stand apart", hint=repair_hint(self.folder))
-        sides.flags.writeable = False
-        return sides
+        sides.flags.writeable = margins.flags.writeable = False
+        return sides, margins
 
     @cached_property
     def _doc_ids(self) -> Int64:
@@ -285,9 +344,25 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     @cached_property
     def _by_id(self) -> tuple[Int64, Int64]:
-        """Documents in the order of their identity, of equals the first one first, and the identities in that order."""
+        """Indices of the documents sorted by id (stable), and the sorted ids."""
         order = np.argsort(self._doc_ids, kind="stable")
         return order, self._doc_ids[order]
+
+
+def _has_room_for_weights(shard: Shard) -> bool:
+    """Return whether a shard may have loss weights, judging by the space between columns in the manifest.
+
+    Between ``doc_id`` and ``length`` of a record batch of n documents and T tokens are, for each of three columns or,
+    with weights, four, 8 (n + 1) bytes of offsets; 4 T bytes each for ids, labels and weights; T bits; and the spans.
+    """
+    between = sum(_between(place) for place in shard.places)
+    offsets = 8 * (shard.num_rows + len(shard.places))
+    return between >= 4 * offsets + 12 * shard.num_tokens + shard.num_tokens // 8
+
+
+def _between(place: Place) -> float:
+    first, end = place.columns.get("doc_id"), place.columns.get("length")
+    return inf if first is None or end is None else end - first - 8 * place.num_rows
 
 
 def _flat_weights(rows: DocumentRows) -> Float32:

@@ -1,4 +1,4 @@
-"""Shards of a cache in a bucket, fetched in threads before they are asked for."""
+"""Prefetch the shards of a cache in a bucket, in background threads."""
 
 import time
 import weakref
@@ -12,44 +12,44 @@ from packer.errors import PackerError
 from packer.store.mirror import Mirror
 
 AT_A_TIME: Final = 8
-"""Shards that a process fetches at a time. From a store that is 20 ms away four came 2.3 times as fast as one (64 MiB),
-eight 3.7 times (2 MiB).
-"""
+"""Shards that a process fetches concurrently. From a store with 20 ms of latency, four were 2.3 times as fast as one
+(64 MiB shards), and eight 3.7 times (2 MiB shards)."""
 
 _LOOK_S: Final = 0.05
-"""Until a shard that somebody else is fetching is looked at again."""
+"""Pause before retrying a shard that another thread or process is fetching."""
 
 
 class FetchAhead:
-    """Fetches shards that will be asked for, several at a time. Stops when it is closed, dropped, or the process ends.
+    """Prefetches shards, several at a time, until it is closed, garbage-collected, or the process ends.
 
-    A reader that asks for a shard meanwhile waits until it is there. What goes wrong here is left for that reader: it
-    fetches the shard itself then, and gets the error.
+    A reader that needs a shard meanwhile waits until it has been fetched. Errors are suppressed here: the reader then
+    fetches the shard itself, and gets the error.
     """
 
     def __init__(self, mirror: Mirror) -> None:
         self._fetching = _Fetching(mirror)
-        weakref.finalize(self, self._fetching.stop)  # also at the interpreter's end
+        weakref.finalize(self, self._fetching.stop)  # also runs at interpreter exit
 
     def want(self, shards: Sequence[tuple[str, int]]) -> None:
-        """Fetch these shards in this order, as far as they have room together, and no others any more.
+        """Replace the queue: fetch these shards, in this order, as many as fit into the limit together.
 
-        Those that are here, or come, leave after all others.
+        They are evicted after all others.
 
         Args:
-            shards: name and bytes of each.
+            shards: name and size in bytes of each.
 
         """
         self._fetching.want(shards)
 
     def close(self) -> None:
-        """Stop, and wait for the threads: what is half fetched is thrown away."""
+        """Stop, and wait for the threads; incomplete downloads are discarded."""
         self._fetching.stop()
 
 
 class _Fetching:
-    """The threads, and what is left for them: they end when nothing is. They hold no :class:`FetchAhead`, or it would
-    never be dropped.
+    """The threads and their queue. Threads end when the queue is empty.
+
+    They hold no reference to :class:`FetchAhead`, which otherwise would never be garbage-collected.
     """
 
     def __init__(self, mirror: Mirror) -> None:
@@ -78,7 +78,7 @@ class _Fetching:
         self._stopped = True
         self._left.clear()
         for thread in self._threads:
-            if thread is not current_thread():  # where this was dropped in it
+            if thread is not current_thread():  # garbage collection may run in one of them
                 thread.join()
 
     def _run(self) -> None:

@@ -1,6 +1,6 @@
-"""The files of a cache by their names in it: all that is read, written, renamed or taken over goes through here.
+"""The files of a cache by their names: everything that is read, written, renamed or linked goes through here.
 
-Where the folder is a mirror of a bucket (:mod:`packer.store.mirror`), a file that is not here is fetched first.
+If the folder is a mirror of a bucket (:mod:`packer.store.mirror`), missing files are downloaded first.
 """
 
 import os
@@ -8,19 +8,19 @@ import shutil
 import stat
 import weakref
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
-from packer.store.bucket import CONNECTIONS
+from packer.store.bucket import CONNECTIONS, BucketFile, is_usable_here
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import (
@@ -32,22 +32,24 @@ from packer.store.folder import (
     sync_folder,
     write_atomically,
 )
-from packer.store.mirror import mirror_of
+from packer.store.mirror import mirror_of, ranges_in_another_process
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class CacheFiles:
-    """The files of one cache, each by its path relative to the folder, POSIX.
+    """The files of one cache, each by its POSIX path relative to the folder.
 
     Raises:
-        StorageError: from any method, where the disk refuses.
+        StorageError: from any method, if the disk cannot be read or written.
 
     """
 
     folder: Path
 
     def size(self, name: str) -> int | None:
-        """Bytes of a regular file; None where there is none."""
+        """Return the size of a regular file in bytes; None if it does not exist."""
         size = self._size_here(name)
         if size is None and (mirror := mirror_of(self.folder)) is not None:
             return mirror.bucket.size(name)
@@ -55,7 +57,7 @@ class CacheFiles:
 
     def _size_here(self, name: str) -> int | None:
         try:
-            status = os.stat(f"{self.folder}/{name}")  # noqa: PTH116 - of every shard: a Path would take as long again
+            status = os.stat(f"{self.folder}/{name}")  # noqa: PTH116 - called for every shard; a Path would double the time
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError:
@@ -64,26 +66,26 @@ class CacheFiles:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Bytes of some files by their names, as :meth:`size`; of a bucket as it is, whatever was fetched."""
+        """Return the sizes of files by name, as :meth:`size`; for a bucket those of its objects, not of copies."""
         mirror = mirror_of(self.folder)
         return {name: self._size_here(name) for name in names} if mirror is None else mirror.sizes(names)
 
     @property
     def most_bytes(self) -> int | None:
-        """Of the shards of a cache in a bucket that are here at a time; None: all of them stay."""
+        """Limit for the local shards of a cache in a bucket; None if there is no limit."""
         mirror = mirror_of(self.folder)
         return None if mirror is None else mirror.most_bytes
 
     def fetch_ahead(self) -> FetchAhead | None:
-        """What fetches shards of a cache in a bucket before they are asked for; None of a cache that lies here."""
+        """Return a prefetcher for a cache in a bucket; None for a local cache."""
         mirror = mirror_of(self.folder)
         return None if mirror is None else FetchAhead(mirror)
 
     def fetch(self, name: str) -> Path:
-        """Where a file lies; one that is in a bucket is fetched, if it was not.
+        """Return a file's local path, downloading it from the bucket if necessary.
 
         Raises:
-            CheckError: its bytes are not those its name was made from.
+            CheckError: its bytes do not match the digest in its name.
 
         """
         path = self.folder / name
@@ -92,31 +94,34 @@ class CacheFiles:
         return path
 
     def open(self, name: str) -> BufferedReader:
-        """A file from its beginning on."""
+        """Open a file for reading."""
         path = self.fetch(name)
         with storage_errors("read", path):
             return path.open("rb")
 
     def read(self, name: str) -> bytes:
-        """A whole file."""
+        """Read a whole file."""
         with self.open(name) as file, storage_errors("read", self.folder / name):
             return file.read()
 
     def ranges(self, name: str) -> "FileRanges":
-        """Any ranges of a file."""
+        """Return a reader for ranges of a file."""
         return FileRanges(self.fetch(name))
 
     def read_ranges(self, wanted: Iterable[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
-        """Of each file its ranges, joined; from a bucket many at a time, and nothing else of a file is fetched.
+        """Yield the joined ranges of each file; from a bucket, concurrently, and only these ranges are downloaded.
 
         Args:
-            wanted: name of each file, and offset and bytes of each range.
+            wanted: name of each file, and offset and length in bytes of each range.
 
         Raises:
-            CheckError: a file ends before them.
+            CheckError: a file is too short.
 
         """
         mirror = mirror_of(self.folder)
+        if mirror is not None and not is_usable_here():
+            yield from self._read_ranges_unforked(list(wanted))
+            return
 
         def read(name: str, ranges: list[tuple[int, int]]) -> bytes:
             if mirror is not None and not (self.folder / name).exists():
@@ -124,11 +129,15 @@ class CacheFiles:
             file = self.ranges(name)
             return b"".join(file.read(offset, size) for offset, size in ranges)
 
-        if mirror is None:
+        yield from self.many(read, wanted)
+
+    def many(self, read: Callable[..., T], wanted: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+        """Yield the results of a function in order; for a cache in a bucket many calls run at a time."""
+        if mirror_of(self.folder) is None:
             yield from (read(*each) for each in wanted)
             return
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-bucket") as pool:
-            ahead = deque[Future[bytes]]()
+            ahead = deque[Future[T]]()
             for each in wanted:
                 ahead.append(pool.submit(read, *each))
                 if len(ahead) > 2 * CONNECTIONS:
@@ -136,28 +145,46 @@ class CacheFiles:
             while ahead:
                 yield ahead.popleft().result()
 
+    def _read_ranges_unforked(self, wanted: Sequence[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
+        """Yield as :meth:`read_ranges` does in a forked process: another process downloads for all files at once."""
+        remote = [each for each in wanted if not (self.folder / each[0]).exists()]
+        asked = dict(zip((name for name, _ in remote), ranges_in_another_process(self.folder, remote), strict=True))
+        for name, ranges in wanted:
+            if name in asked:
+                yield asked[name]
+            else:
+                file = self.ranges(name)
+                yield b"".join(file.read(offset, size) for offset, size in ranges)
+
+    def in_bucket_alone(self, name: str, num_bytes: int) -> BucketFile | None:
+        """Open a file that is in a bucket and was not fetched, to read parts of it; None for any other."""
+        mirror = mirror_of(self.folder)
+        if mirror is None or not is_usable_here() or (self.folder / name).exists():
+            return None
+        return mirror.bucket.opened(name, num_bytes)
+
     def map(self, name: str) -> pa.Buffer:
-        """A file's bytes, mapped read-only. No descriptor stays open, so a cache may have any number of shards."""
-        for _ in range(2):  # what was fetched may have left again, as others wanted its room
+        """Memory-map a file read-only. No descriptor stays open, so a cache may have any number of shards."""
+        for _ in range(2):  # a downloaded file may have been evicted again meanwhile
             with suppress(FileNotFoundError), pa.memory_map(str(self.fetch(name))) as mapped:
                 return mapped.read_buffer()
         with pa.memory_map(str(self.fetch(name))) as mapped:
             return mapped.read_buffer()
 
     def names(self, folder: str, suffix: str) -> list[str]:
-        """Paths of the files right in a folder whose names end so, sorted; none where there is no such folder."""
+        """Return the sorted paths of files directly in a folder with a suffix; none if the folder does not exist."""
         return sorted(f"{folder}/{path.name}" for path in (self.folder / folder).glob(f"*{suffix}"))
 
     def sha256(self, name: str) -> str:
-        """sha256 of a file."""
+        """Compute the sha256 of a file."""
         return digest_file(self.fetch(name)).sha256
 
     def xxh3(self, name: str) -> str:
-        """xxh3-128 of a file, several times faster than sha256."""
+        """Compute the xxh3-128 of a file, several times faster than sha256."""
         return digest_file_xxh3(self.fetch(name))
 
     def contents(self, folder: str, names: Collection[str]) -> Iterator[tuple[str, bytes]]:
-        """Those of some small files right in a folder that are there and can be read; of a bucket many at a time."""
+        """Yield name and content of each given small file in a folder that can be read; concurrently in a bucket."""
         here = {path.name for path in (self.folder / folder).glob("*")} & {*names}
         for name in sorted(here):
             with suppress(StorageError):
@@ -168,21 +195,21 @@ class CacheFiles:
             yield from ((PurePosixPath(path).name, content) for path, content in mirror.bucket.read_all(wanted))
 
     def write(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
-        """Write a whole file, or none of it; returns the digests of its bytes."""
+        """Write a file atomically; return the digests of its bytes."""
         return write_atomically(self._target(name), content)
 
     def publish(self, *names: str) -> None:
-        """Put finished files into the bucket that the folder stands for, in this order; else do nothing."""
+        """Upload finished files, in this order, if the folder mirrors a bucket; otherwise a no-op."""
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.publish(names)
 
     def remove_damaged(self, digests: Mapping[str, str]) -> None:
-        """Remove from the bucket that the folder stands for what has another sha256 than is known of it."""
+        """If the folder mirrors a bucket, remove the bucket's objects whose sha256 differs from the given one."""
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.remove_damaged(digests)
 
     def commit(self, name: str, content: bytes, *, named: Iterable[str]) -> FileDigest:
-        """Replace the file whose presence is the commit, once everything that it names is there.
+        """Replace the file whose presence is the commit, once everything that it names exists.
 
         Args:
             name: of the file.
@@ -199,7 +226,7 @@ class CacheFiles:
         return self.write(name, content)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a finished file another name, replacing what is there."""
+        """Rename a finished file, replacing any file of the new name."""
         source, target = self.folder / old, self._target(new)
         with storage_errors("write", target):
             source.replace(target)
@@ -207,12 +234,12 @@ class CacheFiles:
             sync_folder(source.parent)
 
     def take(self, name: str, source: Self, old: str, *, sha256: str) -> None:
-        """Give a finished file of this or another cache a name here; the old name stays.
+        """Link a finished file of this or another cache under a name in this one; the old name stays.
 
-        A hard link where the file system has them, else a copy, whose digest is compared.
+        Makes a hard link if the file system supports it, otherwise a copy whose digest is checked.
 
         Raises:
-            CheckError: there is no such file, or a copy was needed and its bytes are others.
+            CheckError: the file does not exist, or a copy's bytes do not match the digest.
 
         """
         path, target = source.folder / old, self._target(name)
@@ -232,35 +259,35 @@ class CacheFiles:
                 file.commit(target.name)
 
     def _target(self, name: str) -> Path:
-        """Where a file is about to be written: never outside of the folder."""
+        """Return the path for a file to write, refusing any outside of the folder."""
         private = name.startswith(f"{PRIVATE}/")
         root = self.folder / PRIVATE if private else self.folder
         return inside(root, name.removeprefix(f"{PRIVATE}/") if private else name)
 
     def sync(self, folder: str) -> None:
-        """Make the names in a folder, and its own, survive a power cut."""
+        """Flush a folder and its parent, so that the names in it survive a power failure."""
         with storage_errors("write", self.folder / folder):
             sync_folder(self.folder / folder)
             sync_folder((self.folder / folder).parent)
 
 
 def _hard_linked(path: Path, target: Path) -> bool:
-    """Give a file another name; False where no link can be made: another disk, no hard links, somebody else's file."""
+    """Hard-link a file to another name; return False if impossible: another disk or owner, or no hard links."""
     temporary = target.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-link-{target.name}"
     with storage_errors("write", target):
         make_folder(target.parent)
         try:
-            temporary.hardlink_to(path.resolve())  # not to a link, as the client of the Hub makes them
+            temporary.hardlink_to(path.resolve())  # resolve the symbolic links that the Hub's client makes
         except OSError:
             return False
         temporary.replace(target)
-        temporary.unlink(missing_ok=True)  # where both were links to the same bytes, renaming does nothing (POSIX)
+        temporary.unlink(missing_ok=True)  # if both link to the same file, rename is a no-op (POSIX)
         sync_folder(target.parent)
     return True
 
 
 class FileRanges:
-    """Ranges of bytes of one file, read when they are asked for. One descriptor stays open."""
+    """Reads ranges of one file. A descriptor stays open."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -269,10 +296,10 @@ class FileRanges:
         weakref.finalize(self, os.close, self._descriptor)
 
     def read(self, offset: int, size: int) -> bytes:
-        """So many bytes from an offset on.
+        """Read exactly `size` bytes from an offset.
 
         Raises:
-            CheckError: the file ends before them.
+            CheckError: the file is too short.
             StorageError: it cannot be read.
 
         """

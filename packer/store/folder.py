@@ -1,8 +1,7 @@
-"""The cache folder: one writer at a time, files that appear whole or not at all, nothing left over.
+"""The cache folder: one writer at a time, atomic files, and no leftovers.
 
-A file is written under a temporary name
-next to its place, flushed to the disk, renamed, and the folder is flushed too. So after a crash at any moment a name is
-either absent or holds all of its bytes.
+A file is written under a temporary name in its folder, flushed to disk and renamed, and then the folder is flushed too.
+So after a crash at any moment, a name is either absent or its file is complete.
 """
 
 import errno
@@ -23,11 +22,11 @@ from packer.names import is_file_path
 from packer.store.digest import FileDigest
 
 PRIVATE = ".packer"
-"""Folder within a cache for what is not part of it: the lock, pieces of an unfinished build."""
+"""Folder within a cache for what is not part of it: the lock, and parts of an unfinished build."""
 
 LOCK_NAME = "lock"
 _GLANCE_S = 0.05
-"""Whoever only looks whether a cache is being written has its lock for less than this."""
+"""Pause before a second attempt at the lock: a mere check whether it is free holds it for less than this."""
 
 TEMPORARY_PREFIX = ".tmp-packer-"
 _BUFFER_BYTES = 2**20
@@ -36,12 +35,11 @@ _SWEPT = ("documents", "blocks", "rows", "model", PRIVATE)
 
 @contextmanager
 def lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Keep every other writer out of a cache while the body runs; makes the folder where there is none.
+    """Lock out every other writer of a cache while the body runs; creates the folder if it does not exist.
 
-    With `shared`, others who share it may write too: all of them add files whose names say what is in them, and remove
-    none.
+    With `shared`, other holders of a shared lock may write too: they only add content-addressed files, and remove none.
 
-    The kernel holds the lock for the open file, so it is free again when the process ends, however it ends.
+    The kernel ties the lock to the open file, so it is released when the process ends for whatever reason.
 
     Raises:
         BusyError: another process holds it.
@@ -62,13 +60,13 @@ def lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
 
 
 def refuse_busy(folder: Path) -> None:
-    """Say at once that another process is writing a cache, before anything is read for it; makes nothing.
+    """Fail early if another process is writing the cache, before any input is read; creates nothing.
 
     Raises:
         BusyError: another process holds the lock.
 
     """
-    # A folder that is not there or cannot be opened is reported by the lock itself.
+    # If the folder does not exist or cannot be opened, taking the lock will report it.
     with suppress(OSError):
         descriptor = os.open(folder / PRIVATE / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -93,10 +91,10 @@ def _take(descriptor: int, folder: Path, kind: int = fcntl.LOCK_EX) -> None:
 
 
 class AtomicFile:
-    """A file that gets its name only when all of its bytes are on the disk.
+    """A file that gets its name only when all of its bytes are on disk.
 
-    As much of a binary file object as a writer needs; its bytes are hashed on the way. Leaving the context without
-    :meth:`commit` removes it.
+    Implements as much of a binary file object as writers need; its bytes are hashed as they are written. Leaving the
+    context without :meth:`commit` removes it.
 
     Example:
         >>> with AtomicFile(Path("cache")) as file:  # doctest: +SKIP
@@ -104,7 +102,7 @@ class AtomicFile:
         ...     file.commit("manifest.json")
 
     Raises:
-        StorageError: from any method, where the disk refuses.
+        StorageError: from any method, if the disk cannot be written.
 
     """
 
@@ -133,29 +131,29 @@ class AtomicFile:
             self._file.flush()
 
     def reserve(self, num_bytes: int) -> None:
-        """Give it its size before its bytes, and a lock, so that others see what room it takes and that it is alive."""
+        """Set the final size in advance and lock the file: others see the space it takes, and that it is in use."""
         with storage_errors("write", self.path):
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX)
             self._file.truncate(num_bytes)
 
     def commit(self, name: str) -> Path:
-        """Flush to the disk and rename to ``name`` in the same folder, replacing what is there."""
+        """Flush to disk and rename to ``name`` in the same folder, replacing any existing file."""
         target = self.folder / name
         with storage_errors("write", target):
             self._file.flush()
             os.fsync(self._file.fileno())
-            self.path.replace(target)  # while it is open: its lock says that it is alive
+            self.path.replace(target)  # rename before closing: the lock marks the file as in use
             self._file.close()
             self._live = False
             sync_folder(self.folder)
         return target
 
     def abort(self) -> None:
-        """Remove the temporary file; nothing after `commit`."""
+        """Remove the temporary file; a no-op after `commit`."""
         if not self._live:
             return
         self._live = False
-        # A full disk refuses the last buffered bytes as well; they are not wanted any more.
+        # On a full disk, flushing the buffered bytes fails too; they are no longer needed.
         with suppress(OSError):
             self._file.close()
         with suppress(OSError):
@@ -171,10 +169,10 @@ class AtomicFile:
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> FileDigest:
-    """Write a whole file, or none of it; returns the digests of its bytes.
+    """Write a file atomically; return the digests of its bytes.
 
     Raises:
-        StorageError: the disk refuses; what was at ``path`` is still there.
+        StorageError: the disk cannot be written; the previous file at ``path`` is still intact.
 
     """
     with AtomicFile(path.parent) as file:
@@ -185,10 +183,10 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> FileDigest
 
 
 def inside(root: Path, path: str) -> Path:
-    """The place in a folder of a file that is about to be written, or opened to be: never one outside of it.
+    """Return the path of a file in a folder, for writing or opening; never one outside of the folder.
 
     Raises:
-        StorageError: the path, or a link on it, leads elsewhere, or a part of it is no plain name.
+        StorageError: the path, or a symbolic link in it, leads outside, or a part of it is not a plain name.
 
     """
     if not is_file_path(path) or not is_inside(Path(os.path.realpath(root)), path):
@@ -200,20 +198,20 @@ def inside(root: Path, path: str) -> Path:
 
 
 def is_inside(root: Path, path: str) -> bool:
-    """Whether a path in a folder, links followed, stays in it; `root` is the folder's own, links followed.
+    """Whether a path within a folder stays inside after following symbolic links; `root` must be resolved already.
 
-    The client of the Hub keeps files in `blobs/`, and links to them in `snapshots/COMMIT/` beside it: these are inside.
+    The Hub's client keeps files in `blobs/`, and links to them in `snapshots/COMMIT/` beside it: these count as inside.
     """
-    # Unlike Path.resolve, this follows links in a circle as far as they go, on every Python; opening them fails.
+    # Unlike Path.resolve, this does not raise for circular links on any version of Python; opening them fails later.
     place = Path(os.path.realpath(root / path))
     blobs = next((parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"), None)
     return place.is_relative_to(root) or (blobs is not None and not blobs.is_symlink() and place.parent == blobs)
 
 
 class Inside:
-    """The paths that stay in a folder, links followed, as :func:`is_inside`; for many of them.
+    """The paths that stay in a folder, as :func:`is_inside` defines it; efficient for many paths.
 
-    Following links takes 70 µs a path. A folder is listed once: what is no link there leads nowhere.
+    Resolving a path takes 70 µs. So each folder is listed once, and only paths that are symbolic links are resolved.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -226,7 +224,7 @@ class Inside:
         return (links is not None and name not in links) or is_inside(self._root, path)
 
     def _links_of(self, folder: str) -> Collection[str] | None:
-        """Names of the links right in a folder; None where the folder leads elsewhere or cannot be listed."""
+        """Return the names of symbolic links directly in a folder; None if it leads outside or cannot be listed."""
         if not is_inside(self._root, folder):
             return None
         try:
@@ -239,33 +237,33 @@ class Inside:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, so that a power cut does not take them away with what is put in them.
+    """Create a folder and its parents so that they survive a power failure.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the disk cannot be written.
 
     """
     if folder.is_dir():
         return
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    # A folder may be writable and not readable; then it cannot be flushed, and there is nothing better.
+    # A folder that is writable but not readable cannot be flushed.
     with suppress(PermissionError):
         sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames within a folder survive a power cut.
+    """Flush a folder, so that renames within it survive a power failure.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the disk cannot be written.
 
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems (network, FUSE) cannot flush a folder and say so like this; there is nothing better.
+        # Some file systems (network, FUSE) cannot flush a folder and report EINVAL.
         if error.errno != errno.EINVAL:
             raise
     finally:
@@ -273,11 +271,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
-    """Remove what a committed manifest does not name; returns the relative paths removed.
+    """Remove files that a committed manifest does not name; return their relative paths.
 
-    Looks only into documents/, blocks/, rows/, model/ and .packer/, and for packer's own temporary files beside the
-    manifest. Folders that are symbolic links are left alone: what they lead to is not this cache's. Call it under the
-    lock.
+    Only documents/, blocks/, rows/, model/ and .packer/ are searched, and packer's own temporary files beside the
+    manifest. Folders that are symbolic links are skipped, since their contents are not this cache's. Call it with the
+    lock held.
 
     Raises:
         StorageError: a file cannot be removed.
@@ -288,7 +286,7 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
     removed = [path for path in found if path.relative_to(cache).as_posix() not in kept]
     removed += _temporaries(cache)
     _remove(removed)
-    # What is done after this says that it was done: a power cut must not bring back what was removed.
+    # The next step marks the commit as finished, so a power failure must not bring removed files back.
     for folder in sorted({path.parent for path in removed}):
         with storage_errors("write", folder):
             sync_folder(folder)
@@ -296,7 +294,9 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
 
 
 def sweep_temporary(cache: Path) -> tuple[str, ...]:
-    """Remove the temporary files of writers that died; finished shards stay. Call it under the lock, before writing.
+    """Remove the temporary files of writers that died; finished shards stay.
+
+    Call it with the lock held, before writing.
 
     Raises:
         StorageError: a file cannot be removed.
@@ -309,11 +309,11 @@ def sweep_temporary(cache: Path) -> tuple[str, ...]:
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """Files and links below a folder, folders that are links not entered, in a fixed order."""
+    """Return files and links below a folder in a fixed order, without entering folders that are links."""
     if folder.is_symlink() or not folder.is_dir():
         return []
     files: list[Path] = []
-    # Left alone, os.walk passes over a folder it cannot list; what lies there would stay for good.
+    # By default os.walk skips folders that it cannot list; leftovers in them would never be removed.
     with storage_errors("list", folder):
         for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=False):
             files += [Path(parent, name) for name in sorted(names)]

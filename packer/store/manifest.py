@@ -1,8 +1,8 @@
-"""The manifest: what a cache is made of, from what, by which rules. Its presence is the commit.
+"""The manifest: the contents of a cache, its inputs and its rules. Its presence is the commit.
 
 Canonical JSON: UTF-8, keys sorted, no spaces, one line for each key and for each input and shard, POSIX relative paths,
-a newline at the end; the same manifest is always the same bytes. Its first key is a checksum of all bytes after it, so
-that a flipped bit is found wherever it lies; against somebody who can work out a checksum there is the fingerprint.
+a newline at the end; equal manifests have equal bytes. Its first key is a checksum of all bytes after it, so that any
+flipped bit is detected. Protection against deliberate changes is the purpose of the fingerprint.
 """
 
 import hashlib
@@ -23,15 +23,15 @@ from packer.store.folder import PRIVATE, Inside
 from packer.store.totals import Count, Totals
 
 FORMAT_VERSION = 1
-"""Of shards, and of caches that hold every row of their inputs."""
+"""Version of shards, and of caches without a selection, which contain every row of their inputs."""
 
 SELECTED_VERSION = 2
-"""Of caches with a selection, which versions of packer before it must not read as if they had none."""
+"""Version of caches with a selection; versions of packer that know no selections must refuse to read them."""
 
 MANIFEST_NAME = "manifest.json"
 REJECTED_NAME = "rejected.jsonl"
 MAX_MANIFEST_BYTES = 2**30
-"""Some 800,000 shards: as many as 6 TB of rows make in partitions of 8 MiB, or 11 TB in partitions of 64 MiB."""
+"""Room for some 800,000 shards: 6 TB of rows in partitions of 8 MiB, or 11 TB in partitions of 64 MiB."""
 
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -41,13 +41,13 @@ _SEAL_BYTES = len(b'{\n"checksum":""') + 32
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Where one record batch keeps its fixed-width columns in the file."""
+    """Location of one record batch's fixed-width columns in the file."""
 
     first_row: Count
     num_rows: Count
     columns: dict[str, Count]
-    """Column → offset in bytes of its values from the start of the file: [num_rows × L] for a list column of a block
-    shard, [num_rows] for a scalar column."""
+    """Column → byte offset of its values from the start of the file: [num_rows × L] for a list column of a block shard,
+    [num_rows] for a scalar column."""
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -61,16 +61,16 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Documents: identity of the partition's bytes and the documents half of the recipe. Blocks: None."""
 
     first_row: Count
-    """Documents: the input row the partition begins with. Blocks: the first block's number in its split."""
+    """Documents: the input row the partition begins with. Blocks: index of the first block within its split."""
 
     first_line: Count = 0
-    """Documents: lines of the input before the partition, where its rows are lines. Blocks: 0."""
+    """Documents: lines of the input before the partition, if its rows are lines. Blocks: 0."""
 
     num_rows: Count
     """Rows of this file: documents or blocks."""
 
     num_kept: Count
-    """Documents: rows of the partition that have a document here. Blocks: 0."""
+    """Documents: rows of the partition with at least one document in this shard. Blocks: 0."""
 
     num_input_rows: Count
     """Documents: rows of the partition = kept + rejected. Blocks: 0."""
@@ -82,10 +82,11 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Documents: turns whose boundary merges. Blocks: 0."""
 
     num_skipped: Count = 0
-    """Documents: answers that were to be trained and are not, as they say nothing or have no prompt. Blocks: 0."""
+    """Documents: answers that should be trained but are not, because they are empty or have no prompt. Blocks: 0."""
 
     num_last_tokens: Count
-    """Documents: tokens of each kept row's last document; num_tokens over this is the price of rewriting. Blocks: 0."""
+    """Documents: tokens of each kept row's last document; num_tokens divided by this is the cost of rewriting. Blocks:
+    0."""
 
     num_bytes: Count
     xxh3: Hex
@@ -93,19 +94,19 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     sha256: Hex
     rows_xxh3: Hex
-    """xxh3-128 of the column `digest`: these rows in this order, whatever file is found under the name."""
+    """xxh3-128 of the column `digest`: identifies these rows in this order, to detect a file that was swapped."""
 
     places: tuple[Place, ...]
     unused_keys: dict[str, Count] = {}
-    """Documents: keys of messages that no schema knows, and how many messages have them. Blocks: none."""
+    """Documents: keys of messages that no schema knows, with the number of messages that have them. Blocks: empty."""
 
 
 class StoredTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A table with a row for each row of the inputs, or of a partition."""
+    """A table with one row for each row of the inputs, or of a partition."""
 
     path: FilePath
     key: Hex | None
-    """Traits: identity of the partition's bytes and of what was asked of its rows. Selection: None."""
+    """Traits: identity of the partition's bytes and of the rules that need traits. Selection: None."""
 
     num_rows: Count
     num_bytes: Count
@@ -116,39 +117,39 @@ class StoredTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which rows are in which split, and what that was decided from."""
+    """Which rows are in which split, and the traits on which that decision is based."""
 
     splits: tuple[SplitName, ...]
-    """Those that have rows; the table has their numbers."""
+    """Splits that have rows; the table refers to them by index."""
 
     table: StoredTable
     traits: tuple[StoredTable, ...]
     """The traits of each document shard, in order."""
 
     num_capped: Count = 0
-    """As of :class:`packer.batches.SelectedRows`."""
+    """See :class:`packer.batches.SelectedRows`."""
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One input file as it was read."""
 
     path: str
-    """As the recipe names it, globs expanded, POSIX."""
+    """Path as the recipe spells it, with globs expanded, POSIX."""
 
     split: SplitName
     format: str
     schema: str
     columns: dict[str, str | None]
-    """New name of a field → its name in the rows, as the recipe has it for this file."""
+    """New name of a field → its name in the rows, from the recipe."""
 
     roles: dict[str, str] = {}
-    """A role as the rows name it → the role it is."""
+    """Role as the rows spell it → the standard role."""
 
     num_bytes: Count
     sha256: Hex
     num_rows: Count
     part: Count | None = None
-    """The recipe's source that names it, where the recipe has rules about rows."""
+    """Index of the recipe's source that names the file; only if the recipe has rules about rows."""
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,14 +172,14 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: Literal["packer-cache"]
     format_version: Literal[1, 2]
-    """2 where there is a selection."""
+    """2 if there is a selection."""
 
     label_shift: Literal["none"]
     recipe: dict[str, Any]
     engine: str
     engine_version: str
     rules_version: Count
-    """Version of the rules that make documents of rows; another version may give other documents."""
+    """Version of the rules that make documents of rows; another version may produce different documents."""
 
     model: ModelRecord
     inputs: tuple[Input, ...]
@@ -190,35 +191,35 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     recipe_fingerprint: Hex
     content_fingerprint: Hex
     versions: dict[str, str]
-    """What wrote the bytes; not part of the fingerprints above."""
+    """Software that wrote the bytes; not part of the fingerprints above."""
 
     selection: RowSelection | None = None
-    """None where every row that has documents is in the split of its source."""
+    """None if every row with documents is in the split of its source."""
 
     @property
     def named_files(self) -> frozenset[str]:
-        """Relative paths of all that belongs to the cache beside its manifest and rejected.jsonl."""
+        """Relative paths of all files of the cache besides the manifest and rejected.jsonl."""
         return frozenset({*self.digests, self.pending_rejected} - {REJECTED_NAME})
 
     @property
     def digests(self) -> dict[str, str]:
-        """Relative path of every file of the cache but the manifest → its sha256."""
+        """sha256 of every file of the cache except the manifest, by relative path."""
         model = {f"model/{file.path}": file.sha256 for file in self.model.files}
         return {file.path: file.sha256 for file in self.stored} | model | {REJECTED_NAME: self.rejected_sha256}
 
     @property
     def stored(self) -> "tuple[Shard | StoredTable, ...]":
-        """Shards and tables."""
+        """All shards and tables."""
         return (*self.shards, *self.tables)
 
     @property
     def tables(self) -> tuple[StoredTable, ...]:
-        """The selection and the traits."""
+        """The selection and the traits; empty without a selection."""
         return () if self.selection is None else (self.selection.table, *self.selection.traits)
 
     @property
     def pending_rejected(self) -> str:
-        """Where its rejected.jsonl lies until the commit is finished; see :mod:`packer.store.rejected`."""
+        """Path of its rejected.jsonl until the commit is finished; see :mod:`packer.store.rejected`."""
         return f"{PRIVATE}/rejected-{self.rejected_sha256[:12]}.jsonl"
 
 
@@ -233,16 +234,16 @@ class _BelievedRecipe(msgspec.Struct, frozen=True):
 
 
 class _Believed(msgspec.Struct, frozen=True):
-    """What readers take from the recipe as it stands; the rest of it is for :mod:`packer.recipe` to understand."""
+    """The keys of the recipe that readers use without further validation; :mod:`packer.recipe` parses the rest."""
 
     recipe: _BelievedRecipe
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest's bytes in the file; equal manifests give equal bytes.
+    """Encode a manifest; equal manifests have equal bytes.
 
     Raises:
-        UsageError: they are more than readers take.
+        UsageError: it is larger than readers accept.
 
     """
     fields = sorted(
@@ -262,18 +263,18 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def sealed(content: bytes) -> bytes:
-    """A manifest's JSON with its checksum in front, xxh3-128 of everything after it; one that is there is replaced."""
+    """Prefix a manifest's JSON with its checksum, xxh3-128 of everything after it; an existing checksum is replaced."""
     rest = b",\n" + _without_seal(content).removeprefix(b"{").lstrip()
     return b'{\n"checksum":"' + xxh3_128_hexdigest(rest).encode() + b'"' + rest
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> str:
-    """Replace the manifest, all of it or not at all, and return its fingerprint. This commits a build: write it last.
+    """Replace the manifest atomically and return its fingerprint. This commits a build: write it last.
 
     Raises:
-        UsageError: it is larger than readers take.
-        StorageError: the disk refuses; the manifest of before is still there.
-        BusyError: another build committed in the same bucket meanwhile; that one's manifest is there.
+        UsageError: it is larger than readers accept.
+        StorageError: the disk cannot be written; the previous manifest is still intact.
+        BusyError: another build committed to the same bucket meanwhile; its manifest stays.
 
     """
     content = encode_manifest(manifest)
@@ -285,7 +286,7 @@ def read_manifest(folder: Path) -> Manifest:
 
     Raises:
         InputError: there is no manifest: not a cache, or its build did not finish.
-        CheckError: it is not what a build writes; the message names the key.
+        CheckError: it is invalid; the message names the key.
         StorageError: it cannot be read.
 
     """
@@ -293,7 +294,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def manifest_fingerprint(folder: Path) -> str:
-    """Identity of all bytes of a cache: sha256 of its manifest, which holds the sha256 of every shard.
+    """Return the identity of all bytes of a cache: the sha256 of its manifest, which contains that of every file.
 
     Raises:
         InputError, CheckError, StorageError: as :func:`read_manifest`.
@@ -303,16 +304,16 @@ def manifest_fingerprint(folder: Path) -> str:
 
 
 def fingerprint_of(content: bytes) -> str:
-    """Fingerprint of a manifest's bytes."""
+    """Return the fingerprint of a manifest's bytes."""
     return hashlib.sha256(content).hexdigest()
 
 
 def manifest_bytes(folder: Path) -> bytes:
-    """The bytes of the manifest, not yet believed.
+    """Read the bytes of the manifest without validating them.
 
     Raises:
         InputError: there is none.
-        CheckError: it is too large to be one.
+        CheckError: it is too large for a manifest.
         StorageError: it cannot be read.
 
     """
@@ -329,11 +330,11 @@ def manifest_bytes(folder: Path) -> bytes:
 
 
 def decode_manifest(folder: Path, content: bytes) -> Manifest:
-    """The manifest its bytes stand for; ``folder`` is where its shards must lie.
+    """Decode and validate a manifest; ``folder`` is the cache that its paths must stay in.
 
     Raises:
-        CheckError: not JSON, an unknown key, a wrong type or value, a path that leads out of the cache,
-            another checksum.
+        CheckError: not JSON, an unknown key, a wrong type or value, a path that leads out of the cache, or a wrong
+            checksum.
 
     """
     path = folder / MANIFEST_NAME
@@ -357,14 +358,14 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
 
 
 def _encode_lines(value: Any) -> bytes:
-    """JSON with sorted keys; a list of objects takes one line an object."""
+    """Encode as JSON with sorted keys; a list of objects is written one object per line."""
     if isinstance(value, tuple) and value:
         return b"[\n" + b",\n".join(msgspec.json.encode(item, order="sorted") for item in value) + b"\n]"
     return msgspec.json.encode(value, order="sorted")
 
 
 def _without_seal(content: bytes) -> bytes | bytearray:
-    """The JSON with blanks in place of the checksum it begins with."""
+    """Return the JSON with the leading checksum overwritten by spaces."""
     found = _SEAL.match(content)
     if found is None:
         return content
@@ -388,7 +389,7 @@ def _check_version(manifest: Manifest) -> None:
 
 
 def _check_paths(root: Inside, key: str, paths: Sequence[tuple[str, str]]) -> None:
-    """Refuse paths that do not lie in their folder of the cache."""
+    """Refuse paths that are not in their folder of the cache."""
     for i, (path, folder) in enumerate(paths):
         if not path.startswith(f"{folder}/"):
             raise ValueError(f"{key.format(i)}: expected a path in {folder}/, found '{path}'")

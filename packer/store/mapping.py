@@ -1,7 +1,7 @@
-"""A shard mapped read-only, its structure checked before it is believed.
+"""A shard mapped read-only, with its structure checked before use.
 
-Three things are checked before a row is looked at: the file's size (a shorter file would kill the process at a page
-that is not there), the schema, and that every record batch lies where the manifest says. What the values are is for the
+Three things are checked before any row is read: the file's size (accessing a page beyond the end of a truncated file
+would kill the process), the schema, and that every record batch is where the manifest says. Values are checked by the
 row digests.
 """
 
@@ -23,7 +23,7 @@ from packer.store.views import MAPPED, Reach, reading
 
 
 class MappedShard:
-    """An Arrow file over its own pages; record batches are looked at when they are asked for."""
+    """A memory-mapped Arrow file; record batches are parsed on demand."""
 
     def __init__(self, folder: Path, shard: Shard, mapped: pa.Buffer, *, mmap: bool) -> None:
         self._folder = folder
@@ -31,21 +31,21 @@ class MappedShard:
         self._mapped = mapped
         self._reader = pa.ipc.open_file(pa.BufferReader(mapped))
         self.block_len = check_schema(shard, self._reader.schema)
-        """Blocks: their length. Documents: 0."""
+        """Block length of a block shard; 0 for documents."""
 
         with as_missing(folder, shard):
             self._ranges = None if mmap else CacheFiles(folder).ranges(shard.path)
         self.reach: Reach = MAPPED if self._ranges is None else reading(self._ranges, mapped.address)
-        """Gives the values of its buffers."""
+        """Accesses the values of its buffers."""
 
         if self._reader.num_record_batches != len(shard.places):
             raise ValueError(f"expected {len(shard.places)} record batches, found {self._reader.num_record_batches}")
 
     def batch(self, number: int) -> pa.RecordBatch:
-        """A record batch, which must lie where the manifest says.
+        """Return a record batch, after checking that it is where the manifest says.
 
         Raises:
-            CheckError: it lies elsewhere, or is none.
+            CheckError: it is elsewhere, or invalid.
 
         """
         expected = self._shard.places[number]
@@ -56,10 +56,10 @@ class MappedShard:
         return batch
 
     def digest_of_rows(self) -> str:
-        """xxh3-128 of all row digests, where the manifest says they lie.
+        """Compute the xxh3-128 of all row digests, read from where the manifest says they are.
 
         Raises:
-            CheckError: they do not lie in the file.
+            CheckError: these places are outside of the file.
 
         """
         digest = xxh3_128()
@@ -74,7 +74,7 @@ class MappedShard:
 
 
 def repair_hint(folder: Path) -> str:
-    """What to do about a damaged file of a cache."""
+    """Return the hint for a damaged file of a cache."""
     return f"packer build -o {folder} --repair makes damaged shards again"
 
 
@@ -82,14 +82,14 @@ def check_size(folder: Path, shard: Shard | StoredTable) -> None:
     """Compare a file's size with the manifest.
 
     Raises:
-        CheckError: the file is missing, truncated or longer than it was.
+        CheckError: the file is missing, truncated or too long.
 
     """
     _compare_size(folder, shard, CacheFiles(folder).size(shard.path))
 
 
 def check_sizes(folder: Path, files: Sequence[Shard | StoredTable]) -> None:
-    """Compare the sizes of many files; as :func:`check_size`."""
+    """Compare the sizes of many files with the manifest, as :func:`check_size`."""
     sizes = CacheFiles(folder).sizes(file.path for file in files)
     for file in files:
         if sizes[file.path] != file.num_bytes:
@@ -106,7 +106,9 @@ def _compare_size(folder: Path, shard: Shard | StoredTable, size: int | None) ->
 
 
 def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
-    """Map a shard and check its structure; without `mmap` its values are read from the file all the same.
+    """Map a shard and check its structure.
+
+    Without `mmap`, the map only serves to locate the values, which are read from the file.
 
     Raises:
         CheckError: size, schema or places are not what the manifest says.
@@ -123,7 +125,7 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
 
 @contextmanager
 def as_missing(folder: Path, shard: Shard) -> Iterator[None]:
-    """Report a file that is not there as missing, even where it was there a moment ago: a build may have removed it."""
+    """Report a file that does not exist as missing, even if it was just there: a build may have removed it."""
     path = folder / shard.path
     try:
         with storage_errors("read", path):
@@ -136,7 +138,7 @@ def as_missing(folder: Path, shard: Shard) -> Iterator[None]:
 
 @contextmanager
 def as_damage(folder: Path, shard: Shard) -> Iterator[None]:
-    """Turn what Arrow raises on a damaged file into a CheckError."""
+    """Convert the errors that Arrow raises for a damaged file to a CheckError."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, MemoryError, KeyError, IndexError) as error:
@@ -146,7 +148,7 @@ def as_damage(folder: Path, shard: Shard) -> Iterator[None]:
 
 
 def check_schema(shard: Shard, schema: pa.Schema) -> int:
-    """Block length of the schema, which must be one that packer writes."""
+    """Check that a schema is one that packer writes; return its block length."""
     weighted = "loss_weights" in schema.names
     block_len = 0
     if shard.kind == "documents":

@@ -1,15 +1,17 @@
-"""A folder of this machine that stands for a cache in a bucket: the rest of packer sees a folder.
+"""A local folder that mirrors a cache in a bucket: the rest of packer sees an ordinary folder.
 
-`.mirror/origin` in it names the URL. A file that is not in the folder is fetched when it is first asked for, whole; a
-shard's name holds the beginning of its sha256, which is compared on the way. So processes share what one of them
-fetched, a second run fetches nothing, and rows are reached through maps of files as ever.
+`.mirror/origin` in it contains the URL. A file that is not in the folder is downloaded whole on first access. A shard's
+name contains the beginning of its sha256, which is checked during the download. So processes share what one of them
+has downloaded, a second run downloads nothing, and rows are accessed through memory maps as usual.
 
-A reader's mirror holds at most so many bytes of shards if it was told to, those that are being fetched counted from
-their first byte on. The shard that was wanted first leaves first. Only shards are removed, by their names, whatever
-else lies there. Removing a file that is mapped takes nothing from who maps it. A builder's mirror is where it works:
-each finished shard is put into the bucket under its own name, if none is there yet, and then its journal entry, so that
-another machine finds both; the manifest takes the place of the one that the build began from, or of none. Nothing is
-removed from a bucket: whether somebody else is about to name an object cannot be known.
+A reader's mirror can be limited to a number of bytes of shards; shards that are being downloaded count with their full
+size from the start. The shard that was requested longest ago is evicted first. Only files named like shards are
+evicted. Removing a file that is mapped does not affect the processes that map it.
+
+A builder's mirror is its working folder. Each finished shard is uploaded under its own name, unless the object exists,
+and then its journal entry, so that another machine finds both. The manifest is uploaded by compare-and-swap with the
+one the build started from, or with none. Apart from objects that `--repair` finds damaged, nothing is removed from a
+bucket, as a build cannot know whether another one is about to refer to an object.
 """
 
 import fcntl
@@ -19,7 +21,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,10 +40,11 @@ _OWN = ".mirror"
 
 _ORIGIN = f"{_OWN}/origin"
 _LOCKS = 1024
-"""Files that are locked while one is fetched: as many are fetched at a time by all processes, or a few less."""
+"""Number of lock files. A name's hash selects its lock, so all processes together download about this many files at
+once."""
 
 _LOOK_S = 0.05
-"""Between two looks whether others have made room."""
+"""Interval for checking whether others have made room."""
 
 _EVICTED = ("documents", "blocks", "rows")
 _LISTED = (*_EVICTED, "model")
@@ -54,28 +57,28 @@ class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _UnwantedError(Exception):
-    """Ends a fetch that nobody waits for any more."""
+    """Aborts a download that is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A folder that stands for a bucket.
+    """A folder that mirrors a bucket.
 
     Raises:
-        StorageError: from any method, where the store or the disk refuses.
+        StorageError: from any method, if the store or the disk cannot be used.
 
     """
 
     folder: Path
     bucket: Bucket
     most_bytes: int | None
-    """Of fetched shards; None: any number."""
+    """Limit for downloaded shards; None for no limit."""
 
     def fetch(self, name: str) -> None:
-        """Fetch a file that is not here, if the bucket has it; where somebody else fetches it, wait for that.
+        """Download a missing file, if the bucket has it; if another process is downloading it, wait for that.
 
         Raises:
-            CheckError: its bytes are not those its name was made from.
+            CheckError: its bytes do not match the digest in its name.
 
         """
         target = inside(self.folder, name) if not name.startswith(f"{PRIVATE}/") else self.folder / name
@@ -87,11 +90,11 @@ class Mirror:
                 self._download(name, target, lambda: True)
 
     def fetch_ahead(self, name: str, is_wanted: Callable[[], bool]) -> bool:
-        """Fetch a shard that will be asked for, unless it is here; False where somebody else seems to be fetching it.
+        """Download a shard in advance, if it is missing; return False if another process seems to be downloading it.
 
         Args:
             name: of the shard.
-            is_wanted: asked all the while; once it says no, nothing is left of what was fetched.
+            is_wanted: polled during the download; if it returns False, the download is aborted and discarded.
 
         Raises:
             CheckError: as :meth:`fetch`.
@@ -107,7 +110,7 @@ class Mirror:
         return is_alone or target.exists()
 
     def keep(self, names: Iterable[str]) -> list[str]:
-        """Let these shards leave after all others, the first of them first; returns those that are not here."""
+        """Move these shards to the end of the eviction order, keeping their order; return the missing ones."""
         now, missing = time.time_ns(), []
         for number, name in enumerate(names):
             try:
@@ -117,18 +120,18 @@ class Mirror:
         return missing
 
     def remove_shards(self, *, but: Collection[str]) -> None:
-        """Remove the shards that are here, but for some names."""
+        """Remove all local shards except those named."""
         for path, _ in self._shards():
             if path.relative_to(self.folder).as_posix() not in but:
                 path.unlink(missing_ok=True)
 
     def publish(self, names: Iterable[str]) -> None:
-        """Put finished files of this folder into the bucket, in their order; what is there stays."""
+        """Upload finished files of this folder, in order, unless the bucket has them."""
         for name in names:
             self.bucket.create(name, self.folder / name)
 
     def publish_missing(self, names: Iterable[str]) -> None:
-        """Put those finished files of this folder into the bucket that it does not have."""
+        """Upload those finished files of this folder that the bucket lacks, concurrently."""
         names = list(names)
         there = self.sizes(names)
         missing = [name for name in names if there[name] is None and (self.folder / name).exists()]
@@ -136,7 +139,7 @@ class Mirror:
             list(pool.map(lambda name: self.publish([name]), missing))
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Bytes of objects in the bucket, whatever is here: of each folder one listing, a thousand a request."""
+        """Return the sizes of the bucket's objects, whatever is stored locally, with one listing per folder."""
         names = list(names)
         there: dict[str, int] = {}
         for folder in {name.partition("/")[0] for name in names} & {*_LISTED}:
@@ -146,7 +149,7 @@ class Mirror:
         }
 
     def remove_damaged(self, digests: Mapping[str, str]) -> None:
-        """Remove objects from the bucket whose sha256 is not the one that is known of them.
+        """Remove objects from the bucket whose sha256 differs from the given one.
 
         Args:
             digests: sha256 of each file by its name.
@@ -162,10 +165,10 @@ class Mirror:
             list(pool.map(check, digests))
 
     def commit(self, name: str, content: bytes) -> None:
-        """Put the manifest in the place of the one that this folder holds; the folder's own is written after it.
+        """Swap the bucket's manifest for a new one if it is still this folder's; the caller then writes the local copy.
 
         Raises:
-            BusyError: another build put one there meanwhile.
+            BusyError: another build has replaced it meanwhile.
 
         """
         path = self.folder / name
@@ -178,7 +181,7 @@ class Mirror:
             )
 
     def refresh(self, name: str) -> bytes | None:
-        """Make a small file as it is in the bucket now, and return its bytes; None where there is none."""
+        """Update the local copy of a small file, and return its bytes; None if the bucket has no such file."""
         path, noted = self.folder / name, self._noted(name)
         with self._locked(_lock_of(name)):
             etag = self.bucket.etag(name)
@@ -197,11 +200,11 @@ class Mirror:
             return found.content
 
     def _noted(self, name: str) -> Path:
-        """Where the version is noted that a file has in the bucket."""
+        """Return the path of the note with the version (ETag) of a local copy."""
         return self.folder / _OWN / f"{name}.etag"
 
     def _download(self, name: str, target: Path, is_wanted: Callable[[], bool]) -> None:
-        """Fetch a file, if the bucket has it; under its lock."""
+        """Download a file, if the bucket has it; call it with the file's lock held."""
         with self._opened(name, target.parent, is_wanted) as file:
 
             def write(chunk: memoryview) -> None:
@@ -218,10 +221,10 @@ class Mirror:
                     hint=f"packer build -o {self.bucket.url} --repair makes it again",
                 )
             file.commit(target.name)
-            self.keep([name])  # now, as the kernel's own times are of some milliseconds
+            self.keep([name])  # set the time explicitly, as the kernel's is accurate to some milliseconds only
 
     def _opened(self, name: str, folder: Path, is_wanted: Callable[[], bool]) -> AtomicFile:
-        """A file to fetch into; of a shard, where their bytes are bounded, once there is room for it."""
+        """Open a file to download into; if the size of shards is limited, wait until there is room for it."""
         if name.partition("/")[0] not in _EVICTED:
             return AtomicFile(folder)
         num_bytes = 0 if self.most_bytes is None else self.bucket.size(name) or 0
@@ -236,13 +239,13 @@ class Mirror:
             time.sleep(_LOOK_S)
 
     def _make_room(self, most_bytes: int, num_bytes: int) -> bool:
-        """Remove the shards that were wanted first until so many bytes more have room.
+        """Evict the oldest shards until there is room for that many more bytes.
 
         Returns:
-            False where only those that are being fetched are in the way: nothing is removed then
+            False if shards that are being downloaded take the room; then nothing is removed
 
         Raises:
-            StorageError: so many never have room.
+            StorageError: a shard of this size can never fit.
 
         """
         if num_bytes > most_bytes:
@@ -255,7 +258,7 @@ class Mirror:
         free = most_bytes - num_bytes - sum(underway.values())
         if free < 0:
             return False
-        # What got its name since it was counted is not counted twice.
+        # A download that was renamed into place since it was counted must not be counted twice.
         shards = [(path, status) for path, status in self._shards() if status.st_ino not in underway]
         too_many = sum(status.st_size for _, status in shards) - free
         for path, status in sorted(shards, key=lambda shard: shard[1].st_mtime_ns):
@@ -266,14 +269,14 @@ class Mirror:
         return True
 
     def _shards(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """The shards that are here."""
+        """Yield the local shards."""
         for path in (path for kind in _EVICTED for path in (self.folder / kind).glob("*.arrow")):
             with suppress(FileNotFoundError):
                 if _DIGEST.search(path.name):
                     yield path, path.stat()
 
     def _underway(self) -> dict[int, int]:
-        """Inode and bytes of the shards that are being fetched; what processes left that were killed is removed."""
+        """Return inode and size of the shards being downloaded; temporary files of killed processes are removed."""
         found = {}
         for path in (path for kind in _EVICTED for path in (self.folder / kind).glob(f"{TEMPORARY_PREFIX}*")):
             with suppress(FileNotFoundError), path.open("rb") as file:
@@ -286,7 +289,7 @@ class Mirror:
 
     @contextmanager
     def _locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
-        """Keep other processes and threads out; without `wait` say whether none is in, and go on in any case."""
+        """Lock out other processes and threads; without `wait`, yield whether the lock was free, and proceed anyway."""
         path = self.folder / _OWN / name
         with storage_errors("lock", path):
             make_folder(path.parent)
@@ -296,7 +299,7 @@ class Mirror:
                 is_alone = _flock(descriptor, wait=wait)
             yield is_alone
         finally:
-            # Not only by closing it: a process that was forked meanwhile has it open too, and would keep the lock.
+            # Unlock explicitly, as a process that was forked meanwhile has the file open too and would keep the lock.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
@@ -314,7 +317,7 @@ def _flock(descriptor: int, *, wait: bool) -> bool:
 
 
 def mirror_of(folder: Path) -> Mirror | None:
-    """The mirror that a folder is; None of a folder that stands for nothing else."""
+    """Return the mirror in a folder; None if the folder is no mirror."""
     try:
         origin = msgspec.json.decode((folder / _ORIGIN).read_bytes(), type=_Origin)
     except (OSError, msgspec.MsgspecError):
@@ -324,10 +327,10 @@ def mirror_of(folder: Path) -> Mirror | None:
 
 
 def make_mirror(folder: Path, url: str, *, most_bytes: int | None = None) -> Mirror:
-    """Let a folder stand for a URL.
+    """Make a folder the mirror of a URL.
 
     Raises:
-        StorageError: the disk refuses.
+        StorageError: the disk cannot be written.
 
     """
     content = msgspec.json.encode(_Origin(url, most_bytes))
@@ -338,28 +341,61 @@ def make_mirror(folder: Path, url: str, *, most_bytes: int | None = None) -> Mir
 
 
 def shown(folder: Path) -> str:
-    """The name of a cache for people: its URL, or that of the bucket that a folder stands for, or the folder."""
+    """Return a cache's name for messages: its URL, the URL that its folder mirrors, or the folder."""
     mirror = mirror_of(folder)
     return bucket_url(folder) or str(folder) if mirror is None else mirror.bucket.url
 
 
+class _Asked(msgspec.Struct, frozen=True):
+    """What a process forked from one that uses obstore (as DataLoader workers are) has a new process download."""
+
+    folder: str
+    fetch: str | None = None
+    ranges: Sequence[tuple[str, list[tuple[int, int]]]] = ()
+
+
 def _fetch_in_another_process(folder: Path, name: str) -> None:
-    """Fetch from a process that was forked from one that reads buckets, as the workers of torch's DataLoader are."""
-    done = subprocess.run(  # noqa: S603 - this module, with two arguments
-        [sys.executable, "-m", "packer.store.mirror", os.fspath(folder), name],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+    _in_another_process(_Asked(os.fspath(folder), fetch=name))
+
+
+def ranges_in_another_process(folder: Path, wanted: Sequence[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
+    """Yield the ranges of each object, joined, downloaded by a new process because this one was forked.
+
+    Raises:
+        StorageError: an object is missing, too short or cannot be read.
+
+    """
+    content, start = _in_another_process(_Asked(os.fspath(folder), ranges=wanted)) if wanted else b"", 0
+    for _, ranges in wanted:
+        end = start + sum(size for _, size in ranges)
+        yield content[start:end]
+        start = end
+
+
+def _in_another_process(asked: _Asked) -> bytes:
+    done = subprocess.run(
+        [sys.executable, "-m", "packer.store.mirror"],
+        input=msgspec.json.encode(asked),
+        capture_output=True,
         check=False,
     )
     if done.returncode:
-        raise StorageError(f"cannot fetch {folder / name}: {done.stderr.decode('utf-8', 'replace').strip()[-2000:]}")
+        raise StorageError(f"cannot read {asked.folder}: {done.stderr.decode('utf-8', 'replace').strip()[-2000:]}")
+    return done.stdout
+
+
+def _answer(asked: _Asked) -> None:
+    mirror = mirror_of(Path(asked.folder))
+    assert mirror is not None, "asked by one"
+    if asked.fetch is not None:
+        mirror.fetch(asked.fetch)
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for parts in pool.map(lambda each: mirror.bucket.read_ranges(*each), asked.ranges):
+            sys.stdout.buffer.writelines(parts)
 
 
 if __name__ == "__main__":
-    here = mirror_of(Path(sys.argv[1]))
     try:
-        if here is not None:
-            here.fetch(sys.argv[2])
+        _answer(msgspec.json.decode(sys.stdin.buffer.read(), type=_Asked))
     except PackerError as error:
         sys.exit(error.message)

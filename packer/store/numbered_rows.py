@@ -1,8 +1,8 @@
-"""The rows of many shards of one kind under one numbering, each shard mapped when its first row is asked for.
+"""The rows of many shards of one kind under one numbering, each shard mapped on first access.
 
-At most `MOST_MAPS` shards are mapped at a time: a process has 65,530 maps, and rows of a shard that was unmapped map it
-again. A chunk is one record batch of one shard. Rows are numbered through all shards in their order, or through those
-of them that were chosen.
+At most `MOST_MAPS` shards are mapped at a time, as a process is limited to 65,530 maps; an unmapped shard is mapped
+again on demand. A chunk is one record batch of one shard. Rows are numbered consecutively across the shards, counting
+either all rows or only the chosen ones.
 """
 
 from collections import deque
@@ -20,9 +20,10 @@ from packer.batches import Bool, Int64, UInt64
 from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
+from packer.store.column_ranges import read_columns, read_ranges
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, as_damage, as_missing, check_schema, check_sizes, map_shard, repair_hint
+from packer.store.mapping import MappedShard, as_damage, check_schema, map_shard, repair_hint
 from packer.store.schema import Kind
 from packer.store.views import flat_view
 
@@ -30,39 +31,39 @@ Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
 
 MOST_MAPS = 8_192
-"""Shards that are mapped at a time; those mapped first go first.
+"""Shards that are mapped at a time; the one mapped first is unmapped first.
 
-An eighth of a process's maps: there may be several splits and caches. Mapping a shard again takes about a millisecond,
-so in random order a smaller number would slow down caches that have room.
+An eighth of a process's maps, as there may be several splits and caches. Mapping a shard again takes about a
+millisecond, so with random access a smaller limit would slow down caches that do not need it.
 """
 
 _MAGIC = b"ARROW1\0\0"
-"""What an Arrow file begins with, before its schema."""
+"""First bytes of an Arrow file, before its schema."""
 
 _MOST_SCHEMA = 4096
-"""Bytes at the beginning of a shard that hold its schema, which takes some 1,400."""
+"""Bytes to read from the beginning of a shard to get its schema, which takes some 1,400."""
 
 _FEW = 4
-"""Rows a record batch, on average, below which rows are verified one at a time."""
+"""Average number of rows per record batch below which rows are verified one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRows(Generic[Rows]):
-    """Some rows, found and checked, of one split or of several: what is left is to copy what is wanted of them."""
+    """Rows of one or several splits that were located and whose digests were checked; nothing is copied yet."""
 
     opened: list[Rows]
-    """For each row the record batch it lies in."""
+    """The record batch of each row."""
 
     rows: list[int]
-    """For each row its place in there."""
+    """Index of each row within its record batch."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def values(self, name: str, first: int = 0, end: int | None = None) -> list[Any]:
-        """What a column holds for the rows ``[first, end)``: an array a row, or a number.
+        """Return a column's values for the rows ``[first, end)``: an array or a number per row.
 
-        Of ``loss_weights``, 1 where trained if none are stored, and 0 where masked.
+        For ``loss_weights``: 1 for trained tokens if none are stored, and 0 for masked ones.
         """
         pairs = zip(self.opened[first:end], self.rows[first:end], strict=True)
         if name == "loss_weights":
@@ -70,7 +71,7 @@ class FoundRows(Generic[Rows]):
         return [getattr(opened, name)[row] for opened, row in pairs]
 
     def weight_sums(self, longest: int | None = None) -> npt.NDArray[np.float64]:
-        """Summed loss weights of each row, of its first `longest` tokens.  # float64[R]"""
+        """Return the summed loss weights of each row, over its first `longest` tokens.  # float64[R]"""
         weights = self.values("loss_weights")
         return np.fromiter((each[:longest].sum(dtype=np.float64) for each in weights), np.float64, len(weights))
 
@@ -81,22 +82,22 @@ def _weights(opened: DocumentRows | BlockRows, row: int) -> npt.NDArray[Any]:
 
 
 def _adds_up(shard: Shard) -> bool:
-    """Whether its record batches follow one another without a gap, up to its last row."""
+    """Whether a shard's record batches are contiguous up to its last row."""
     bounds = [*(place.first_row for place in shard.places), shard.num_rows]
     return np.array_equal(offsets_of([place.num_rows for place in shard.places]), bounds)
 
 
 class NumberedRows(Generic[Rows]):
-    """The rows of some shards. Safe to read from several threads; pickles as folder, shards and choice.
+    """The rows of several shards. Safe to read from several threads; pickles as folder, shards and choice.
 
     Args:
         folder: the cache.
-        shards: of one kind, in the order that numbers the rows.
-        mmap: reach values through a map of the file; False reads them, for network file systems.
-        chosen: which of the shards' rows these are, ascending; None is all of them.  # int64[N]
+        shards: of one kind, in the order in which rows are numbered.
+        mmap: access values through a memory map of the file; False reads them, for network file systems.
+        chosen: indices of the rows to include, ascending; None includes all of them.  # int64[N]
 
     Raises:
-        CheckError: a shard's record batches do not follow one another, or do not add up to its rows.
+        CheckError: a shard's record batches are not contiguous, or do not add up to its rows.
         ValueError: a shard of another kind.
 
     """
@@ -121,10 +122,10 @@ class NumberedRows(Generic[Rows]):
         self._place_of = [i for shard in self.shards for i in range(len(shard.places))]
         self._first_chunk = offsets_of([len(shard.places) for shard in self.shards])
         self._mapped: list[MappedShard | None] = [None] * len(self.shards)
-        self._in_order: deque[int] = deque()  # shards that are mapped, the first one first
+        self._in_order: deque[int] = deque()  # mapped shards, oldest first
         self._opened: list[tuple[Rows, UInt64] | None] = [None] * len(self._shard_of)
         self._checked: Bool = np.zeros(int(self._bounds[-1]), np.bool_)
-        self._vouched: set[int] = set()  # shards whose row digests are those the manifest knows
+        self._vouched: set[int] = set()  # shards whose row digests match the manifest
 
     def __len__(self) -> int:
         return len(self._checked) if self._chosen is None else len(self._chosen)
@@ -134,44 +135,54 @@ class NumberedRows(Generic[Rows]):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all rows of the shards, padding not counted."""
+        """Tokens of all rows of the shards, not counting padding."""
         return sum(shard.num_tokens for shard in self.shards)
 
     def own(self, values: npt.NDArray[T]) -> npt.NDArray[T]:
-        """Pick the values of these rows from those of all rows of the shards."""
+        """Pick the values of the chosen rows from those of all rows of the shards."""
         return values if self._chosen is None else values[self._chosen]
 
+    def stored_numbers(self, indices: Int64) -> Int64:
+        """Return the indices of some of these rows among all rows of the shards.
+
+        Raises:
+            IndexError: a row that is not there; negative numbers do not count from the end.
+
+        """
+        if len(indices) and int(indices.view(np.uint64).max()) >= len(self):  # one below 0 is huge there
+            raise IndexError(f"expected rows from 0 to {len(self) - 1}, found {indices.min()} to {indices.max()}")
+        return indices if self._chosen is None else self._chosen[indices]
+
     def schemas(self, shards: Iterable[Shard]) -> Iterator[pa.Schema]:
-        """The schemas of some shards; none is mapped for it, or fetched from a bucket.
+        """Yield the schemas of shards, without mapping the shards or downloading them from a bucket.
 
         Raises:
             CheckError: a shard is missing, or does not begin with the schema of its kind.
 
         """
-        shards = list(shards)
-        wanted = ((shard.path, [(0, min(_MOST_SCHEMA, shard.num_bytes))]) for shard in shards)
-        for shard, content in self._read_ranges(shards, wanted):
+        wanted = ((shard, [(0, min(_MOST_SCHEMA, shard.num_bytes))]) for shard in shards)
+        for shard, content in read_ranges(self.folder, wanted):
             with as_damage(self.folder, shard):
                 schema = pa.ipc.read_schema(pa.BufferReader(content[len(_MAGIC) :]))
                 check_schema(shard, schema)
             yield schema
 
     def place(self, index: int) -> tuple[str, int]:
-        """Relative path of a row's shard, and its row in there."""
-        chunks, rows = self._locate(self._in_shards(np.array([index])))
+        """Return the relative path of a row's shard, and the row's index in it."""
+        chunks, rows = self._locate(self.stored_numbers(np.array([index])))
         return self.path_of(int(chunks[0])), self.row_in_shard(int(chunks[0]), int(rows[0]))
 
     def shard_of(self, row: int) -> int:
-        """Number of the shard that a row lies in."""
-        return self._shard_of[int(self._locate(self._in_shards(np.array([row])))[0][0])]
+        """Return the index of a row's shard."""
+        return self._shard_of[int(self._locate(self.stored_numbers(np.array([row])))[0][0])]
 
     def num_of_shards(self) -> Int64:
-        """How many of these rows each shard has.  # int64[shards]"""
+        """Return the number of these rows in each shard.  # int64[shards]"""
         bounds = offsets_of([shard.num_rows for shard in self.shards])
         return np.diff(bounds if self._chosen is None else np.searchsorted(self._chosen, bounds))
 
     def of_shards(self, first: int, last: int) -> tuple[Self, int]:
-        """The rows of the shards from `first` to `last` alone, and the number of the first of them among all."""
+        """Return the rows of the shards from `first` to `last` alone, and the index of the first of them among all."""
         begin, end = offsets_of([shard.num_rows for shard in self.shards])[[first, last + 1]].tolist()
         chosen, before = None, begin
         if self._chosen is not None:
@@ -180,73 +191,41 @@ class NumberedRows(Generic[Rows]):
         return type(self)(self.folder, self.shards[first : last + 1], mmap=self.mmap, chosen=chosen), before
 
     def stored(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
-        """A column of fixed width as :meth:`by_shard` reads it.  # [N]"""
-        check_sizes(self.folder, self.shards)
-        return np.concatenate([np.zeros(0, dtype), *(values for _, (values,) in self.by_shard({name: dtype}))])
+        """Return a fixed-width column, read as :meth:`by_shard` does.  # [N]"""
+        (column,) = self.stored_together({name: dtype})
+        return column
+
+    def stored_together(self, columns: Mapping[str, type[np.generic]]) -> list[npt.NDArray[Any]]:
+        """Return fixed-width columns, read as :meth:`by_shard` does.  # [N] each"""
+        parts = [[np.zeros(0, kind) for kind in columns.values()], *(values for _, values in self.by_shard(columns))]
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
     def by_shard(self, columns: Mapping[str, type[np.generic]]) -> Iterator[tuple[Shard, list[npt.NDArray[Any]]]]:
-        """Columns of fixed width of these rows, shard after shard, read where the manifest says they lie.
-
-        No shard is mapped for it, or fetched from a bucket, and a few are held at a time. Values are not compared with
-        digests here.
-
-        Args:
-            columns: names and types, as they are stored.
-
-        Raises:
-            CheckError: a shard is truncated, or has no such column.
-            StorageError: it cannot be read.
-
-        """
-        sizes = [np.dtype(kind).itemsize for kind in columns.values()]
-
-        def ranges(shard: Shard) -> list[tuple[int, int]]:
-            try:
-                return [
-                    (place.columns[name], size * place.num_rows)
-                    for name, size in zip(columns, sizes, strict=True)
-                    for place in shard.places
-                ]
-            except KeyError as error:
-                reason = f"{self.folder / shard.path} is damaged: not all its rows have a {error.args[0]}"
-                raise CheckError(reason, hint=repair_hint(self.folder)) from None
-
-        contents = self._read_ranges(self.shards, ((shard.path, ranges(shard)) for shard in self.shards))
+        """Yield fixed-width columns of these rows, shard by shard, as :func:`read_columns` does."""
+        wanted = [(shard, shard.places) for shard in self.shards]
         bounds = offsets_of([shard.num_rows for shard in self.shards])
-        for (shard, content), first, end in zip(contents, bounds[:-1], bounds[1:], strict=True):
-            starts = offsets_of([size * shard.num_rows for size in sizes]).tolist()
-            found = [
-                np.frombuffer(content, kind, shard.num_rows, start)
-                for kind, start in zip(columns.values(), starts, strict=False)
-            ]
+        read = read_columns(self.folder, wanted, columns)
+        for shard, found, first, end in zip(self.shards, read, bounds[:-1], bounds[1:], strict=True):
             if self._chosen is not None:
                 own = self._chosen[slice(*np.searchsorted(self._chosen, [first, end]))] - first
-                found = [values[own] for values in found]
-            yield shard, found
-
-    def _read_ranges(
-        self, shards: Iterable[Shard], wanted: Iterable[tuple[str, list[tuple[int, int]]]]
-    ) -> Iterator[tuple[Shard, bytes]]:
-        contents = CacheFiles(self.folder).read_ranges(wanted)
-        for shard in shards:
-            with as_missing(self.folder, shard):
-                content = next(contents)
-            yield shard, content
+                yield shard, [values[own] for values in found]
+            else:
+                yield shard, found
 
     def verify(self, indices: Int64 | None = None) -> None:
-        """Compare the digests of some rows, of all where none are named, whether compared before or not.
+        """Check the digests of some rows, by default of all, including rows that were checked before.
 
         Raises:
-            CheckError: a row is not what was written.
+            CheckError: a row's digest does not match.
 
         """
         if indices is not None:
-            self._verify(self._in_shards(indices))
+            self._verify(self.stored_numbers(indices))
         else:
             self._verify(np.arange(len(self._checked), dtype=np.int64) if self._chosen is None else self._chosen)
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
-        """Rows of a record batch and their stored digests, none of them checked yet.
+        """Return the rows of a record batch and their stored digests, without checking them.
 
         Raises:
             CheckError: the shard's size or structure is not what the manifest says.
@@ -264,13 +243,13 @@ class NumberedRows(Generic[Rows]):
         return opened
 
     def chunks(self) -> Iterator[tuple[Rows, UInt64]]:
-        """All record batches, chosen rows or not."""
+        """Yield all record batches, including rows that are not chosen."""
         return (self.chunk(number) for number in range(len(self._opened)))
 
     def mapped(self, shard: int) -> MappedShard:
-        """A shard, mapped until others take its place. What was handed out of it stays valid.
+        """Return a shard, mapping it if necessary. Arrays taken from it stay valid after it is unmapped.
 
-        Two threads may map it twice; a lock instead could be held across a fork forever.
+        Two threads may both map it; a lock would avoid that, but a fork while it is held would leave it locked forever.
         """
         mapped = self._mapped[shard]
         if mapped is None:
@@ -283,7 +262,7 @@ class NumberedRows(Generic[Rows]):
         return mapped
 
     def unmap(self, shards: Iterable[int]) -> None:
-        """Let go of some shards. What was removed to make room takes its space as long as somebody maps it."""
+        """Unmap shards. The disk space of an evicted file is not freed until no process maps it."""
         for shard in {*shards} & {*self._in_order}:
             self._in_order.remove(shard)
             self._unmap(shard)
@@ -303,42 +282,31 @@ class NumberedRows(Generic[Rows]):
         return CheckError(f"{self.folder / self.path_of(chunk)} is damaged: {reason}", hint=repair_hint(self.folder))
 
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> Rows:
-        """The columns of a record batch as flat arrays; ValueError where they are none."""
+        """Return the columns of a record batch as flat arrays; raise ValueError if they are invalid."""
         raise NotImplementedError
 
     def _found(self, indices: Int64) -> tuple[list[Rows], list[int]]:
-        """Some rows in the order asked, their digests compared where they were not before.
+        """Locate rows in the given order, and check the digests of those that were not checked before.
 
         Raises:
-            CheckError: a row is not what was written.
-            IndexError: a row that is not there.
+            CheckError: a row's digest does not match.
+            IndexError: an index is out of range.
 
         """
-        numbers = self._in_shards(np.asarray(indices, np.int64))
+        numbers = self.stored_numbers(np.asarray(indices, np.int64))
         chunks, rows = self._locate(numbers)
         fresh = numbers[~self._checked[numbers]]
         if len(fresh):
             self._verify(fresh)
         return [self.chunk(chunk)[0] for chunk in chunks.tolist()], rows.tolist()
 
-    def _in_shards(self, indices: Int64) -> Int64:
-        """Numbers among all rows of the shards.
-
-        Raises:
-            IndexError: a row that is not there; negative numbers do not count from the end.
-
-        """
-        if len(indices) and int(indices.view(np.uint64).max()) >= len(self):  # one below 0 is huge there
-            raise IndexError(f"expected rows from 0 to {len(self) - 1}, found {indices.min()} to {indices.max()}")
-        return indices if self._chosen is None else self._chosen[indices]
-
     def _locate(self, numbers: Int64) -> tuple[Int64, Int64]:
-        """Chunk of each row, and its place in it: with bounds [0, 3, 5] row 4 is row 1 of chunk 1.  # int64[R] each"""
+        """Return each row's chunk and index in it: with bounds [0, 3, 5], row 4 is row 1 of chunk 1.  # int64[R]"""
         chunks = np.searchsorted(self._bounds, numbers, side="right") - 1
         return chunks, numbers - self._bounds[chunks]
 
     def _by_chunk(self, numbers: Int64) -> Iterator[tuple[int, Int64, Int64]]:
-        """For each chunk that some rows lie in: the chunk, which of ``numbers``, and their places in the chunk."""
+        """Group rows by chunk: yield the chunk, its rows' positions in ``numbers``, and their indices in the chunk."""
         chunks, places = self._locate(numbers)
         order = np.argsort(chunks, kind="stable")
         cuts = np.flatnonzero(np.diff(chunks[order])) + 1
@@ -346,7 +314,7 @@ class NumberedRows(Generic[Rows]):
             yield int(chunks[positions[0]]), positions, places[positions]
 
     def _of_chunks(self, values: Sequence[int] | npt.NDArray[T]) -> npt.NDArray[Any]:
-        """A value for each chunk as one for each row."""
+        """Expand one value per chunk to one per row."""
         return self.own(np.repeat(values, np.diff(self._bounds)))
 
     def _verify(self, numbers: Int64) -> None:
@@ -364,7 +332,7 @@ class NumberedRows(Generic[Rows]):
             self._checked[numbers[positions]] = True
 
     def _verify_few(self, numbers: Int64) -> None:
-        """Verify row by row: for a few rows of each chunk, arrays cost more than they save."""
+        """Verify row by row; with few rows per chunk, this is faster than operations on whole arrays."""
         chunks, rows = self._locate(numbers)
         for chunk, row in zip(chunks.tolist(), rows.tolist(), strict=True):
             opened, stored = self.chunk(chunk)
@@ -379,7 +347,7 @@ class NumberedRows(Generic[Rows]):
         return self.damaged(chunk, f"row {self.row_in_shard(chunk, row)}: {digests}")
 
     def _vouch(self, chunk: int) -> None:
-        """Rows that agree with themselves may still be those of another file; the manifest knows their digests."""
+        """Check once per shard that its row digests are those in the manifest, as intact rows may be another file's."""
         number = self._shard_of[chunk]
         if number in self._vouched:
             return

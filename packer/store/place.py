@@ -1,4 +1,4 @@
-"""Where the cache lies that a command, a reader or a build names: in a folder, in a bucket, or on the Hub."""
+"""Resolve the name of a cache to a folder: a local one, or a copy of a cache in a bucket or on the Hub."""
 
 import os
 import re
@@ -21,30 +21,32 @@ from packer.store.mirror import Mirror, make_mirror, mirror_of
 from packer.strict_yaml import parse_size
 
 CACHE_DIR = "PACKER_CACHE_DIR"
-"""Names the folder for what is fetched from buckets, and made to be put there."""
+"""Environment variable: the folder for downloads from buckets and for builds that are uploaded to buckets."""
 
 CACHE_BYTES = "PACKER_CACHE_BYTES"
-"""The most bytes of fetched shards of a cache that are kept, such as 200GB."""
+"""Environment variable: the most bytes of a cache's downloaded shards to keep, such as 200GB."""
 
 
 def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_bytes: int | str | None = None) -> Path:
-    """The folder of a cache.
+    """Return the folder of a cache.
 
-    Of one in a bucket, ``s3://BUCKET/FOLDER``, a folder that stands for it: it has the manifest as it is now, and
-    shards are fetched when they are first read. Of one on the Hub, ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, what
-    its manifest names is fetched as far as it is not in the client's cache, and compared with the manifest.
+    For a cache in a bucket, ``s3://BUCKET/FOLDER``, that is a local mirror with the current manifest; shards are
+    downloaded on first access. For one on the Hub, ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, all files that its
+    manifest names and the Hub's client has not cached are downloaded and checked against the manifest.
 
     Args:
         name: the cache.
-        keep_in: for what is fetched from buckets; None: `PACKER_CACHE_DIR`, or packer's folder in the user's cache.
-        keep_bytes: of fetched shards that are kept at a time; None: as `PACKER_CACHE_BYTES` says, or any number.
+        keep_in: folder for downloads from buckets; None uses `PACKER_CACHE_DIR`, or packer's folder in the user's
+            cache.
+        keep_bytes: limit for downloaded shards; None uses `PACKER_CACHE_BYTES`, or no limit.
 
     Raises:
-        RecipeError: it begins as a name on the Hub and is none; or `keep_bytes` is no size.
-        UsageError: it is in a bucket, and obstore is not installed; or limits are given for what is in none.
-        InputError: there is no cache; or the Hub does not have it, or cannot be asked.
-        CheckError: a fetched file is not what the manifest says.
-        StorageError: the disk or the store refuses.
+        RecipeError: it begins like a name on the Hub but is not valid; or `keep_bytes` is not a size.
+        UsageError: it is in a bucket, and obstore is not installed; or limits are given for a cache outside of a
+            bucket.
+        InputError: there is no cache; or the Hub does not have it, or cannot be reached.
+        CheckError: a downloaded file is not what the manifest says.
+        StorageError: the disk or the store cannot be used.
 
     """
     url = bucket_url(name)
@@ -54,14 +56,14 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
         return mirror.folder
     if (keep_in, keep_bytes) != (None, None):
         raise UsageError(f"{name} is no cache in a bucket: cache_dir and cache_bytes say where such a one is kept")
-    text = re.sub(r"\Ahf:/(?!/)", SCHEME, os.fspath(name))  # a Path has one of the two slashes left
+    text = re.sub(r"\Ahf:/(?!/)", SCHEME, os.fspath(name))  # a Path has lost one of the two slashes
     hub = data_name(text)
     return Path(name) if hub is None else _fetched(pin(hub).name)
 
 
 @contextmanager
 def checked_place(name: Path | str) -> Iterator[Path]:
-    """The folder of a cache whose every byte is to be looked at: of one in a bucket nothing that was fetched before.
+    """Provide the folder of a cache that is to be verified; for a cache in a bucket, without any earlier downloads.
 
     Raises:
         PackerError: as :func:`cache_place`.
@@ -75,7 +77,7 @@ def checked_place(name: Path | str) -> Iterator[Path]:
 
 @contextmanager
 def fresh_place(name: Path | str) -> Iterator[Path]:
-    """The folder of a cache; of one in a bucket one in which there is nothing yet, and which goes with the block."""
+    """Provide the folder of a cache; for a cache in a bucket, an empty mirror that is removed with the context."""
     url = bucket_url(name)
     if url is None:
         yield cache_place(name)
@@ -92,18 +94,18 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
 
 
 def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
-    """The folder to build in: of a cache in a bucket one that stands for it, and has its manifest as it is now.
+    """Return the folder to build in: for a cache in a bucket, a local mirror with the current manifest.
 
     Args:
         name: the cache.
-        is_dry: nothing will be written.
+        is_dry: whether nothing will be written.
 
     Raises:
-        UsageError: obstore is not installed, or other objects lie there and no cache.
-        StorageError: the disk or the store refuses, or the store ignores conditions on writes.
+        UsageError: obstore is not installed, or the bucket's folder contains other objects and no cache.
+        StorageError: the disk or the store cannot be used, or the store ignores conditions on writes.
 
     """
-    mirror = mirror_of(Path(name))  # of a reader, as errors name it
+    mirror = mirror_of(Path(name))  # error messages may name a reader's mirror, which users then pass here
     url = bucket_url(name) if mirror is None else mirror.bucket.url
     if url is None:
         return Path(name)
@@ -120,7 +122,7 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
 
 
 def _refresh(mirror: Mirror) -> None:
-    """Take the manifest as it is now, and remove the fetched shards that it does not name."""
+    """Download the current manifest, and remove downloaded shards that it does not name."""
     path = mirror.folder / MANIFEST_NAME
     before = path.read_bytes() if path.exists() else None
     content = mirror.refresh(MANIFEST_NAME)
@@ -134,7 +136,7 @@ def _refresh(mirror: Mirror) -> None:
 
 
 def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
-    """A folder for a URL, with its parts for names: `caches/s3/bucket/runs/cache`."""
+    """Return a folder for a URL, made of the URL's parts: `caches/s3/bucket/runs/cache`."""
     scheme, _, rest = url.partition("://")
     parts = [quote(part, safe=" +@") for part in rest.split("/")]
     if any(part in ("", ".", "..") for part in parts):
@@ -150,11 +152,11 @@ def _most_bytes(asked: int | str | None) -> int | None:
 
 
 def cache_dir(asked: Path | str | None = None) -> Path:
-    """The folder for what packer keeps of its own; RuntimeError where there is no home."""
+    """Return the folder for packer's own files; raise RuntimeError without a home directory."""
     if asked is not None or os.environ.get(CACHE_DIR):
         return Path(asked or os.environ[CACHE_DIR]).absolute()
     home = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The specification says to ignore a path that is not absolute.
+    # The XDG specification says to ignore relative paths.
     return (home if home.is_absolute() else Path.home() / ".cache") / "packer"
 
 
@@ -176,7 +178,7 @@ def _fetched(name: HubName) -> Path:
             raise CheckError(f"{name} has no {file}", hint="packer push CACHE ORG/NAME --replace puts it there")
         found = files.sha256(file)
         if found != digests[file]:
-            (folder / file).resolve().unlink()  # or the client would take it for fetched for ever
+            (folder / file).resolve().unlink()  # or the Hub's client would consider it downloaded
             (folder / file).unlink(missing_ok=True)
             raise CheckError(
                 f"{name}: {file} is damaged: expected sha256 {digests[file]}, found {found}",

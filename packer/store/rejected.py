@@ -1,13 +1,13 @@
 """``rejected.jsonl``: every row that is not in the cache, every part of a document that is in no block, and why.
 
-One JSON object a line, in the order of the inputs and of their rows, so that the same build writes the same bytes.
-It holds no content of the rows.
+One JSON object per line, in the order of the inputs and of their rows, so that the same build writes the same bytes.
+It contains no content of the rows.
 
-Its name is the same for every build, so it cannot be there for the old manifest and the new one at once. A build
-therefore *stages* it under a name that holds its digest, in `.packer/`; replaces the manifest, which commits; and then
-*publishes* it, which is a rename. Killed before the manifest was replaced, the old one's file is untouched; killed
-after it, the new one's file is found where it was staged, and the next build publishes it. Whoever reads, reads the
-file whose digest the manifest names, or none.
+Its name is the same for every build, so the old manifest's file and the new one's cannot both have it. A build
+therefore *stages* the file in `.packer/`, under a name that contains its digest; replaces the manifest, which commits;
+and then *publishes* the file by renaming it. If the build is killed before the commit, the old file is untouched; if it
+is killed after the commit, readers find the new file where it was staged, and the next build publishes it. Readers only
+accept the file whose digest is in the manifest.
 """
 
 import hashlib
@@ -29,20 +29,20 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """One line."""
 
     source: str
-    """The input's path, as the manifest names it."""
+    """Path of the input, as in the manifest."""
 
     row: int
-    """Row number from 0 within the input; blank lines are no rows."""
+    """Row number from 0 within the input; blank lines do not count."""
 
     line: int | None = None
-    """Line of the input, from 1, where the whole row is not in the cache and rows are lines."""
+    """Line of the input, from 1, if the whole row is rejected and rows are lines."""
 
     code: str
     """One of :data:`packer.rejections.CODES`."""
 
     reason: str
     document: int | None = None
-    """doc_id of the document that a part was left out of at packing; None where the whole row is not in the cache."""
+    """doc_id of the document of which a part was left out; None if the whole row is rejected."""
 
     split: str | None = None
     """Split of the document."""
@@ -51,14 +51,14 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """First token of the part within its document."""
 
     tokens: int | None = None
-    """Tokens of the part."""
+    """Number of tokens of the part."""
 
 
 def stage_rejected(folder: Path, lines: Iterable[Rejected], manifest: Manifest) -> None:
-    """Write the file of a manifest that is about to be written; what is there stays.
+    """Write the file for a manifest that is about to be written; the published file stays.
 
     Raises:
-        StorageError: the disk refuses.
+        StorageError: the disk cannot be written.
 
     """
     digest = CacheFiles(folder).write(manifest.pending_rejected, _encoded(lines))
@@ -71,21 +71,21 @@ def is_pending(folder: Path, manifest: Manifest) -> bool:
 
 
 def publish_rejected(folder: Path, manifest: Manifest) -> None:
-    """Give the file its name, now that the manifest is there; nothing where it has it already.
+    """Rename the staged file into place, after the manifest was written; a no-op if that has been done.
 
     Raises:
-        StorageError: the disk refuses; the file is still found where it was staged.
+        StorageError: the disk cannot be written; the staged file can still be read.
 
     """
     if is_pending(folder, manifest):
         CacheFiles(folder).rename(manifest.pending_rejected, REJECTED_NAME)
         if (mirror := mirror_of(folder)) is not None:
-            # For people who look for the name. Readers take the staged one: two builds that end together cannot mix it.
+            # For users who look for this name. Readers use the staged object, which concurrent builds cannot mix up.
             mirror.bucket.replace(REJECTED_NAME, folder / REJECTED_NAME)
 
 
 def rejected_digest(lines: Iterable[Rejected]) -> str:
-    """sha256 of the file these lines would make."""
+    """Compute the sha256 of the file that these lines would make."""
     digest = hashlib.sha256()
     for line in _encoded(lines):
         digest.update(line)
@@ -93,23 +93,23 @@ def rejected_digest(lines: Iterable[Rejected]) -> str:
 
 
 def rejected_path(folder: Path, manifest: Manifest) -> str:
-    """Where the file of a manifest lies, relative to the cache."""
+    """Return the path of a manifest's file, relative to the cache."""
     is_staged = CacheFiles(folder).size(manifest.pending_rejected) is not None
     return manifest.pending_rejected if is_staged else REJECTED_NAME
 
 
 def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
-    """The lines, one at a time; the file's digest is compared before the first.
+    """Yield the lines; the file's digest is checked before the first.
 
     Raises:
-        CheckError: the file is missing, is not the manifest's, or a line makes no sense.
+        CheckError: the file is missing, its digest differs, or a line is invalid.
         StorageError: the file cannot be read.
 
     """
     decoder = msgspec.json.Decoder(Rejected)
     path, hint = folder / rejected_path(folder, manifest), f"packer build -o {folder} --repair makes it again"
     with storage_errors("read", path), _open(folder, manifest) as file:
-        # Opened once: what is hashed is what is read, though a build may rename or replace it meanwhile.
+        # Open the file once, so that the bytes hashed are the bytes read even if a build replaces it meanwhile.
         found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != manifest.rejected_sha256:
             raise CheckError(f"{path} is damaged: expected sha256 {manifest.rejected_sha256}, found {found}", hint=hint)
@@ -122,7 +122,7 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
 
 
 def _open(folder: Path, manifest: Manifest) -> BufferedReader:
-    """The file where it was staged, or else under its name: it goes from the one to the other, never back."""
+    """Open the staged file, or else the published one; files only ever move in that direction."""
     root = folder.resolve()
     for name in (manifest.pending_rejected, REJECTED_NAME):
         path = folder / name

@@ -1,6 +1,7 @@
-"""Tables of a cache with a row for every input row: traits of a partition, and the selection.
+"""Tables of a cache with one row per input row: the traits of each partition, and the selection.
 
-Arrow files like shards, in `rows/`, named by their digest. They are read whole, and the digest is compared each time.
+They are Arrow files in `rows/`, named by their digest like shards. They are read whole, and the digest is checked each
+time.
 """
 
 from pathlib import Path
@@ -19,16 +20,16 @@ FOLDER = "rows"
 
 
 def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: str | None) -> StoredTable:
-    """Write record batches of one schema, at least one, as one file that gets its name when it is whole.
+    """Write record batches of one schema, at least one, as one atomic file.
 
     Args:
         cache: the cache.
-        batches: in order; the bytes do not depend on where one ends.
-        kind: `traits` or `selection`; the name begins with it.
-        key: identity of what it is made from, for traits.
+        batches: in order; the bytes do not depend on their boundaries.
+        kind: `traits` or `selection`; prefix of the file's name.
+        key: identity of what traits are made from; None for a selection.
 
     Raises:
-        StorageError: the disk refuses; nothing is left of the file.
+        StorageError: the disk cannot be written; nothing is left of the file.
 
     """
     table = pa.Table.from_batches(batches).combine_chunks()
@@ -53,7 +54,7 @@ def read_table(cache: Path, stored: StoredTable) -> pa.Table:
     """Read a table whole.
 
     Raises:
-        CheckError: it is missing, or not what the manifest names.
+        CheckError: it is missing, or differs from what the manifest records.
         StorageError: it cannot be read.
 
     """

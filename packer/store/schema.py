@@ -9,16 +9,16 @@ from packer.store.manifest import FORMAT_VERSION
 Kind: TypeAlias = Literal["documents", "blocks"]
 
 BLOCK_LISTS: Final = ("input_ids", "labels", "position_ids", "loss_weights")
-"""Columns of a block shard with L values a row; the last one is optional."""
+"""Columns of a block shard with L values per row; the last one is optional."""
 
 BLOCK_PIECES: Final = ("doc_ids", "doc_starts", "doc_lengths", "doc_places")
-"""Columns of a block shard with one value a piece."""
+"""Columns of a block shard with one value per piece."""
 
 _SPAN = pa.struct([pa.field("message", pa.int32()), pa.field("start", pa.int32()), pa.field("end", pa.int32())])
 
 
 def documents_schema(*, weighted: bool, preference: bool = False) -> pa.Schema:
-    """Schema of a document shard; ``weighted`` adds loss_weights, ``preference`` side and margin."""
+    """Return the schema of a document shard; ``weighted`` adds loss_weights, ``preference`` side and margin."""
     weights = [pa.field("loss_weights", pa.large_list(pa.float32()))] if weighted else []
     sides = [pa.field("side", pa.int8()), pa.field("margin", pa.float32())] if preference else []
     fields = [
@@ -39,7 +39,10 @@ def documents_schema(*, weighted: bool, preference: bool = False) -> pa.Schema:
 
 
 def blocks_schema(block_len: int, *, weighted: bool, paired: bool = False) -> pa.Schema:
-    """Schema of a block shard of blocks of ``block_len`` tokens; ``weighted`` adds loss_weights, ``paired`` pairs."""
+    """Return the schema of a shard with blocks of ``block_len`` tokens; ``weighted`` and ``paired`` add columns.
+
+    ``weighted`` adds loss_weights, ``paired`` adds pairs.
+    """
     weights = [pa.field("loss_weights", pa.list_(pa.float32(), block_len))] if weighted else []
     fields = [
         pa.field("input_ids", pa.list_(pa.int32(), block_len)),
@@ -60,13 +63,13 @@ def blocks_schema(block_len: int, *, weighted: bool, paired: bool = False) -> pa
 
 
 def block_len_of(schema: pa.Schema) -> int:
-    """Tokens of a block of a block shard; 0 where its `input_ids` are no blocks."""
+    """Return the block length of a block shard's schema; 0 if it is not one."""
     kind = schema.field("input_ids").type
     return kind.list_size if pa.types.is_fixed_size_list(kind) else 0
 
 
 def fixed_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Columns of fixed width, whose places the manifest gives, in the order of the schema."""
+    """Return the fixed-width columns, whose places the manifest records, in schema order."""
     return tuple(
         field.name for field in schema if pa.types.is_primitive(field.type) or pa.types.is_fixed_size_list(field.type)
     )

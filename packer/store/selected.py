@@ -1,4 +1,4 @@
-"""The selection of a cache, and the documents of its splits by it."""
+"""Store and read the selection of a cache, and assign documents to splits by it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,10 +27,10 @@ _SCHEMA = pa.schema(
 
 
 def write_selection(cache: Path, selected: SelectedRows, traits: Sequence[StoredTable]) -> RowSelection:
-    """Write a selection and return what the manifest says of it.
+    """Write a selection and return its record for the manifest.
 
     Raises:
-        StorageError: the disk refuses.
+        StorageError: the disk cannot be written.
 
     """
     columns = [array_of(getattr(selected, field.name)) for field in _SCHEMA]
@@ -39,10 +39,10 @@ def write_selection(cache: Path, selected: SelectedRows, traits: Sequence[Stored
 
 
 def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
-    """Read a selection, its digest compared.
+    """Read a selection and check its digest.
 
     Raises:
-        CheckError: it is missing, or not what the manifest names.
+        CheckError: it is missing, or differs from what the manifest records.
         StorageError: it cannot be read.
 
     """
@@ -60,7 +60,7 @@ def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
 def split_documents(
     cache: Path, shards: Sequence[Shard], selected: SelectedRows | None, *, mmap: bool = True
 ) -> dict[str, DocumentShards]:
-    """The documents of every split, in the order of the splits.
+    """Return the documents of every split, in the order of the splits.
 
     Args:
         cache: the cache.
@@ -86,14 +86,14 @@ def split_documents(
 
 
 def rows_of_documents(cache: Path, shards: Sequence[Shard], *, mmap: bool = True) -> Int64:
-    """The row of each document, of all shards, numbered through as a selection numbers them.  # int64[D]"""
+    """Return the row of each document of all shards, in a selection's numbering.  # int64[D]"""
     documents = DocumentShards(cache, shards, mmap=mmap)
     first = offsets_of([shard.num_input_rows for shard in shards])[:-1] - [shard.first_row for shard in shards]
     return documents.file_rows() + np.repeat(first, [shard.num_rows for shard in shards])
 
 
 def documents_of(cache: Path, manifest: Manifest, *, mmap: bool = True) -> Mapping[str, DocumentShards]:
-    """The documents of every split of a cache.
+    """Return the documents of every split of a cache.
 
     Raises:
         CheckError: the selection or a shard is not what the manifest says.

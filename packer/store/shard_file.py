@@ -1,4 +1,4 @@
-"""One Arrow file of a cache, from its temporary name to its content-addressed name.
+"""Write one Arrow file of a cache, from its temporary name to its content-addressed name.
 
 The bytes are a function of the record batches alone: Arrow IPC *file* format, metadata version 5, uncompressed, no
 dictionaries, no time, no host. The name ends in the first 12 digits of the file's sha256.
@@ -21,20 +21,20 @@ IPC_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5,
 
 
 def shard_name(*, split: str, index: int, sha256: str) -> str:
-    """File name of a shard: ``train-00000-0123456789ab.arrow``."""
+    """Return the file name of a shard: ``train-00000-0123456789ab.arrow``."""
     return f"{split}-{index:05d}-{sha256[:12]}.arrow"
 
 
 def write_shard(
     cache: Path, batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, kind: Kind, split: str, index: int
 ) -> Shard:
-    """Write record batches, none of them empty, as one file that gets its name when it is whole.
+    """Write record batches, none of them empty, as one atomic file.
 
     Returns:
-        The manifest's entry, as far as the file's own bytes say; the rest is empty.
+        The manifest's entry, with the values that follow from the file itself; the others are left empty.
 
     Raises:
-        StorageError: the disk refuses; nothing is left of the file.
+        StorageError: the disk cannot be written; nothing is left of the file.
 
     """
     num_rows = num_tokens = num_trained = 0
@@ -76,7 +76,7 @@ def write_shard(
 
 
 def find_places(path: Path) -> tuple[Place, ...]:
-    """Where each record batch of an Arrow file keeps its fixed-width columns."""
+    """Return the locations of the fixed-width columns of each record batch of an Arrow file."""
     mapped = CacheFiles(path.parent).map(path.name)
     reader = pa.ipc.open_file(pa.BufferReader(mapped))
     places: list[Place] = []
@@ -89,7 +89,7 @@ def find_places(path: Path) -> tuple[Place, ...]:
 
 
 def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
-    """Place of one record batch of a file mapped at address ``base``; ValueError where it has none.
+    """Return the Place of one record batch of a file mapped at address ``base``; ValueError if it has no values.
 
     The values of a column are its last buffer: buffers are [validity, values], and for a fixed-size list
     [validity of the list, validity of the values, values].
@@ -102,13 +102,13 @@ def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
 
 
 def relink(cache: Path, shard: Shard, *, index: int, source: Path | None = None) -> str:
-    """Give a shard's bytes the name of another index, and return its relative path; the old name stays.
+    """Link a shard's bytes under the name for another index, and return its relative path; the old name stays.
 
     Args:
         cache: the cache that gets the new name.
-        shard: the shard as it is named now.
-        index: its new number within its split.
-        source: the cache that has the shard, where that is another one.
+        shard: the shard under its current name.
+        index: its new index within its split.
+        source: the cache that contains the shard, if it is another one.
 
     Raises:
         CheckError, StorageError: as :meth:`packer.store.files.CacheFiles.take`.

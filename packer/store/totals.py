@@ -1,4 +1,4 @@
-"""The counts of a cache, on which the conservation laws hold."""
+"""The counts of a cache, which the conservation laws relate to each other."""
 
 from typing import Annotated
 
@@ -9,21 +9,21 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is in no block, for one reason."""
+    """What is left out of all blocks for one reason."""
 
     documents: Count
-    """Documents of which nothing is in a block."""
+    """Documents without any token in a block."""
 
     parts: Count
-    """Ranges of tokens, whole documents among them; a line of rejected.jsonl each."""
+    """Ranges of tokens, including whole documents; each has a line in rejected.jsonl."""
 
     tokens: Count
     trained: Count
-    """Those of the tokens that are trained in their document."""
+    """Tokens of the parts that are trained in their document."""
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The conservation laws hold on these numbers; every build and `verify` checks them.
+    """The counts of a cache. Every build and `verify` check these conservation laws:
 
     rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ cut;
     tokens = tokens in blocks + Σ cut; trained = trained in blocks + Σ cut + piece_starts;
@@ -40,13 +40,13 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     merged: Count
     skipped: Count = 0
     packed: Count
-    """Documents of which something is in a block."""
+    """Documents with at least a part in a block."""
 
     cut: dict[str, Cut]
-    """What is in no block, by code."""
+    """What is left out of all blocks, by code."""
 
     piece_starts: Count
-    """Trained tokens that are in a block and not trained there: the first of a piece that continues its document."""
+    """Trained tokens that are in a block but not trained there: the first of a piece that continues its document."""
 
     blocks: Count
     slots: Count
@@ -54,10 +54,10 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Slots with an EOS between documents."""
 
     padding: Count
-    """Slots with nothing: at the end of blocks, and after documents where they are aligned."""
+    """Empty slots: at the end of blocks, and after documents if they are aligned."""
 
     unused_keys: dict[str, Count] = {}
-    """Keys of messages that no schema knows, and how many messages have them."""
+    """Keys of messages that no schema knows, with the number of messages that have them."""
 
     @property
     def cut_tokens(self) -> int:

@@ -1,7 +1,7 @@
-"""A record batch of a shard as flat arrays over its own memory, nothing copied; or as columns read from its file.
+"""View a record batch of a shard as flat arrays over its own memory without copying, or read its columns from the file.
 
-Arrow keeps no checksums, so a flipped bit in a file's metadata can name any length and any place. Every view is taken
-within the bounds of its buffer, or refused; what the values say is for the digests to find out.
+Arrow keeps no checksums, so a flipped bit in a file's metadata can result in any length and any offset. Every view is
+checked against the bounds of its buffer; the values themselves are checked by the digests.
 """
 
 from collections.abc import Callable
@@ -15,28 +15,28 @@ from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.files import FileRanges
 
 Reach: TypeAlias = Callable[[pa.Buffer, type[np.generic], int], Any]
-"""Gives the first values of a buffer: as an array, or as what is read from the file where it is sliced."""
+"""Returns the first values of a buffer: an array, or an object that reads from the file when it is sliced."""
 
 MAPPED: Reach = np.frombuffer
-"""Arrays over the pages of the map: fastest where files lie on a local disk."""
+"""Arrays over the pages of the map: fastest if files are on a local disk."""
 
 
 def reading(ranges: FileRanges, base: int) -> Reach:
-    """Read values from the file when they are asked for; its structure is taken from a map that is no longer used.
+    """Return a Reach that reads values from the file on demand; the map serves only to find their offsets.
 
-    On a network file system a page of a map that cannot be fetched kills the process, and a page is little to ask for
-    at a time.
+    On a network file system, a page of a map that cannot be fetched kills the process, and fetching single pages is
+    slow.
 
     Args:
         ranges: of the file.
-        base: address its map had when its buffers were found.
+        base: address at which the file was mapped when its buffers were located.
 
     """
     return lambda buffer, dtype, count: FileColumn(ranges, buffer.address - base, np.dtype(dtype), count)
 
 
 class FileColumn:
-    """A column in a file: a slice of it, or a row where each has `width` values, is read when it is taken."""
+    """A column in a file, flat or with `width` values per row; a slice or a row is read when it is accessed."""
 
     def __init__(
         self, ranges: FileRanges, offset: int, dtype: np.dtype[Any], count: int, width: int | None = None
@@ -64,14 +64,13 @@ class FileColumn:
 
 
 def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
-    """Rows of a record batch of a document shard.
+    """Return the rows of a record batch of a document shard.
 
     Raises:
-        ValueError: a buffer is missing, too small, or marks nulls where there are none.
+        ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
 
     """
     num_rows = batch.num_rows
-    spans = batch.column("spans")
     validity, offsets, text = batch.column("sample_id").buffers()
     weighted, sided = "loss_weights" in batch.schema.names, "side" in batch.schema.names
     return DocumentRows(
@@ -80,8 +79,7 @@ def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
         labels=_ragged(batch, "labels", np.int32, np.int64, reach),
         special_tokens_mask=_ragged(batch, "special_tokens_mask", np.uint8, np.int64, reach),
         loss_weights=_ragged(batch, "loss_weights", np.float32, np.int64, reach) if weighted else None,
-        span_offsets=_bounds(spans.buffers(), num_rows, np.int32, reach),
-        **_span_values(spans, reach),
+        **spans_of(batch, reach),
         length=flat_view(batch, "length", np.int32, num_rows, reach),
         num_trained=flat_view(batch, "num_trained", np.int32, num_rows, reach),
         row=flat_view(batch, "row", np.int32, num_rows, reach),
@@ -95,10 +93,10 @@ def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
 
 
 def block_rows(batch: pa.RecordBatch, block_len: int, reach: Reach = MAPPED) -> BlockRows:
-    """Rows of a record batch of a block shard.
+    """Return the rows of a record batch of a block shard.
 
     Raises:
-        ValueError: a buffer is missing, too small, or marks nulls where there are none.
+        ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
 
     """
     num_rows = batch.num_rows
@@ -127,7 +125,7 @@ def block_rows(batch: pa.RecordBatch, block_len: int, reach: Reach = MAPPED) -> 
 def flat_view(
     batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: int, reach: Reach = MAPPED
 ) -> npt.NDArray[Any]:
-    """The values of a fixed-width column.
+    """Return the values of a fixed-width column.
 
     Raises:
         ValueError: the column has nulls, or its buffer is too small.
@@ -152,18 +150,25 @@ def _ragged(
 
 
 def _bounds(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.generic], reach: Reach) -> npt.NDArray[Any]:
-    """The offsets of a list column, which has no nulls."""
+    """Return the offsets of a list column, refusing nulls."""
     _refuse_nulls(buffers[:1])
     offsets: npt.NDArray[Any] = _checked(buffers[1], dtype, num_rows + 1, reach)[:]
     return offsets
 
 
-def _span_values(spans: pa.Array, reach: Reach) -> dict[str, npt.NDArray[Any]]:
-    """Buffers: validity and offsets of the list, validity of the struct, validity and values of each field."""
-    buffers = spans.buffers()
+def spans_of(batch: pa.RecordBatch, reach: Reach = MAPPED) -> dict[str, npt.NDArray[Any]]:
+    """Return the span columns of a record batch of documents, named as in `DocumentRows`.
+
+    Raises:
+        ValueError: a buffer is missing, too small, or marks nulls where there are none.
+
+    """
+    # Validity and offsets of the list, validity of the struct, validity and values of each field.
+    buffers = batch.column("spans").buffers()
     _refuse_nulls([buffers[2], buffers[3], buffers[5], buffers[7]])
     names = ("span_message", "span_start", "span_end")
-    return {name: _whole(buffers[place], np.int32, reach) for name, place in zip(names, (4, 6, 8), strict=True)}
+    values = {name: _whole(buffers[place], np.int32, reach) for name, place in zip(names, (4, 6, 8), strict=True)}
+    return {"span_offsets": _bounds(buffers, batch.num_rows, np.int32, reach), **values}
 
 
 def _validity(bits: pa.Buffer | None, num_rows: int, reach: Reach) -> npt.NDArray[np.bool_]:
@@ -179,7 +184,7 @@ def _refuse_nulls(validities: list[pa.Buffer | None]) -> None:
 
 
 def _checked(buffer: pa.Buffer | None, dtype: type[np.generic], count: int, reach: Reach) -> Any:
-    """A view of so many values, which the buffer must have."""
+    """Return a view of `count` values; raise ValueError if the buffer is smaller."""
     if count == 0:
         return np.zeros(0, dtype)
     if buffer is None or buffer.size < count * np.dtype(dtype).itemsize:
@@ -188,7 +193,7 @@ def _checked(buffer: pa.Buffer | None, dtype: type[np.generic], count: int, reac
 
 
 def _whole(buffer: pa.Buffer | None, dtype: type[np.generic], reach: Reach) -> npt.NDArray[Any]:
-    """All values a buffer has room for."""
+    """Return all values that fit into a buffer."""
     count = 0 if buffer is None else buffer.size // np.dtype(dtype).itemsize
     values: npt.NDArray[Any] = _checked(buffer, dtype, count, reach)
     return values

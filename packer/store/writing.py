@@ -1,8 +1,8 @@
-"""Writing shards: the documents of a partition, the blocks of a split.
+"""Write shards: the documents of a partition, the blocks of a split.
 
-The bytes are a function of the rows alone. Record batches of documents are cut by content, not by how documents were
-handed over: one ends with the row that brings it to 16,384 rows or to 2^20 tokens. The column ``loss_weights`` is there
-exactly when some weight of the partition is fractional.
+The bytes are a function of the rows alone. Record batches of documents are cut by content, not by the batches in which
+documents arrive: a record batch ends with the row that brings it to 16,384 rows or to 2^20 tokens. The column
+``loss_weights`` exists exactly if some weight of the partition is fractional.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ T = TypeVar("T", bound=np.generic)
 
 BATCH_ROWS = 16_384
 BATCH_TOKENS = 2**20
-"""A record batch ends with the row that reaches one of these."""
+"""A record batch ends with the row that reaches one of these limits."""
 
 
 def write_documents(
@@ -39,17 +39,17 @@ def write_documents(
         batches: all documents of a partition, in order.
         special_ids: int32[S], the ids that ``special_tokens_mask`` marks.
         split: of the partition.
-        index: number of the shard in its split.
+        index: index of the shard within its split.
 
     Returns:
-        The manifest's entry, as far as the documents say.
+        The manifest's entry, with the values that follow from the documents.
 
     Raises:
-        StorageError: the disk refuses.
+        StorageError: the disk cannot be written.
 
     """
     weighted = any((batch.run_weight != 1).any() for batch in batches)
-    # A batch whose rows are all rejected has no documents, and does not know which side they would be.
+    # A batch whose rows are all rejected has no documents, and no `side` column even for preference data.
     batches = [batch for batch in batches if batch.num_documents]
     shard = write_shard(
         cache,
@@ -68,10 +68,10 @@ def write_documents(
 def _record_batches(
     batches: Sequence[DocumentBatch], special_ids: Int32, *, weighted: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Each ends with the row that brings it to its size.
+    """Cut the documents into record batches; each ends with the row that brings it to its limit.
 
-    Worked example: a record batch takes 4 tokens, documents end at offsets [0, 3, 5, 6]. Row 1 brings the first one
-    to 5 tokens, so it ends before row 2.
+    Worked example: with a limit of 4 tokens and documents that end at offsets [0, 3, 5, 6], row 1 brings the first
+    record batch to 5 tokens, so it ends before row 2.
     """
     if not batches:
         return
@@ -87,12 +87,12 @@ def _record_batches(
 
 
 def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> DocumentRows:
-    """Documents as rows of a shard.
+    """Convert documents to rows of a shard.
 
     Args:
         documents: K tokens.
         special: which tokens are special.  # bool[K]
-        weighted: whether the shard has loss weights; a doc_id holds fractional ones in any case.
+        weighted: whether the shard has loss weights; a doc_id includes fractional ones in any case.
 
     """
     labels, offsets = document_labels(documents), documents.offsets
@@ -121,7 +121,7 @@ def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> Docum
 
 
 def document_record_batch(rows: DocumentRows) -> pa.RecordBatch:
-    """Rows of a document shard, with their digests, as Arrow; every buffer starts at its first row."""
+    """Convert rows of a document shard to Arrow, with their digests; every buffer starts at its first row."""
     schema = documents_schema(weighted=rows.loss_weights is not None, preference=rows.side is not None)
     mask = rows.special_tokens_mask
     num_tokens = len(rows.input_ids.values)
@@ -161,7 +161,7 @@ def document_record_batch(rows: DocumentRows) -> pa.RecordBatch:
 
 
 def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
-    """Several batches as one."""
+    """Concatenate batches."""
     if len(batches) == 1:
         return batches[0]
     return DocumentBatch(
@@ -180,7 +180,7 @@ def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
 
 
 def slice_documents(batch: DocumentBatch, first: int, last: int) -> DocumentBatch:
-    """Documents ``[first, last)`` of a batch."""
+    """Return documents ``[first, last)`` of a batch."""
     tokens = slice(int(batch.offsets[first]), int(batch.offsets[last]))
     runs = slice(int(batch.run_offsets[first]), int(batch.run_offsets[last]))
     return DocumentBatch(
@@ -199,13 +199,13 @@ def slice_documents(batch: DocumentBatch, first: int, last: int) -> DocumentBatc
 
 
 def _joined(columns: Sequence[npt.NDArray[T] | None]) -> npt.NDArray[T] | None:
-    """A column that all batches have, or none of them."""
+    """Concatenate a column that either all batches have or none."""
     present = [column for column in columns if column is not None]
     return np.concatenate(present) if present else None
 
 
 def _join_offsets(offsets: list[Int64]) -> Int64:
-    """[0, 2, 3] and [0, 4] give [0, 2, 3, 7]."""
+    """Concatenate offsets: [0, 2, 3] and [0, 4] become [0, 2, 3, 7]."""
     return offsets_of(np.concatenate([np.diff(each) for each in offsets]))
 
 
@@ -242,20 +242,20 @@ def write_blocks(
 ) -> Shard:
     """Write a block shard.
 
-    Each batch becomes one record batch of the file, so the caller's batching is part of the bytes: cut it by a constant
-    of the recipe or the format, never by the number of workers.
+    Each batch becomes one record batch of the file, so the caller's batching affects the bytes: cut it by a constant of
+    the recipe or the format, never by the number of workers.
 
     Args:
         cache: the cache.
-        batches: the blocks; a batch without blocks adds nothing.
-        block_len: tokens of a block, padding included.
-        weighted: write loss_weights; where a batch has none, they are 1 where trained.
+        batches: the blocks; empty batches are skipped.
+        block_len: tokens per block, including padding.
+        weighted: write loss_weights; a batch without weights gets 1 for trained tokens.
         split: of the blocks.
-        index: number of the shard in its split.
-        paired: the blocks hold pairs.
+        index: index of the shard within its split.
+        paired: whether the blocks contain pairs.
 
     Raises:
-        StorageError: the disk refuses.
+        StorageError: the disk cannot be written.
 
     """
     return write_shard(
@@ -269,7 +269,7 @@ def write_blocks(
 
 
 def block_record_batch(rows: BlockRows) -> pa.RecordBatch:
-    """Rows of a block shard, with their digests, as Arrow."""
+    """Convert rows of a block shard to Arrow, with their digests."""
     num_rows, block_len = rows.input_ids.shape
     schema = blocks_schema(block_len, weighted=rows.loss_weights is not None, paired=rows.pairs is not None)
     columns = {

@@ -1,7 +1,7 @@
-"""Stage: sequences become documents with their trained runs, each proved (TurnBatch + TokenBatch → DocumentBatch).
+"""Stage: sequences become documents with their trained runs, each verified (TurnBatch + TokenBatch → DocumentBatch).
 
-Rows that bring their tokens become documents here without the stages before. The sides of pairs come as rows of their
-own, and are put together here.
+Rows that bring their own tokens become documents here without the earlier stages. The sides of pairs arrive as
+separate rows and are joined here.
 """
 
 from packer.supervise.preference import by_side, join_sides, row_of_side

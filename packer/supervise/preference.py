@@ -1,8 +1,8 @@
-"""Preference data: each side of a pair is made as a chat is, and then the two are put together, or dropped together.
+"""Preference data: each side of a pair is processed like a chat, and then both are joined or dropped together.
 
-A pair is two answers to one request. Both sides go through rendering, tokenizing and their proofs as rows of their own,
-so that what is trained of an answer is defined once. What makes them a pair is seen in the ids: up to the first token
-that is trained, both are the same.
+A pair is two answers to one request. Both sides go through rendering, tokenizing and their proofs as separate rows,
+so that what is trained of an answer is defined only once. The ids must confirm that they are a pair: up to the first
+trained token, both sides are identical.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ _PER_ROW = 2
 
 
 def by_side(rows: RowBatch) -> RowBatch:
-    """The sides of all pairs as rows of their own, the chosen side of a pair before the rejected one."""
+    """Return the sides of all pairs as separate rows, the chosen side of a pair before the rejected one."""
     samples: list[Sample] = []
     for sample in rows.samples:
         preference = _preference(sample)
@@ -53,7 +53,7 @@ def by_side(rows: RowBatch) -> RowBatch:
 
 
 def row_of_side(side: Sides) -> Sides:
-    """The row that has this side, or rows; -1 of -1."""
+    """Return the row, or rows, that a side belongs to; -1 stays -1."""
     return side // _PER_ROW
 
 
@@ -63,19 +63,18 @@ def join_sides(
     documents: DocumentBatch,
     rejections: Sequence[Rejection],
 ) -> tuple[DocumentBatch, tuple[Rejection, ...]]:
-    """Put the sides of each row together again.
+    """Join the sides of each row again.
 
     Args:
         rows: as they were read.
-        turns: what was rendered of :func:`by_side` of them.
+        turns: rendered from :func:`by_side` of them.
         documents: of the sides, in their order.
         rejections: of the sides.
 
     Returns:
-        The documents of the rows all of whose sides have one, a chosen one right before its rejected one; and why the
-        other rows have none: the reason of their first side, `pair_rewritten`, `pair_modes_differ`,
+        The documents of the rows all of whose sides have one, each chosen one right before its rejected one; and why
+        the other rows have none: the reason of their first side, `pair_rewritten`, `pair_modes_differ`,
         `pair_prompt_differs` or `pair_identical`.
-
     """
     of_side: dict[int, Rejection] = {}
     for rejection in rejections:
@@ -114,14 +113,13 @@ def join_sides(
 
 
 def _pairs(documents: DocumentBatch, sides: Int32, first: Int64, count: Int64) -> set[int]:
-    """Rows both of whose sides have one document, with the same ids before what is trained, and others in it.
+    """Return the rows whose two sides have one document each, with equal prompts but different ids.
 
     Args:
         documents: of the sides.
-        sides: that have documents, ascending.  # [S]
-        first: document of each.  # [S]
+        sides: those that have documents, ascending.  # [S]
+        first: first document of each.  # [S]
         count: documents of each.  # [S]
-
     """
     is_pair = (sides[:-1] % _PER_ROW == 0) & (sides[1:] == sides[:-1] + 1) & (count[:-1] == 1) & (count[1:] == 1)
     chosen = np.flatnonzero(is_pair)
@@ -136,7 +134,7 @@ def _pairs(documents: DocumentBatch, sides: Int32, first: Int64, count: Int64) -
 
 
 def _equal(documents: DocumentBatch, one: Int64, other: Int64, lengths: npt.NDArray[np.integer]) -> Bool:
-    """Whether the first ids of some documents are those of others; all arrays [P]."""
+    """Whether the first `lengths` ids of some documents equal those of others; all arrays [P]."""
     places = (concatenated_ranges(documents.offsets[each], lengths) for each in (one, other))
     ours, theirs = (documents.input_ids[place] for place in places)
     equal: Bool = np.ones(len(one), np.bool_)
@@ -156,7 +154,7 @@ def _rated(preference: Preference) -> int:
 def _rejected_side(
     row: int, own: Sequence[int], names: Sequence[int], of_side: Mapping[int, Rejection]
 ) -> Rejection | None:
-    """Why a side of the row is rejected, and with it the row."""
+    """Return the rejection of the row if one of its sides is rejected."""
     for each, name in zip(own, names, strict=True):
         if each in of_side:
             reason = of_side[each].reason if len(own) == 1 else f"{SIDES[name]}: {of_side[each].reason}"
@@ -182,7 +180,7 @@ def _apart(
     numbers: Sequence[int],
     prompts: Mapping[int, tuple[int, bytes]],
 ) -> Rejection | None:
-    """Why two sides are no pair: their prompts differ, or nothing does."""
+    """Return why two sides are not a pair: their prompts differ, or nothing does."""
     row, other_side = sample.row, _preference(sample).rejected
     assert other_side is not None
     starts = [int(documents.run_start[documents.run_offsets[number]]) for number in numbers]
@@ -192,7 +190,7 @@ def _apart(
         if max(messages) > num_shared(sample.messages, other_side.messages):
             reason = "what is trained follows turns of the answers that are not trained, and in which they differ"
             return Rejection(row=row, code="pair_prompt_differs", reason=reason)
-        # What two prompts for one conversation do not share is the template's text, not the row's.
+        # Where two prompts for one conversation differ, the text is the template's, not the row's.
         shared = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
         chosen, other = (text[shared:].decode(errors="replace").replace("\n", "\\n") for text in texts)
         reason = f"the prompt of the chosen answer ends in '{chosen}', that of the rejected one in '{other}'"
@@ -208,7 +206,7 @@ def _apart(
 
 
 def _prompts(turns: TurnBatch) -> dict[int, tuple[int, bytes]]:
-    """The message of the first turn of each side, and its prompt."""
+    """Return, for each side, the message index of its first turn and that turn's prompt."""
     row = turns.sample[turns.turn_text]
     order = np.lexsort((turns.turn_message, row))
     sides, firsts = np.unique(row[order], return_index=True)

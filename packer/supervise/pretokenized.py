@@ -1,8 +1,8 @@
-"""Documents of rows that bring their tokens.
+"""Documents from rows that bring their own tokens.
 
-Nothing is rendered and nothing encoded. A row is a document as it stands: its ids, and a run for every run of
-trained tokens of one weight. What can be shown of ids alone is shown: each is in the tokenizer's vocabulary, and a mask
-does not lie beside its tokens. The first token of a document is never trained, whatever the row says of it.
+Nothing is rendered or encoded. A row becomes a document unchanged: its ids, and a run for every maximal range of
+trained tokens of equal weight. Two things can be checked on ids alone: each is in the tokenizer's vocabulary, and the
+mask is not shifted against its tokens. The first token of a document is never trained, whatever the row says.
 
 Worked example: weights 1 1 0 1 .5 .5 of one row have the runs [1, 2), [3, 4) and [4, 6).
 """
@@ -21,7 +21,7 @@ from packer.model import TOKENIZER_FILE, Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Runs:
-    """Runs of trained tokens of one weight within one document. U runs."""
+    """Runs of trained tokens of equal weight, each within one document. U runs."""
 
     document: Int64  # [U]
     start: Int64  # [U] tokens from the start of the batch
@@ -44,7 +44,7 @@ class PretokenizedSupervisor:
         return known
 
     def supervise(self, samples: Sequence[Sample]) -> tuple[DocumentBatch, tuple[Rejection, ...]]:
-        """A document or a rejection of every sample; all of them are of kind `tokens`."""
+        """Return a document or a rejection for every sample; all of them are of kind `tokens`."""
         given = [sample.given for sample in samples if sample.given is not None]
         assert len(given) == len(samples) > 0, "rows of one schema, and at least one"
         ids = np.concatenate([each.input_ids for each in given])
@@ -71,10 +71,10 @@ class PretokenizedSupervisor:
         return _documents(samples, kept, ids, offsets, runs), tuple(rejections)
 
     def _shifted(self, given: Sequence[PretokenizedTokens], ids: Int32, offsets: Int64, runs: _Runs) -> Bool:
-        """Rows whose mask seems to lie one token early.  # bool[D]
+        """Return which rows seem to have a mask that is one token early.  # bool[D]
 
-        Every run ends right before a stop token: a mask that was moved for the loss, so that its place t is about token
-        t + 1, trains all of a reply but its end.
+        In such a row every run ends right before a stop token: a mask that was shifted for the loss, so that position t
+        refers to token t + 1, trains all of a reply but its end.
         """
         is_stop = np.append(np.isin(ids, self._model.stop_ids), False)
         before_stop = is_stop[runs.end] & (runs.end < offsets[runs.document + 1]) & ~is_stop[runs.end - 1]
@@ -102,7 +102,7 @@ def _nothing(given: PretokenizedTokens) -> str:
 
 
 def _runs(weight: Float32, offsets: Int64) -> _Runs:
-    """Maximal runs of equal weight above 0 that lie in one document."""
+    """Find maximal runs of equal positive weight within each document."""
     begins = begins_run(weight)
     begins[offsets[:-1]] = True
     starts = np.flatnonzero(begins)
@@ -115,7 +115,7 @@ def _runs(weight: Float32, offsets: Int64) -> _Runs:
 
 
 def _documents(samples: Sequence[Sample], kept: Int64, ids: Int32, offsets: Int64, runs: _Runs) -> DocumentBatch:
-    """The documents of some of the samples."""
+    """Assemble the documents of the kept samples."""
     first, lengths = offsets[kept], np.diff(offsets)[kept]
     own = np.isin(runs.document, kept)
     begin, num_runs = offsets[runs.document[own]], np.bincount(runs.document, minlength=len(samples))[kept]

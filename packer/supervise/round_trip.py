@@ -1,4 +1,4 @@
-"""Checks that ids decode to a text: the bytes of each id, allowing for what a tokenizer may do to white space."""
+"""Checks that ids decode to a text, allowing for what a tokenizer may do to white space."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,18 +9,17 @@ from packer.token_bytes import TokenBytes, component_types
 
 _SPACE = "▁".encode()
 _WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f")
-"""White space as Unicode has it, and so `tokenizers`; Python counts four separators of files and records too."""
+"""White space as defined by Unicode and so by `tokenizers`; Python also counts four file and record separators."""
 
 
 class RoundTrip:
     """Decides whether ids decode to a text under one model."""
 
     def __init__(self, model: Model, token_bytes: TokenBytes | None = None) -> None:
-        """`token_bytes`: that of the model; by default it is read.
+        """`token_bytes`: those of the model; read from it by default.
 
         Raises:
-            InputError: a kind of vocabulary whose entries are no text.
-
+            InputError: a kind of vocabulary whose entries are not text.
         """
         definition = definition_of(model.files[TOKENIZER_FILE])
         self.token_bytes = token_bytes or TokenBytes(model)
@@ -31,16 +30,16 @@ class RoundTrip:
         self._added: dict[int, AddedToken] = {token.id: token for token in model.added_tokens}
 
     def decode(self, ids: Sequence[int]) -> bytes:
-        """The bytes of the ids, each as it is; unknown ids have none."""
+        """Return the concatenated raw bytes of the ids; unknown ids have none."""
         return self.token_bytes.decode(ids)
 
     def decodes_to(self, ids: Sequence[int], text: bytes, *, after: int | None = None) -> bool:
-        """Whether ids are a tokenization of `text`, as far as normalization and dummy spaces let it be seen.
+        """Whether ids are a tokenization of `text`, as far as normalization and dummy spaces allow to tell.
 
-        Ids are read as segments between added tokens. Where the tokenizer puts a space before words at the start of
-        a text or after an added token, a segment may begin with one the text lacks; added tokens that strip may stand
-        for the white space beside them; the text may be what the normalizer makes of it. `after` is the id before
-        them, None at the start of a text.
+        Ids are read as segments between added tokens. If the tokenizer puts a space before words at the start of
+        a text or after an added token, a segment may begin with one that the text lacks; added tokens that strip may
+        replace the white space beside them; the text may be compared in its normalized form. `after` is the id before
+        the ids, None at the start of a text.
         """
         if any(self.token_bytes.table[i] is None for i in ids):
             return False
@@ -53,14 +52,14 @@ class RoundTrip:
         if self._normalizer is None:
             return False
         normalized = self._normalizer.normalize_str(text.decode()).encode()
-        # The dummy space is what a segment may begin with anyway; it must not count twice.
+        # A segment may begin with a dummy space anyway; it must not count twice.
         return _walk(segments, self._plain(normalized.removeprefix(_SPACE) if self._prepends else normalized))
 
     def _plain(self, text: bytes) -> bytes:
         return text if self.byte_level else text.replace(_SPACE, b" ")
 
     def _segments(self, ids: Sequence[int], *, begins: bool) -> Iterator["_Segment"]:
-        """`begins`: a dummy space may stand before the first segment, as before every one after an added token."""
+        """Yield segments; with `begins`, the first may start with a dummy space, as those after added tokens may."""
         run: list[int] = []
         for token_id in ids:
             token = self._added.get(token_id)
@@ -77,17 +76,17 @@ class RoundTrip:
 
 
 class _Segment(NamedTuple):
-    """The bytes of some ids: ordinary ones up to the next added token, or one added token."""
+    """The bytes of ordinary ids up to the next added token, or of one added token."""
 
     decoded: bytes
     dummy: bool
-    """Its first space may be one the tokenizer put there."""
+    """Whether its first space may have been inserted by the tokenizer."""
 
     token: AddedToken | None
 
 
 def _walk(segments: Sequence[_Segment], text: bytes) -> bool:
-    """Whether the segments, one after another, cover the text to its end."""
+    """Whether the segments, concatenated, cover the text to its end."""
     at = 0
     for decoded, dummy, token in segments:
         if token is not None and token.lstrip:

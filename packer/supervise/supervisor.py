@@ -1,9 +1,9 @@
-"""Documents from turns, and their proof.
+"""Turns become documents, after their trained ids are proved correct.
 
 A document is a sequence cut after its last trained terminator; its runs are the completions of the turns placed in it.
-What is written is proved first, turn by turn: the trained ids decode to exactly the completion's bytes of the rendered
-text, and the last of them is a stop id: that of every turn of a chat, and of a completion or a text that a stop token
-closes.
+Each turn is proved before it is written: its trained ids decode to exactly the completion's bytes of the rendered
+text, and the last of them is a stop id. The latter holds for every turn of a chat, and for a completion or a text if a
+stop token closes it.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from packer.supervise.round_trip import RoundTrip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervised:
-    """Documents of a batch of rows, and the rows that failed their proof or have nothing to train on."""
+    """Documents of a batch of rows, and the rows whose proof failed or that have nothing to train on."""
 
     documents: DocumentBatch
     rejections: tuple[Rejection, ...]
     merged: Int32  # row of each trained turn whose boundary merged
-    skipped: Int32  # row of each answer that says nothing, and so is not trained
+    skipped: Int32  # row of each answer without content, which is not trained
 
 
 class Supervisor:
@@ -36,7 +36,7 @@ class Supervisor:
         self._stop_texts = tuple(text for text in decoded if text)
 
     def supervise(self, turns: TurnBatch, tokens: TokenBatch, sample_ids: Mapping[int, str | None]) -> Supervised:
-        """Make documents; `sample_ids` by row of the sample."""
+        """Make documents; `sample_ids` maps a row to its sample's id."""
         sample_of_turn = turns.sample[turns.turn_text]
         unencodable = {int(turns.sample[text]): reason for text, reason in tokens.unencodable}
         proved = self._prove(turns, tokens) & ~np.isin(sample_of_turn, list(unencodable))
@@ -63,7 +63,7 @@ class Supervisor:
         )
 
     def _prove(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """For each turn, whether its trained ids decode to its completion."""
+        """Return, for each turn, whether its trained ids decode to its completion."""
         proved = self._prove_by_length(turns, tokens)
         for t in np.flatnonzero(~proved):
             sequence = tokens.turn_sequence[t]
@@ -78,9 +78,9 @@ class Supervisor:
         return proved & self._closed(turns, tokens)
 
     def _prove_by_length(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """The proof of all turns at once: the ids of a text decode to its bytes, and boundaries fall on the same ones.
+        """Prove all turns in one pass: a text's ids decode to its bytes, and boundaries fall on the same bytes.
 
-        True only where that is shown; normalized texts and dummy spaces need the closer look of `RoundTrip.decodes_to`.
+        False means undecided: normalized texts and dummy spaces need the slower check of `RoundTrip.decodes_to`.
         """
         token_bytes = self._round_trip.token_bytes
         num_bytes = token_bytes.num_bytes[tokens.ids]
@@ -96,16 +96,16 @@ class Supervisor:
         return proof
 
     def _decoded(self, turns: TurnBatch, tokens: TokenBatch, sequence_bytes: Int64) -> Bool:
-        """Whether the ids of each sequence decode to the beginning of its text.  # bool[S]
+        """Whether the ids of each sequence decode to a prefix of its text.  # bool[S]
 
-        `sequence_bytes`: where each begins among all the decoded bytes, int64[S + 1].
+        `sequence_bytes`: offset of each sequence in the decoded bytes, int64[S + 1].
         """
         decoded = self._round_trip.token_bytes.decode_all(tokens.ids)
         starts, lengths = turns.text_offsets[tokens.sequence_text], np.diff(sequence_bytes)
         fits: Bool = lengths <= turns.text_offsets[tokens.sequence_text + 1] - starts
         text = np.frombuffer(turns.text, np.uint8)
         if len(starts) and (not fits.all() or (starts[1:] != (starts + lengths)[:-1]).any()):
-            # Not one text after another: each sequence is compared with the text it should decode to.
+            # The texts are not contiguous: compare each sequence with the text it should decode to.
             lengths = np.where(fits, lengths, 0)
             decoded = decoded[concatenated_ranges(sequence_bytes[:-1], lengths)]
             text = text[concatenated_ranges(starts, lengths)]
@@ -116,7 +116,7 @@ class Supervisor:
         return fits
 
     def _closed(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """The last id of a chat turn is a stop id, and none comes before it; a raw one is closed as its text is."""
+        """Whether only the last id of each chat turn is a stop id, and each raw turn is closed if its text is."""
         first = tokens.offsets[tokens.turn_sequence]
         is_stop = np.isin(tokens.ids, self._stop_ids)
         stops = offsets_of(is_stop)
@@ -127,7 +127,7 @@ class Supervisor:
         return closed
 
     def _raw_closed(self, turns: TurnBatch, t: int, ids: Int32) -> bool:
-        """Whether a raw turn's ids end with a stop id if its text does; one that a person typed is no stop token."""
+        """Whether a raw turn's ids end with a stop id if its text does; one typed by a person does not count."""
         text = turns.text_offsets[turns.turn_text[t]]
         first, end = text + turns.prompt_end[t], text + turns.completion_end[t]
         completion = turns.text[first:end]
@@ -138,7 +138,7 @@ class Supervisor:
 
 
 def _without_added(ids: Int32, completion: bytes, round_trip: RoundTrip) -> Int32:
-    """Ids of a raw text without a closing special token that the tokenizer added and the text does not hold."""
+    """Return the ids of a raw text without a closing special token that the tokenizer appended to it."""
     if len(ids) and not completion.endswith(round_trip.decode([int(ids[-1])])):
         return ids[:-1]
     return ids
@@ -147,7 +147,7 @@ def _without_added(ids: Int32, completion: bytes, round_trip: RoundTrip) -> Int3
 def _documents(
     turns: TurnBatch, tokens: TokenBatch, trained: Int64, sample_ids: Mapping[int, str | None]
 ) -> DocumentBatch:
-    """Cut the sequences that hold trained turns after the last of them, in the order of rows and messages."""
+    """Cut each sequence that has trained turns after the last of them, in the order of rows and messages."""
     sequence = _homes(turns, tokens, trained)
     used, document = np.unique(sequence, return_inverse=True)
     end = np.zeros(len(used), np.int64)
@@ -176,17 +176,17 @@ def _documents(
 
 
 def _homes(turns: TurnBatch, tokens: TokenBatch, trained: Int64) -> Int64:
-    """For each trained turn the sequence it is trained in: its sample's last that begins with its ids.  # int64[U]
+    """Return the sequence each trained turn is trained in: its sample's last one that begins with its ids.  # int64[U]
 
     Rendering has assigned the turns to texts by their characters. Only ids show that a sequence of a merged boundary
-    begins with the turns before it, or that two texts differ by a space the tokenizer swallows.
+    begins with the turns before it, or that two texts differ only by a space the tokenizer drops.
     """
     homes = tokens.turn_sequence[trained].astype(np.int64)
     row = turns.sample[turns.turn_text[trained]]
     of_row = np.full(int(row.max(initial=-1)) + 1, -1, np.int64)
     of_row[row] = homes
     if (of_row[row] == homes).all():
-        return homes  # one sequence a row
+        return homes  # one sequence per row
     order = np.lexsort((turns.turn_message[trained], row))
     for turns_of_row in np.split(order, np.flatnonzero(np.diff(row[order])) + 1):
         if len(turns_of_row) and np.any(homes[turns_of_row] != homes[turns_of_row[0]]):
@@ -195,12 +195,12 @@ def _homes(turns: TurnBatch, tokens: TokenBatch, trained: Int64) -> Int64:
 
 
 def _settle(homes: Int64, turns_of_row: Int64, tokens: TokenBatch, trained: Int64) -> None:
-    """Move the turns of one sample, in the order of their messages, to the last sequence that begins with each."""
+    """Move each turn of one sample, in message order, to the last sequence that begins with its ids."""
     starts, ends = tokens.offsets[homes[turns_of_row]], tokens.completion_tokens[trained[turns_of_row]]
     upto = [tokens.ids[start : start + end] for start, end in zip(starts, ends, strict=True)]
     sequences: dict[int, Int32] = {}
     for i, ids in zip(turns_of_row[::-1], upto[::-1], strict=True):
-        sequences.setdefault(int(homes[i]), ids)  # up to its last turn; the sequences from the last back
+        sequences.setdefault(int(homes[i]), ids)  # ids up to its last turn; sequences in reverse order
     for i, ids in zip(turns_of_row, upto, strict=True):
         last, num = ids[-1], len(ids)
         for sequence, other in sequences.items():

@@ -1,11 +1,11 @@
-"""Where prompts and completions end in the ids of a text.
+"""Finds where prompts and completions end in the ids of a text.
 
-The rule: with S the ids of a turn's text up to and including its terminator and E(P) the ids of its prompt encoded
-alone, the prompt is the first len(E(P)) ids if those are E(P); otherwise a merge crosses the boundary, and the turn
-gets a sequence of its own.
+The rule: let S be the ids of a turn's text up to and including its terminator, and E(P) the ids of its prompt encoded
+alone. If S begins with E(P), the prompt is these first ids; otherwise a merge crosses the boundary, and the turn
+gets a separate sequence.
 
-E(P) is not computed whole. Up to the end of P's last anchor it is what the ids of the text are (see :class:`Anchors`).
-Only the tail after that anchor is encoded, in almost every template one short header, the same for every turn.
+E(P) is not computed in full. Up to the end of P's last anchor it equals the ids of the text (see :class:`Anchors`).
+Only the tail after that anchor is encoded, which in almost every template is one short header, the same for every turn.
 """
 
 import itertools
@@ -25,12 +25,12 @@ _REMEMBERED = 65_536
 
 
 class Anchors:
-    """Added tokens of one tokenizer at which it always cuts a text.
+    """Added tokens of one tokenizer at which it always splits a text.
 
-    `tokenizers` takes added tokens that are not normalized out of the raw text first, leftmost and longest, and
-    tokenizes what is between them piece by piece. So the ids up to the end of an anchor do not depend on what follows,
+    `tokenizers` first extracts added tokens that are not normalized from the raw text, leftmost and longest, and
+    tokenizes the pieces between them separately. So the ids up to the end of an anchor do not depend on what follows,
     and the n-th anchor in the text is the n-th anchor id in the ids: byte positions become token positions without
-    asking the encoder for offsets.
+    offsets from the encoder.
     """
 
     def __init__(self, added_tokens: Sequence[AddedToken], vocab_size: int, *, normalizes: bool) -> None:
@@ -42,7 +42,7 @@ class Anchors:
         self.is_anchor[[token.id for token in tokens]] = True
 
     def find(self, text: bytes) -> tuple[list[int], list[int]]:
-        """Where anchors start and end in a text, in bytes, in order."""
+        """Return the byte positions where anchors start and end in a text, in order."""
         if self._pattern is None:
             return [], []
         starts, ends = [], []
@@ -63,7 +63,7 @@ class EncodedText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """Where a turn's prompt and completion end, in tokens; `ids` where the turn needs a sequence of its own."""
+    """Where a turn's prompt and completion end, in tokens; `ids` if the turn needs a separate sequence."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -77,7 +77,7 @@ class BoundaryFinder:
     def __init__(
         self, encoder: Encoder, apart: Callable[[], Encoder], anchors: Anchors, stop_ids: Sequence[int]
     ) -> None:
-        """`apart` gives the encoder of a completion's start, without start-of-text effects; most texts need none."""
+        """`apart` returns the encoder for a completion's start, without start-of-text effects; rarely needed."""
         self._encoder = encoder
         self._apart = apart
         self._anchors = anchors
@@ -85,7 +85,7 @@ class BoundaryFinder:
         self._tails: dict[bytes, Int32] = {}
 
     def find(self, texts: Sequence[EncodedText]) -> list[list[Boundary]]:
-        """The boundaries of every turn of every text."""
+        """Return the boundaries of every turn of every text."""
         located = [self._anchors.find(text.text) if text.turns else ([], []) for text in texts]
         self._encode_tails(texts, located)
         return [self._boundaries_of(text, places) for text, places in zip(texts, located, strict=True)]
@@ -112,7 +112,7 @@ class BoundaryFinder:
             self._tails[tail] = ids[offsets[i] : offsets[i + 1]]
 
     def _tail(self, text: bytes, places: tuple[list[int], list[int]], prompt_end: int) -> bytes:
-        """The prompt from its last anchor on: all that a longer text could tokenize otherwise."""
+        """Return the prompt from its last anchor on: the only part that a longer text could tokenize differently."""
         starts, ends = places
         count = bisect_right(ends, prompt_end)
         return text[starts[count - 1] if count else 0 : prompt_end]
@@ -133,7 +133,7 @@ class BoundaryFinder:
         return self._apart_sequence(text.text, prompt_end, completion_end)
 
     def _literal(self, text: EncodedText, prompt_end: int, completion_end: int) -> Boundary:
-        """The rule word for word, for texts whose anchors cannot be trusted or whose terminator is none."""
+        """Apply the rule literally, for texts whose anchors cannot be trusted or whose terminator is not an anchor."""
         (whole, prompt) = self._encode_each(text.text[:completion_end], text.text[:prompt_end])
         stops = np.flatnonzero(np.isin(whole[len(prompt) :], self._stop_ids))
         if len(stops) == 0 or not np.array_equal(whole[: len(prompt)], prompt):
@@ -143,13 +143,13 @@ class BoundaryFinder:
         return Boundary(prompt_tokens=len(prompt), completion_tokens=end, ids=own)
 
     def _apart_sequence(self, text: bytes, prompt_end: int, completion_end: int) -> Boundary:
-        """Ids of the prompt, then of the completion: nothing starts at its start, but after an anchor something may."""
+        """Encode the prompt and the completion separately; start-of-text effects apply only after an anchor."""
         completion = text[prompt_end:completion_end]
         starts, ends = self._anchors.find(completion)
         first, through = (starts[0], ends[0]) if starts else (len(completion), len(completion))
         prompt, rest = self._encode_each(text[:prompt_end], completion[first:])
         start, _ = self._apart().encode([completion[:through].decode()])
-        ids = np.concatenate([prompt, start, rest[1:]])  # the first anchor stands in both
+        ids = np.concatenate([prompt, start, rest[1:]])  # the first anchor is in both
         return Boundary(prompt_tokens=len(prompt), completion_tokens=len(ids), ids=ids, merged=True)
 
     def _encode_each(self, *texts: bytes) -> list[Int32]:

@@ -1,10 +1,10 @@
 """Encoding with a deadline.
 
-A regular expression in a tokenizer can need more steps than there is time for, and the libraries that run it cannot be
-interrupted. So they run in a thread of their own, and the caller goes on when the time is up: the thread is left
-behind, and ends with the process.
+A regular expression in a tokenizer can take practically forever, and the libraries that run it cannot be
+interrupted. So they run in a separate thread, and the caller continues when the time is up: the thread is
+abandoned, and ends with the process.
 
-Running out of time is always an error of the whole build: a row must not be kept on one machine and rejected on
+A timeout is always an error of the whole build: a row must not be kept on one machine and rejected on
 another.
 """
 
@@ -17,7 +17,7 @@ from packer.errors import InputError
 
 GRACE_S = 60.0
 MIN_CHARACTERS_PER_S = 10_000
-"""The slowest tokenizers do a hundred times as much."""
+"""The slowest tokenizers are a hundred times as fast."""
 
 T = TypeVar("T")
 
@@ -26,12 +26,11 @@ _Answer: TypeAlias = tuple[Any, BaseException | None]
 
 
 def encode_in_time(work: Callable[[], T], texts: Sequence[str]) -> T:
-    """The result of `work`, which encodes `texts` in a library that lets other threads run meanwhile.
+    """Return the result of `work`, which encodes `texts` in a library that releases the GIL.
 
     Raises:
         InputError: it takes longer than any tokenizer needs.
-        BaseException: what `work` raised.
-
+        BaseException: raised by `work`.
     """
     num_characters = sum(map(len, texts))
     seconds = GRACE_S + num_characters / MIN_CHARACTERS_PER_S
@@ -41,7 +40,7 @@ def encode_in_time(work: Callable[[], T], texts: Sequence[str]) -> T:
     try:
         result, error = helper.run(work, seconds)
     except BaseException as ended:
-        del _OF_THREAD.helper  # it may go on for hours
+        del _OF_THREAD.helper  # it may run for hours
         if not isinstance(ended, queue.Empty):
             raise
         raise InputError(
@@ -59,9 +58,9 @@ _OF_THREAD = threading.local()
 
 
 class _Helper:
-    """A thread that encodes for another one.
+    """A thread that encodes on behalf of another one.
 
-    Each thread that encodes keeps one: the libraries keep caches by thread, and a new thread for each call would have
+    Each calling thread keeps one: the libraries have thread-local caches, and a new thread for each call would run at
     a third of the speed.
     """
 
@@ -77,13 +76,13 @@ class _Helper:
         self._asked.put(None)
 
     def is_alive(self) -> bool:
-        """False in a process that was forked, which has none of the threads."""
+        """Whether the thread runs; False in a forked process, which has none of the threads."""
         return self._thread.is_alive()
 
     def run(self, work: Callable[[], T], seconds: float) -> tuple[T, BaseException | None]:
-        """The result and the error of `work`; `queue.Empty` is raised after so many seconds.
+        """Return the result and the error of `work`; raise `queue.Empty` after `seconds`.
 
-        An interrupt waits too: the interpreter must not end under a library that will ask it for something.
+        An interrupt is delayed as well: the interpreter must not shut down while a library may still call into it.
         """
         self._is_done.clear()
         self._asked.put(work)
@@ -100,8 +99,8 @@ def _serve(asked: queue.SimpleQueue[_Work | None], answered: queue.SimpleQueue[_
     while (work := asked.get()) is not None:
         try:
             answer: _Answer = work(), None
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             answer = None, error
         done.set()
         answered.put(answer)
-        del work, answer  # they hold texts, and this may be the last for long
+        del work, answer  # release the texts now: the next call may come much later

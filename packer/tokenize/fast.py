@@ -1,11 +1,11 @@
-"""The fast encoder: `fastokens`, some ten times as fast as `tokenizers`, and believed only as far as it agrees.
+"""The fast encoder: `fastokens`, some ten times as fast as `tokenizers`, but checked against it.
 
-Nothing defines the ids of a text but the reference. So a tokenizer is tried before it is used (:func:`differences`:
-every vocabulary entry, every added token in several places, texts made to be hard); while it is used, one text in
-``CHECKED`` is encoded by the reference too; and a document that fails its proof is encoded again. Where the two
-differ, :class:`EngineDiffersError` ends the work, and a build begins again with the reference.
+Only the reference defines the ids of a text. So a tokenizer is tried before it is used (:func:`differences`:
+every vocabulary entry, every added token in several places, texts designed to be hard); while it is used, one text in
+``CHECKED`` is also encoded by the reference; and a document that fails its proof is encoded again. If the two
+differ, :class:`EngineDiffersError` is raised, and a build starts over with the reference.
 
-A text the fast encoder fails on is the reference's to encode, or to fail on.
+A text the fast encoder fails on is left to the reference, which encodes it or fails on it.
 """
 
 import json
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
     import fastokens
 
 CHECKED = 64
-"""One text in so many is encoded twice."""
+"""One text in this many is encoded twice."""
 
 _TRIED_TOGETHER = 8192
 
 _BYTE_ENTRY = "<0x"
-"""Begins the vocabulary's entries of single bytes, such as `<0x41>`, which `fastokens` takes for the byte in a text."""
+"""Prefix of vocabulary entries for single bytes, such as `<0x41>`; `fastokens` wrongly treats these in a text as
+bytes."""
 
 
 class EngineDiffersError(PackerError):
-    """The fast encoder cannot be used for a tokenizer, or gives other ids than the reference."""
+    """The fast encoder cannot be used for a tokenizer, or its ids differ from the reference's."""
 
     exit_code = 70
     code = "engine_differs"
@@ -45,7 +46,7 @@ class EngineDiffersError(PackerError):
 
 @cache
 def fast_version() -> str | None:
-    """Version of the fast encoder; None where it is not installed."""
+    """Return the version of the fast encoder; None if it is not installed."""
     try:
         return version("fastokens")
     except PackageNotFoundError:
@@ -57,23 +58,22 @@ class FastEncoder:
 
     Args:
         tokenizer_json: the tokenizer.
-        reference: an encoder of the same tokenizer; by default one is made.
+        reference: an encoder of the same tokenizer; created by default.
 
     Raises:
-        EngineDiffersError: `fastokens` does not take this tokenizer; from `encode`, it gives other ids.
-
+        EngineDiffersError: `fastokens` does not support this tokenizer; from `encode`, its ids differ.
     """
 
     name = "fast"
 
     def __init__(self, tokenizer_json: bytes, reference: ReferenceEncoder | None = None) -> None:
         self.version = fast_version() or "not installed"
-        self._backend = load_fast(tokenizer_json)  # first: it lets other threads run, and the reference does not
+        self._backend = load_fast(tokenizer_json)  # first: it releases the GIL, and loading the reference does not
         self._reference = reference or ReferenceEncoder(tokenizer_json)
         self._num_encoded = 0
 
     def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
-        """Ids of all texts one after another, and their offsets.  # int32[K], int64[N + 1]"""
+        """Return the ids of all texts concatenated, and their offsets.  # int32[K], int64[N + 1]"""
         if not texts:
             return np.zeros(0, np.int32), np.zeros(1, np.int64)
         if any(_BYTE_ENTRY in text for text in texts):
@@ -95,7 +95,6 @@ class FastEncoder:
 
         Raises:
             EngineDiffersError: the ids differ.
-
         """
         if texts:
             ids, offsets = self.encode(texts)
@@ -111,10 +110,11 @@ class FastEncoder:
 
 
 def differences(tokenizer_json: bytes) -> str | None:
-    """Try the fast encoder on a tokenizer: what it gets wrong first, or None where nothing was found.
+    """Try the fast encoder on a tokenizer: return the first difference found, or None.
 
-    Tried are every entry of the vocabulary as text, every added token in several places, and texts of hard characters:
-    white space of all kinds, marks that combine, joined emoji, letters whose case changes length, halves of words.
+    It is tried on every entry of the vocabulary as text, every added token in several places, and texts of hard
+    characters: white space of all kinds, combining marks, joined emoji, letters whose case changes length, partial
+    words.
     """
     reference = ReferenceEncoder(tokenizer_json)
     try:
@@ -142,11 +142,10 @@ def differences(tokenizer_json: bytes) -> str | None:
 
 
 def load_fast(tokenizer_json: bytes) -> "fastokens.Tokenizer":
-    """The `fastokens` object of a tokenizer, shared.
+    """Return the `fastokens` object of a tokenizer, shared.
 
     Raises:
-        EngineDiffersError: `fastokens` does not take this tokenizer.
-
+        EngineDiffersError: `fastokens` does not support this tokenizer.
     """
     try:
         return load_fast_backend(tokenizer_json)
@@ -159,7 +158,7 @@ def load_fast(tokenizer_json: bytes) -> "fastokens.Tokenizer":
 
 
 def _encode(backend: "fastokens.Tokenizer", texts: Sequence[str]) -> tuple[Int32, Int64]:
-    """Flat ids and offsets; `fastokens` hands out both as bytes of 32-bit and 64-bit numbers."""
+    """Return flat ids and offsets; `fastokens` returns them as bytes of 32-bit and of 32-bit or 64-bit numbers."""
     ids, offsets = encode_in_time(lambda: backend.encode_batch_flat(list(texts), add_special_tokens=False)[:2], texts)
     width = len(offsets) // (len(texts) + 1)
     bounds = np.frombuffer(offsets, {4: np.uint32, 8: np.uint64}[width])
@@ -183,10 +182,10 @@ _HARD = (
     "ǅﬁſİıKÅ½Ⅷ①",
     "▁Ġ",
 )
-"""Characters by kind; a trial takes runs of several."""
+"""Characters by kind; a trial combines runs of several kinds."""
 
 _RUNS = (8,) * 6000 + (120,) * 200
-"""Most runs of each text of hard characters that a tokenizer is tried on."""
+"""Maximum number of runs in each hard text that a tokenizer is tried on."""
 
 _CONTRACTIONS = ("'s", "'S", "'ll", "n't", "'Re", "…", "--", "\r\n\r\n", "  \n", "http://a.b/c?d=e", "x" * 70)
 
@@ -208,7 +207,7 @@ def _trials(tokenizer_json: bytes) -> Iterator[str]:
             content[:-1],
             f"{content}  x",
         )
-    # Not `random.choice` of a fresh seed: the same trials on every machine.
+    # A fixed seed: the same trials on every machine.
     chance = random.Random(20_260_101)  # noqa: S311 - no secret
     for size in _RUNS:
         yield "".join(_run(chance, added) for _ in range(chance.randint(1, size)))

@@ -1,9 +1,9 @@
-"""Encoding of texts that hold control tokens typed by people.
+"""Encoding of texts in which people typed control tokens.
 
-Such a text holds some control tokens that are real (written by the template) and some that are not. In a copy of the
-tokenizer every control token goes by an alias of private-use characters; in the text the real ones are replaced by
-their alias, the typed ones stay. So one encoding of the whole text takes the real ones as control tokens and the typed
-ones as ordinary text, with everything around them as it would be.
+Such a text contains some control tokens that are real (written by the template) and some that are not. In a copy of the
+tokenizer every control token is renamed to an alias of private-use characters; in the text the real ones are replaced
+by their alias, the typed ones stay. So one encoding of the whole text treats the real ones as control tokens and the
+typed ones as ordinary text, and leaves everything around them unaffected.
 """
 
 import json
@@ -22,7 +22,7 @@ class Aliases:
     """The aliased copy of a tokenizer."""
 
     def __init__(self, tokenizer_json: bytes, control: Mapping[str, int], added_tokens: Sequence[AddedToken]) -> None:
-        """`control`: text → id of the control tokens; those that are no added tokens cannot be kept apart."""
+        """`control`: text → id of the control tokens; only added tokens among them can be aliased."""
         contents = {token.content for token in added_tokens}
         self._alias = {
             content: f"\ue0f2{chr(0xE200 + number)}\ue0f3"
@@ -35,7 +35,7 @@ class Aliases:
         self.tokenizer_json = json.dumps(definition).encode()
         backend = load_backend(self.tokenizer_json)
         aliased = {self._alias.get(token.content, token.content): token for token in added_tokens}
-        # Added tokens that had an id of the model's vocabulary get a new one under their alias: map it back.
+        # Added tokens that are also in the model's vocabulary get a new id under their alias: map it back.
         self._original = np.arange(max(backend.get_vocab(with_added_tokens=True).values()) + 1, dtype=np.int32)
         for content, token in aliased.items():
             self._original[backend.token_to_id(content)] = token.id
@@ -54,18 +54,17 @@ class Aliases:
         self._pattern = re.compile(longest_of(self._alias).encode())
 
     def original(self, ids: Int32) -> Int32:
-        """Ids of the copy as ids of the tokenizer."""
+        """Map ids of the copy to ids of the tokenizer."""
         mapped: Int32 = self._original[ids]
         return mapped
 
     def replace(
         self, text: bytes, guarded: Sequence[tuple[int, int]], positions: Sequence[int]
     ) -> tuple[bytes, list[int]]:
-        """Put aliases for the control tokens outside the guarded byte ranges.
+        """Replace the control tokens outside the guarded byte ranges by their aliases.
 
         Returns:
-            The text, and where `positions` (bytes, in any order) have moved to.
-
+            The text, and the new offsets of `positions` (bytes, in any order).
         """
         pieces: list[bytes] = []
         last = length = 0

@@ -1,6 +1,6 @@
-"""The reference encoder: Hugging Face `tokenizers`, which defines what the ids of a text are.
+"""The reference encoder: Hugging Face `tokenizers`, which defines the ids of a text.
 
-`encode` never adds the tokenizer's own special tokens: a BOS is there if and only if the text holds it.
+`encode` never adds the tokenizer's own special tokens: a BOS is present if and only if the text contains it.
 """
 
 import json
@@ -19,46 +19,44 @@ from packer.limits import out_of
 from packer.tokenize.deadline import encode_in_time
 
 _BATCH_CHARACTERS = 1_000_000
-"""Encoding objects cost some 50 bytes a token; a bounded batch bounds them."""
+"""Bounds the memory of a batch: encoding objects take some 50 bytes per token."""
 
 
 class UnencodableTextsError(Exception):
-    """The tokenizer fails on some texts of a batch. The others can be encoded: leave these out and ask again."""
+    """The tokenizer fails on some texts of a batch. The others can be encoded in another call without these."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
         number, first = next(iter(reasons.items()))
         super().__init__(f"the tokenizer fails on {len(reasons)} texts; on text {number}: {first}")
         self.reasons = dict(reasons)
-        """Index in the batch → what the tokenizer says; in the order of the texts."""
+        """Index in the batch → the tokenizer's message; in the order of the texts."""
 
 
 class Encoder(Protocol):
-    """What every engine offers."""
+    """The interface of every engine."""
 
     name: str
     version: str
 
     def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
-        """Ids of all texts one after another, and their offsets.  # int32[K], int64[N + 1]
+        """Return the ids of all texts concatenated, and their offsets.  # int32[K], int64[N + 1]
 
         Raises:
             UnencodableTextsError: the tokenizer fails on some of them, always the same ones.
-
         """
         ...
 
     def confirm(self, texts: Sequence[str]) -> None:
-        """Encode texts as the reference does too.
+        """Encode texts and compare the ids with the reference.
 
         Raises:
-            EngineDiffersError: the ids are not the same.
-
+            EngineDiffersError: the ids differ.
         """
         ...
 
 
 class ReferenceEncoder:
-    """Encodes with `tokenizers`, whatever the tokenizer."""
+    """Encodes any tokenizer's texts with `tokenizers`."""
 
     name = "reference"
     version = version("tokenizers")
@@ -85,10 +83,10 @@ class ReferenceEncoder:
         return ids, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
     def confirm(self, texts: Sequence[str]) -> None:
-        """Nothing to do: what this encoder says is what the ids are."""
+        """Do nothing: this encoder defines the ids."""
 
     def _encode_one_by_one(self, texts: Sequence[str], start: int, stop: int, reasons: dict[int, str]) -> list[Int32]:
-        """A batch fails as a whole; alone, only the texts fail that are to blame. They are added to `reasons`."""
+        """Encode texts individually, as a batch fails as a whole; add the texts that fail to `reasons`."""
         parts = []
         for i in range(start, stop):
             try:
@@ -105,20 +103,19 @@ class ReferenceEncoder:
         except BaseException as error:
             if not is_about_a_text(error):
                 raise
-        return self._backend.encode(text, add_special_tokens=False)  # without the threads that a batch may need
+        return self._backend.encode(text, add_special_tokens=False)  # without the threads that a batch may start
 
     def _encodings(self, texts: Sequence[str], *, add_special_tokens: bool = False) -> list[Encoding]:
-        # Not `encode`, which lets no other thread run, so that nobody could say that it takes too long.
+        # Not `encode`, which keeps the GIL, so that no other thread could enforce the deadline.
         return encode_in_time(
             lambda: self._backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens), texts
         )
 
     def own_special_tokens(self) -> tuple[Int32, Int32]:
-        """Ids the tokenizer itself puts before and after a plain text (BOS, sometimes EOS).
+        """Return the ids the tokenizer itself puts before and after a plain text (BOS, sometimes EOS).
 
         Raises:
-            InputError: the ids of the text do not stand between them, or it cannot encode one letter.
-
+            InputError: the ids of the text are not found between them, or it cannot encode one letter.
         """
         try:
             bare, full = (self._encodings(["a"], add_special_tokens=adds)[0].ids for adds in (False, True))
@@ -142,21 +139,21 @@ class ReferenceEncoder:
 
 
 def is_about_a_text(error: BaseException) -> bool:
-    """Whether the error comes from what a text holds; running out of memory or a person's Ctrl-C does not."""
+    """Whether the error is caused by the content of a text, unlike running out of memory or Ctrl-C."""
     if out_of(error) is not None:
         return False
     return is_panic(error) or (isinstance(error, Exception) and not isinstance(error, PackerError))
 
 
 def _without_quotes(error: BaseException) -> str:
-    """What the error says, but for the text that Rust's own complaints about slices of it quote at their end."""
+    """Return the error's message without the text that Rust's slicing errors quote at the end."""
     return re.sub(r"( of| slicing) `.*", r"\1", str(error), flags=re.DOTALL)[:200]
 
 
 def without_start_effects(tokenizer_json: bytes) -> bytes:
-    """The same tokenizer without what it does only to the start of a text: a dummy space before the first word.
+    """Return the tokenizer without the effects it has only on the start of a text: a dummy space before the first word.
 
-    Used for a completion that is encoded apart from its prompt: nothing starts there.
+    Used for a completion that is encoded separately from its prompt, and so is not the start of a text.
     """
     definition = json.loads(tokenizer_json)
     definition["normalizer"] = _without_prepend(definition.get("normalizer"))
@@ -190,7 +187,7 @@ def _without_prefix_space(pre_tokenizer: dict[str, object] | None) -> dict[str, 
 
 
 def _slices(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Consecutive runs of texts of about `_BATCH_CHARACTERS` together."""
+    """Return consecutive ranges of texts of about `_BATCH_CHARACTERS` each."""
     slices: list[tuple[int, int]] = []
     start = size = 0
     for i, text in enumerate(texts):

@@ -1,4 +1,4 @@
-"""A TurnBatch becomes a TokenBatch."""
+"""The tokenize stage: turns a TurnBatch into a TokenBatch."""
 
 import itertools
 import re
@@ -27,12 +27,12 @@ class _Text:
 
     @property
     def prompted(self) -> tuple[tuple[int, int], ...]:
-        """The turns whose boundary is to be found; a raw text without a prompt is trained throughout."""
+        """The turns whose boundary must be found; a raw text without a prompt is trained throughout."""
         return () if self.raw and self.turns[0][0] == 0 else self.turns
 
 
 class _AliasEncoder:
-    """An encoder of the aliased copy that answers in the tokenizer's own ids."""
+    """Encodes with the aliased copy and returns the tokenizer's own ids."""
 
     name, version = ReferenceEncoder.name, ReferenceEncoder.version
 
@@ -51,11 +51,10 @@ class Tokenizing:
     """The tokenize stage for one model."""
 
     def __init__(self, model: Model, encoder: Encoder, token_bytes: TokenBytes | None = None) -> None:
-        """`token_bytes`: that of the model; by default it is read.
+        """`token_bytes`: those of the model; read from it by default.
 
         Raises:
-            InputError: a kind of vocabulary whose entries are no text.
-
+            InputError: a kind of vocabulary whose entries are not text.
         """
         self._model = model
         self._json = model.files[TOKENIZER_FILE]
@@ -71,7 +70,7 @@ class Tokenizing:
         self._forgeable = _Forgeable(model) if self._normalizes and _Forgeable.concerns(model) else None
 
     def tokenize(self, turns: TurnBatch) -> TokenBatch:
-        """Encode every text once and place every turn; a text the tokenizer fails on has no ids, but a reason."""
+        """Encode every text once and place every turn; a text the tokenizer fails on gets no ids, but a reason."""
         placed = self._place_vectorized(turns)
         if placed is None:
             return self._one_by_one(turns, np.arange(len(turns.raw)))
@@ -79,7 +78,7 @@ class Tokenizing:
         return _joined(turns, placed, self._one_by_one(turns, left) if len(left) else None)
 
     def _place_vectorized(self, turns: TurnBatch) -> PlacedTexts | None:
-        """The texts whose turns can be located in one vectorized pass; None if there are none."""
+        """Place the texts whose turns can be located in one vectorized pass; None if there are none."""
         if self._vectorized is None or self._forgeable is not None or not len(turns.raw):
             return None
         plain = ~turns.raw
@@ -90,7 +89,7 @@ class Tokenizing:
             return None
 
     def _one_by_one(self, turns: TurnBatch, chosen: Int64) -> TokenBatch:
-        """Some texts of a batch, each looked at; turns are those of these texts, in their order."""
+        """Process the chosen texts individually; the result has only their turns, in order."""
         every = _texts(turns)
         texts = [every[n] for n in chosen.tolist()]
         unencodable: dict[int, str] = {}
@@ -111,7 +110,7 @@ class Tokenizing:
         return sequences.batch(chosen, unencodable)
 
     def _place(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Boundary]]]:
-        """Ids of each text, and the boundaries of its turns."""
+        """Return the ids of each text, and the boundaries of its turns."""
         plain = [n for n, text in enumerate(texts) if not text.guarded]
         guarded = [n for n, text in enumerate(texts) if text.guarded]
         encoded: dict[int, EncodedText] = {}
@@ -130,7 +129,7 @@ class Tokenizing:
     def _place_one_by_one(
         self, texts: Sequence[_Text], unencodable: dict[int, str]
     ) -> list[tuple[Int32, list[Boundary]]]:
-        """As :meth:`_place`; the tokenizer may fail on a text, on a prompt in it, or on a completion by itself."""
+        """Like :meth:`_place`, if the tokenizer fails on a text, on a prompt in it, or on a separate completion."""
         placed: list[tuple[Int32, list[Boundary]]] = []
         for n, text in enumerate(texts):
             try:
@@ -155,7 +154,7 @@ class Tokenizing:
     def _with_own_special_tokens(
         self, text: _Text, ids: Int32, boundaries: Sequence[Boundary]
     ) -> tuple[Int32, list[Boundary]]:
-        """A plain text or completion as the tokenizer itself would open and close it; an EOS is not doubled."""
+        """Add the special tokens the tokenizer itself puts around a plain text or completion, without a second EOS."""
         prefix, suffix = self._own_special_tokens
         closed = len(ids) > 0 and len(suffix) > 0 and ids[-1] == suffix[-1]
         whole = np.concatenate([prefix, ids, suffix[:0] if closed else suffix])
@@ -174,12 +173,12 @@ class Tokenizing:
 
 
 def _nothing(text: _Text) -> tuple[Int32, list[Boundary]]:
-    """No ids, and turns without any."""
+    """Return no ids, and empty boundaries for every turn."""
     return np.zeros(0, np.int32), [Boundary(prompt_tokens=0, completion_tokens=0)] * len(text.turns)
 
 
 def _texts(turns: TurnBatch) -> list[_Text]:
-    """The batch's texts one by one; turns and guarded ranges are in the order of their texts."""
+    """Split a batch into texts; turns and guarded ranges must be in the order of their texts."""
     offsets = turns.text_offsets
     ends = list(zip(turns.prompt_end.tolist(), turns.completion_end.tolist(), strict=True))
     first_turn = np.searchsorted(turns.turn_text, np.arange(len(offsets)))
@@ -204,7 +203,7 @@ def _aliased_text(text: _Text, aliases: Aliases, encoder: Encoder) -> EncodedTex
 
 
 class _Forgeable:
-    """Control tokens that are looked for in normalized text, so that other text may become one."""
+    """Control tokens that are matched in normalized text, so that ordinary text may turn into one."""
 
     def __init__(self, model: Model) -> None:
         tokens = self._tokens(model)
@@ -217,18 +216,18 @@ class _Forgeable:
 
     @classmethod
     def concerns(cls, model: Model) -> bool:
-        """Whether the model has such tokens."""
+        """Whether the model has control tokens of this kind."""
         return bool(cls._tokens(model))
 
     def is_forged(self, text: _Text, ids: Int32) -> bool:
-        """Whether the ids hold more of them than the text does outside what a person typed."""
+        """Whether the ids contain more of them than the text does outside what a person typed."""
         written = [match.span() for match in self._pattern.finditer(text.content)]
         typed = sum(any(a <= start and end <= b for a, b in text.guarded) for start, end in written)
         return int(np.isin(ids, self._ids).sum()) > len(written) - typed
 
 
 def _joined(turns: TurnBatch, placed: PlacedTexts, others: TokenBatch | None) -> TokenBatch:
-    """Placed texts, then the sequences of the others; turns in the order of the batch."""
+    """Join placed texts with the sequences of the others, with turns in the order of the batch."""
     number = np.full(len(turns.raw), -1, np.int64)
     number[placed.text] = np.arange(len(placed.text))
     sequence = number[turns.turn_text]
@@ -255,7 +254,7 @@ def _joined(turns: TurnBatch, placed: PlacedTexts, others: TokenBatch | None) ->
 
 
 class _Sequences:
-    """Sequences as they come, one for a text and one for each turn that needs its own."""
+    """Collects sequences: one for each text, and one for each turn that needs a separate one."""
 
     def __init__(self) -> None:
         self._ids: list[Int32] = []
@@ -275,7 +274,7 @@ class _Sequences:
             self._turns.append((sequence, boundary.prompt_tokens, boundary.completion_tokens, boundary.merged))
 
     def batch(self, chosen: Int64, unencodable: Mapping[int, str]) -> TokenBatch:
-        """`chosen`: indices of the texts in their batch."""
+        """Assemble the batch; `chosen` are the indices of the texts in their batch."""
         sequence, prompt, completion, merged = zip(*self._turns, strict=True) if self._turns else ([], [], [], [])
         lengths = np.array([len(ids) for ids in self._ids], np.int64)
         return TokenBatch(

@@ -1,13 +1,13 @@
-"""Ids and boundaries of a whole batch of texts, without a look at any of them by itself.
+"""Ids and boundaries of a whole batch of texts in one vectorized pass.
 
-The rule is that of :mod:`packer.tokenize.boundaries`. Where ids decode to a text byte for byte, a byte has the place
-of the id that begins with it, and prompts and completions end likewise. An added token whose id no merge
-gives (`TokenBytes.is_whole`) was cut out of the raw text before anything else was done, so it is an anchor, and the ids
-up to its end do not depend on what follows. So the ids of a prompt alone are those of the text up to the last anchor in
-it, and those of the rest encoded alone.
+The rule is that of :mod:`packer.tokenize.boundaries`. If ids decode to a text byte for byte, each byte belongs to a
+known id, and so do the ends of prompts and completions. An added token whose id no merge
+produces (`TokenBytes.is_whole`) was extracted from the raw text before anything else, so it is an anchor, and the ids
+up to its end do not depend on what follows. So the ids of a prompt alone are those of the text up to its last
+anchor, followed by those of the rest encoded alone.
 
-Texts are left to the closer look where this says nothing: ids that decode to other bytes, a boundary inside a token, a
-completion that ends with no anchor, a prompt that is not continued by its text.
+Texts for which this is inconclusive are left to the slower path: ids that decode to other bytes, a boundary inside a
+token, a completion that does not end with an anchor, a prompt whose ids the text does not continue.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from packer.token_bytes import TokenBytes
 from packer.tokenize.reference_encoder import Encoder
 
 _REMEMBERED_BYTES = 2**24
-"""Of tails, with what their ids take. Nearly always they are a few short headers; without anchors, whole prompts."""
+"""Limit of the cache of tails and their ids. Usually they are a few short headers; without anchors, whole prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedTexts:
-    """Ids of some texts of a batch, and the places of their turns. N texts, T turns of the batch."""
+    """Ids of some texts of a batch, and the positions of their turns. N texts, T turns of the batch."""
 
     ids: Int32  # [K]
     offsets: Int64  # [N + 1]
@@ -39,10 +39,9 @@ class VectorizedBoundaries:
     """Places texts under one byte-level tokenizer.
 
     Args:
-        encoder: gives ids.
+        encoder: produces the ids.
         token_bytes: of the same tokenizer.
-        is_anchor: of each id, whether it is that of an anchor, bool[vocabulary].
-
+        is_anchor: which ids are anchors, bool[vocabulary].
     """
 
     def __init__(self, encoder: Encoder, token_bytes: TokenBytes, is_anchor: Bool) -> None:
@@ -53,7 +52,7 @@ class VectorizedBoundaries:
         self._num_bytes = 0
 
     def place(self, turns: TurnBatch, candidates: Int64) -> PlacedTexts:
-        """Encode some texts of a batch, and place the turns of those where that can be done.
+        """Encode some texts of a batch, and place the turns of those for which that is possible.
 
         Args:
             turns: the batch.
@@ -61,7 +60,6 @@ class VectorizedBoundaries:
 
         Raises:
             UnencodableTextsError: the tokenizer fails on some of them, or on a prompt.
-
         """
         starts, stops = turns.text_offsets[candidates], turns.text_offsets[candidates + 1]
         text = turns.text
@@ -107,7 +105,7 @@ class VectorizedBoundaries:
         return same
 
     def _known(self, turns: TurnBatch, ids: Int32, places: "_Places") -> Bool:
-        """Whether all turns of each text are placed rightly.  # bool[N]"""
+        """Whether all turns of each text are known to be placed correctly.  # bool[N]"""
         known = places.exact
         anchors = self._is_anchor[ids]
         turn = places.turn
@@ -149,7 +147,7 @@ class VectorizedBoundaries:
 
 
 def _smallest(values: Int64, offsets: Int64) -> Int64:
-    """The smallest value of each item; 1 for an empty one.  # int64[N]"""
+    """Return the smallest value of each item; 1 for an empty one.  # int64[N]"""
     smallest = np.ones(len(offsets) - 1, np.int64)
     full = np.flatnonzero(np.diff(offsets))
     if len(full):
@@ -158,14 +156,14 @@ def _smallest(values: Int64, offsets: Int64) -> Int64:
 
 
 class _Places:
-    """Where the turns of some texts are, in tokens of all these texts one after another."""
+    """Positions of the turns of some texts, in tokens of all these texts concatenated."""
 
     def __init__(self, turns: TurnBatch, candidates: Int64, offsets: Int64, ends: Int64, exact: Bool) -> None:
-        """`exact`: of each text, whether bytes tell tokens; here, also whether no boundary lies inside a token."""
+        """`exact`: texts whose bytes determine tokens; narrowed here to those without a boundary inside a token."""
         number = np.full(len(turns.text_offsets) - 1, -1, np.int64)
         number[candidates] = np.arange(len(candidates))
         self.text_of = number[turns.turn_text]  # [T] -1 for turns of other texts
-        """For each turn of the batch, its text's number among the candidates."""
+        """For each turn of the batch, its text's index among the candidates."""
         turn = np.flatnonzero(self.text_of >= 0)
         turn = turn[exact[self.text_of[turn]]]
         text = self.text_of[turn]
@@ -173,7 +171,7 @@ class _Places:
         self.first[turn] = offsets[text]
         begin = ends[offsets[text]]
         prompt_bytes, completion_bytes = begin + turns.prompt_end[turn], begin + turns.completion_end[turn]
-        # An id without bytes has the place of the next one: those of the texts before do not count.
+        # An id without bytes shares its position with the next one; skip those at the end of the text before.
         prompt = np.maximum(np.searchsorted(ends, prompt_bytes), offsets[text])
         completion = np.maximum(np.searchsorted(ends, completion_bytes), offsets[text])
         on_boundary = (ends[prompt] == prompt_bytes) & (ends[completion] == completion_bytes)
@@ -190,5 +188,5 @@ class _Places:
         self._shift[turn] = turns.text_offsets[turns.turn_text[turn]] - begin
 
     def byte_of(self, token: Int64, turn: Int64) -> Int64:
-        """Where a token of a turn's text begins, in bytes of the batch."""
+        """Return where a token of a turn's text begins, in bytes of the batch."""
         return self._ends[token] + self._shift[turn]

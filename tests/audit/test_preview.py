@@ -192,8 +192,8 @@ def test_one_row_is_found_by_the_end_of_its_path_and_blank_lines_are_no_rows(rec
 
 def test_rejected_rows_are_looked_for_among_the_first_thousand(recipe_of, tmp_path, monkeypatch):
     module = sys.modules["packer.audit.preview"]
-    assert module.LOOKED_AT == 1000
-    monkeypatch.setattr(module, "LOOKED_AT", 30)
+    assert module.PREVIEWED == 1000
+    monkeypatch.setattr(module, "PREVIEWED", 30)
     rows = [chat("Hi", "Hello") for _ in range(32)]
     rows[3] = rows[7] = rows[29] = rows[30] = "not json"
     path = write(tmp_path / "a.jsonl", *rows)

@@ -4,17 +4,17 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 from bucket_objects import NUM_FILES
 from command_line import run
+from processes import free_ports
 from store_proxy import proxied
 
 from packer.store.bucket import Bucket
@@ -109,15 +109,6 @@ def server(weed, tmp_path_factory):
 def endpoint(server):
     """Address of the server."""
     return server.address
-
-
-def free_ports(number):
-    """Ports that nothing listens at."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def use(patch, address):

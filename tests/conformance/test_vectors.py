@@ -12,7 +12,7 @@ import transformers
 from conformance.conversations import DAY, SHAPES
 from supervision_stages import aliased, assistant, user
 
-from packer.audit.lint.prompts import as_llama_class
+from packer.audit.lint.prompts import as_llama_tokenizer
 from packer.model import load_model
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder
@@ -137,10 +137,10 @@ def apply(tokenizer: Any, template: str, arguments: dict[str, Any], *, prompt: b
 
 @of_each(TOKENIZERS)
 def test_lint_knows_how_transformers_reads_each_folder(loaded: Loaded) -> None:
-    """`as_llama_class` gives what transformers makes of the file, and None where transformers leaves it alone."""
+    """`as_llama_tokenizer` gives what transformers makes of the file, and None where transformers leaves it alone."""
     folder = loaded.folder
     definition = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    other = as_llama_class(definition, json.loads((folder / "tokenizer_config.json").read_text("utf-8")))
+    other = as_llama_tokenizer(definition, json.loads((folder / "tokenizer_config.json").read_text("utf-8")))
     assert (other is not None) == (folder.name in REBUILT)
     if other is not None:
         taken = json.loads(loaded.theirs.backend_tokenizer.to_str())

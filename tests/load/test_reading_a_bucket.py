@@ -1,9 +1,13 @@
 """A loader of a cache in a bucket, with room for a part of it. tests/cluster does this with a real server."""
 
+import io
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
@@ -14,8 +18,9 @@ from small_documents import documents_of, write_document_cache  # noqa: E402
 
 import packer  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
-from packer.load import PackedLoader  # noqa: E402
+from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.ordering import LengthBucketed, Windowed  # noqa: E402
+from packer.store.bucket import Bucket, BucketFile  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 NUM_SHARDS = 20
@@ -134,3 +139,83 @@ def test_limits_are_of_the_cache_that_is_opened_and_stay_with_a_pickled_loader(l
     copy = pickle.loads(pickle.dumps(loader))
     assert [taken(step) for step in copy] == [taken(step) for step in PackedLoader(local, order=Windowed(2), **ALONE)]
     assert 0 < largest(tmp_path, NUM_SHARDS) <= most
+
+
+@pytest.fixture
+def ranges(monkeypatch):
+    """The objects that ranges were asked of."""
+    asked = []
+    read = Bucket.read_ranges
+
+    def noted(bucket, name, of):
+        asked.append(name.partition("-")[0])
+        return read(bucket, name, of)
+
+    monkeypatch.setattr(Bucket, "read_ranges", noted)
+    return asked
+
+
+def test_row_counts_are_those_of_fetched_shards_and_asked_for_where_all_are_needed(in_memory, tmp_path, ranges):
+    documents = documents_of(60, longest=40)
+    for document in documents:  # one span each, or spans would take as much room as weights may
+        document.labels[1:] = np.where(np.arange(1, len(document.labels)) > 3, document.input_ids[1:], -100)
+        document.weights[:] = document.labels != -100
+    local = write_document_cache(tmp_path / "local", [documents[i : i + 10] for i in range(0, 60, 10)])
+    put(in_memory, local)
+
+    def opened(**options):
+        options = {"batching": "padded", "end": "short", **ALONE, **options}
+        kept = tmp_path / str(len(list(tmp_path.iterdir())))
+        ranges.clear()
+        here = PackedLoader(in_memory.url, cache_dir=kept, **options)
+        assert not shards_in(kept)
+        num_asked = len(ranges)
+        there = PackedLoader(local, **options)
+        assert here.untrained.tolist() == there.untrained.tolist()
+        found = [(taken(step), step.num_items_in_batch, step.num_tokens, step.num_slots) for step in here]
+        assert found == [(taken(step), step.num_items_in_batch, step.num_tokens, step.num_slots) for step in there]
+        return num_asked, len(ranges) - num_asked
+
+    assert opened(order=Windowed(2), micro_batch_size=4) == opened(order="sequential") == (0, 0)
+    assert opened(batching="token_budget", micro_batch_size=64) == opened(order=LengthBucketed()) == (6, 0)
+    num_asked, later = opened(order="random")
+    assert num_asked == 0 and 0 < later <= 6
+    with pytest.warns(UserWarning, match="have no trained token among their first 6"):
+        num_asked, later = opened(cutoff_len=6)
+    assert num_asked > 6 and not later, "lengths, then spans of those that are longer"
+    with pytest.warns(UserWarning, match="have no trained token"):
+        assert opened(cutoff_len=40) == (6, 0), "nothing is longer"
+
+
+def test_a_mixture_by_tokens_of_a_cache_in_a_bucket_is_that_of_a_local_one(in_memory, tmp_path):
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for seed, folder in enumerate(folders):
+        write_document_cache(folder, [documents_of(20, seed=seed + 2 * i) for i in range(3)], fingerprint=f"f{seed}")
+    put(in_memory, folders[0])
+    options = {"batching": "padding_free", "order": Windowed(2), "end": "short", "global_batch_size": 3, **ALONE}
+    of = [
+        PackedLoader(Mixture([(first, 0.7), (folders[1], 0.3)], by="tokens"), **options)
+        for first in (in_memory.url, folders[0])
+    ]
+    steps = [[(taken(step), step.num_items_in_batch, step.num_tokens) for step in loader] for loader in of]
+    assert steps[0] == steps[1] and len(steps[0]) > 10
+
+
+@given(data=st.data(), content=st.binary(max_size=200), block=st.integers(1, 50))
+def test_an_object_reads_as_the_file_it_is(data, content, block):
+    read = []
+
+    class Fake:
+        def read_ranges(self, _, ranges):
+            read.extend(ranges)
+            return [content[start : start + size] for start, size in ranges]
+
+    file, expected = BucketFile(Fake(), "name", len(content)), io.BytesIO(content)
+    file._BLOCK_BYTES = block
+    for _ in range(8):
+        place, size = data.draw(st.integers(0, 210)), data.draw(st.integers(-1, 210))
+        assert file.seek(place) == expected.seek(place)
+        assert file.read(size) == expected.read(size)
+        assert file.tell() == expected.tell()
+    assert file.seek(-0, 2) == len(content)
+    assert len(set(read)) == len(read), "nothing is asked for twice"

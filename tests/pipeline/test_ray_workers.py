@@ -5,6 +5,7 @@ Builds on a real cluster are in tests/cluster.
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import command_line
 import pytest
@@ -68,6 +69,16 @@ def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, mo
     assert f"more is missing, here 1; numpy {here['numpy']}, here 0" in other.message
     unseen = _Expected(versions=here, folder=tmp_path, probe=tmp_path / "cache" / ".packer" / "probe").refusal()
     assert unseen is not None and unseen.message.endswith(f"does not see {tmp_path / 'cache'}")
+
+
+def test_a_client_without_grpcio_names_what_to_install(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    options = ["-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "--on", "ray://head:10001"]
+    command_line.assert_refused("Ray's client needs grpcio", "build", *options, exit_code=2)
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize(

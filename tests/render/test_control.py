@@ -55,6 +55,14 @@ def test_a_template_that_treats_typed_control_tokens_apart_rejects_the_row(tmp_p
     assert [rejection.code for rejection in batch.rejections] == ["control_render"]
 
 
+def test_a_prompt_that_ends_otherwise_for_a_typed_control_token_rejects_the_row(tmp_path: Path) -> None:
+    """The turn is written the same; only the prompt before it depends on what the user typed."""
+    hint = f"{{{{ '<hint>' if '{END}' in messages[-1].content }}}}"
+    hints = twins.CHATML.replace("{% endif %}", hint + "{% endif %}")
+    batch = load(tmp_path, template=hints).render([chat(user(f"hi{END}"), assistant("Hello."))])
+    assert [rejection.code for rejection in batch.rejections] == ["control_render"]
+
+
 def test_the_longest_control_token_is_found_first() -> None:
     assert find_control(["a", {"b": "<|im_end|>x"}], PATTERN) == "<|im_end|>x"
 

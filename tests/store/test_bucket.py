@@ -1,7 +1,10 @@
 """Buckets without a server: obstore's stores in memory and in a folder. tests/cluster asks a real server."""
 
+import gzip
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from command_line import assert_refused, fields, run
 
 from packer.batches import RowBatch
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
-from packer.pipeline.bucket_inputs import fetch_inputs, local_rows
+from packer.pipeline.bucket_inputs import objects_of
 from packer.source import Partition, partition_file, read_rows
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket, bucket_url
@@ -97,22 +100,42 @@ def test_errors_name_the_url_that_a_folder_stands_for_unless_they_are_about_the_
     assert StorageError(f"cannot write {folder}").message == f"cannot write {folder}"
 
 
-def test_a_machine_that_has_no_copy_of_an_input_reads_the_bytes_of_a_partition_alone(in_memory: Bucket) -> None:
-    lines = [b'{"text": "%d"}\n' % number for number in range(30_000)]
-    in_memory.create("rows.jsonl", b"\xef\xbb\xbf" + b"".join(lines))
-    ((name, copy),) = fetch_inputs(f"{URL}/rows.jsonl")
-    cut = partition_file(copy, format="jsonl", partition_bytes=2**16, limit=None).partitions
-    assert len(cut) > 3
+@pytest.mark.parametrize("codec", ["", ".gz"])
+def test_an_object_is_cut_and_read_as_a_file_is_and_never_lies_on_the_disk(
+    codec: str, in_memory: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"\xef\xbb\xbf" + b"".join(b'{"text": "%d"}\n' % number for number in range(30_000))
+    (tmp_path / "rows").write_bytes(gzip.compress(content) if codec else content)
+    in_memory.create("rows.jsonl", tmp_path / "rows")
+    asked: list[tuple[int, int]] = []
+    download = Bucket.download
+
+    def noted(*given: Any, within: tuple[int, int], **more: Any) -> bool:
+        asked.append(within)
+        return download(*given, within=within, **more)
+
+    monkeypatch.setattr(Bucket, "download", noted)
+    monkeypatch.setattr("packer.pipeline.bucket_inputs.READ_BYTES", 2**14)
+    (file,) = objects_of(f"{URL}/*.jsonl")
+    cut, local = (
+        partition_file(path, format="jsonl", partition_bytes=2**16, limit=None) for path in (file, tmp_path / "rows")
+    )
+    assert cut.sha256 == local.sha256 and len(asked) > 2
+    assert [replace(each, path=tmp_path / "rows") for each in cut.partitions] == [*local.partitions]
 
     def rows(each: Partition) -> list[RowBatch]:
-        with local_rows(name, each) as partition:
-            assert partition.path == copy or partition.path.stat().st_size <= each.num_bytes + 1
-            return list(read_rows(partition, schema="text", columns={}, max_row_bytes=1000))
+        return list(read_rows(each, schema="text", columns={}, max_row_bytes=1000))
 
-    here = [rows(each) for each in cut]
-    copy.unlink()
-    assert [rows(each) for each in cut] == here
-    assert list(copy.parent.iterdir()) == []
+    asked.clear()
+    assert [rows(each) for each in cut.partitions] == [rows(each) for each in local.partitions]
+    if not codec:
+        assert asked == [(each.start, each.stop) for each in cut.partitions] and len(asked) > 3
+    assert not (tmp_path / "kept").exists()
+    assert Path(file).read_bytes() == (tmp_path / "rows").read_bytes(), "a copy is made for who needs a path"
     in_memory.replace("rows.jsonl", b"others")
+    assert rows(cut.partitions[0]) == rows(local.partitions[0]), "and read from then on"
+    Path(file).unlink()
     with pytest.raises(InputError, match=r"s3://bucket/cache/rows.jsonl: .*is another one now"):
-        rows(cut[0])
+        rows(cut.partitions[0])
+    with pytest.raises(InputError, match=r"s3://bucket/cache/rows.jsonl: .*is another one now"):
+        file.refuse_changed()

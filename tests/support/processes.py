@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -109,3 +110,12 @@ def forked(work):
     _, status = os.waitpid(child, 0)
     return json.loads(text) if text else f"died: {os.waitstatus_to_exitcode(status)}"
 """
+
+
+def free_ports(number):
+    """Ports that nothing listens at."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

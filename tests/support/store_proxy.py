@@ -16,6 +16,9 @@ class Request:
     status: int
     """Of the answer."""
 
+    num_bytes: int
+    """Of the answer, and of what was sent."""
+
     def puts(self, part):
         """Whether it put an object whose name has this in it there."""
         return self.command == "PUT" and part in self.path and self.status == 200
@@ -54,7 +57,7 @@ def proxied(target, meet):
             except (OSError, http.client.HTTPException):  # the server is not there
                 self.close_connection = True
                 return
-            answered.append(Request(self.command, unquote(self.path), answer.status))
+            answered.append(Request(self.command, unquote(self.path), answer.status, len(content) + len(body)))
             if kind == "lost answer":
                 self.close_connection = True
                 return

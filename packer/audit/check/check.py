@@ -51,16 +51,15 @@ def check(
 ) -> CheckReport:
     """Check which rows a cache has, and in which splits.
 
-    Rows are compared by reading the inputs again. Checks that need an input that is missing or has changed are
-    skipped, and the report says so. Nothing is written.
+    Rows are compared by reading the inputs again. Checks that need an input that is missing or has changed are skipped,
+    and the report says so. Nothing is written.
 
     Args:
         folder: the cache.
         near: also look for near duplicates, by word shingles.
         against: benchmarks whose questions must not be among the rows.
         jobs: processes that read rows; by default as many as are worthwhile.
-        on: a Ray cluster to read inputs on, as for :func:`packer.build`; the facts of their rows are returned to
-            this
+        on: a Ray cluster to read inputs on, as for :func:`packer.build`; the facts of their rows are returned to this
             process.
         progress: receives progress; counts bytes of inputs, then rows.
 
@@ -117,8 +116,8 @@ def check_files(
     """Check rows that are not in a cache, or that another tool prepared, as :func:`check` does those of a cache.
 
     Args:
-        asked: split and path of each file, folder of files, or saved data set; a split that is None is inferred
-            from names.
+        asked: split and path of each file, folder of files, or saved data set; a split that is None is inferred from
+            names.
         near: as for :func:`check`.
         against: as for :func:`check`.
         jobs: as for :func:`check`.

@@ -28,8 +28,7 @@ class RowPair:
     first: RowText
     second: RowText
     similarity: float
-    """Jaccard similarity of their shingles, 1 for copies; for a question, the share of its n-grams that are in the
-    row."""
+    """Jaccard similarity of their shingles, 1 for copies; for a question, the share of its n-grams in the row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

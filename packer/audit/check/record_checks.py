@@ -1,9 +1,7 @@
-"""Checks of what a cache records: split sizes and lengths, how many rows were rejected, and the code that built
-it.
+"""Checks of what a cache records: split sizes and lengths, how many rows were rejected, and the code that built it.
 
-The module also answers the five questions that anyone training from a cache must be able to answer: which
-files, which rows, which tokenizer and template, which packing rules, and built by which code. None of this
-needs the inputs.
+The module also answers the five questions that anyone training from a cache must be able to answer: which files, which
+rows, which tokenizer and template, which packing rules, and built by which code. None of this needs the inputs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -186,9 +184,7 @@ def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
 
 
 def _unlikely_shares(kept: Mapping[str, int], recipe: Recipe) -> list[str]:
-    """Return the splits that are over four standard deviations from their requested share, if rows were drawn
-    independently.
-    """
+    """Return the splits over four standard deviations from their requested share, if rows were drawn independently."""
     rule, total = recipe.split, sum(kept.values())
     shares = {} if rule is None else {"validation": rule.shares.validation, "test": rule.shares.test}
     return [

@@ -256,9 +256,7 @@ def _within(
     hint: str,
     is_many: bool | None = None,
 ) -> Found:
-    """Make a warning if many of the rows match (by default a hundredth of them); `found` is the verb phrase of its
-    message.
-    """
+    """Make a warning if many rows match (by default 1 in 100); `found` is the verb phrase of its message."""
     is_many = number > 0 and (number >= _MANY * num_rows if is_many is None else is_many)
     message = f"{number:,} of {plural(num_rows, 'row')} {found}" if number else none
     check = Check.of(code, message, "warning" if is_many else None, count=number, hint=hint)

@@ -1,8 +1,8 @@
 """Facts about rows, computed from their files: what checks compare.
 
-They are the same traits that a build computes for its rules, computed again from the files. The traits stored
-in a cache are deliberately not used: a check must not rely on what the build decided by, and it must work alike
-for caches that were built without rules about rows and for rows that were never built.
+They are the same traits that a build computes for its rules, computed again from the files. The traits stored in a
+cache are deliberately not used: a check must not rely on what the build decided by, and it must work alike for caches
+that were built without rules about rows and for rows that were never built.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -111,9 +111,7 @@ def read_parts(
 
 
 def splits_of(cache: Cache, rows: Rows) -> Int64:
-    """Return the split of each row that has documents, as an index into the cache's splits; -1 for the others.  #
-    int64[R]
-    """
+    """Return the split of each row that has documents, as an index into the cache's splits; else -1.  # int64[R]"""
     first = np.cumsum([0, *(entry.num_rows for entry in cache.manifest.inputs)])
     split_of = np.full(int(first[-1]), -1)
     for number, name in enumerate(cache.splits("documents")):
@@ -222,8 +220,7 @@ def _context_key(sample: Sample) -> int:
 
 
 def _long_prompts(prompts: pa.ChunkedArray) -> Bool:
-    """Return the pretokenized rows whose prompt has at least three ids beyond the prefix and suffix common to all
-    prompts.
+    """Return which pretokenized rows have a prompt of at least three ids beyond the prefix and suffix common to all.
 
     The common ids are what a template writes. Worked example: the prompts 1 2 7 3, 1 2 8 8 9 3 and 1 2 6 6 6 3 all
     begin with 1 2 and end with 3, so the last two are long.

@@ -1,5 +1,4 @@
-"""The rows that a check reads: from inputs of a cache, files as a build reads them, or tables of pretokenized
-rows.
+"""The rows that a check reads: from inputs of a cache, files as a build reads them, or tables of pretokenized rows.
 
 A pretokenized row that packs several sequences counts as several rows.
 """
@@ -45,9 +44,7 @@ class TokenPart:
         return self.file.stat().st_size
 
     def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:  # noqa: ARG002 - the signature of InputPart
-        """Yield the file's sequences in batches, each with the number of its row; one empty batch if there are no
-        sequences.
-        """
+        """Yield the file's sequences in batches, each with the number of its row; one empty batch if it has none."""
         found, first = self._sequences(range(len(self._part()))), 0
         while (some := [*islice(found, _BATCH_ROWS)]) or not first:
             samples = tuple(Sample(kind="tokens", row=row, given=given) for row, (_, given) in enumerate(some, first))
@@ -64,9 +61,7 @@ class TokenPart:
         return ForeignPart(self.file, "", [self.file])
 
     def _sequences(self, numbers: Sequence[int]) -> Iterator[tuple[int, PretokenizedTokens]]:
-        """Yield the sequences of some rows, ascending, without padding; rows whose columns differ in length are
-        skipped.
-        """
+        """Yield the sequences of some rows, ascending, without padding; skip rows whose columns differ in length."""
         for row in self._part().read(numbers):
             if not row.columns_differ:
                 yield from ((row.number, given) for given in _parted(row))
@@ -97,8 +92,8 @@ _SPLIT = re.compile(r"(train|validation|valid|val|dev|test|eval)(?![a-z])")
 def find_files(asked: Sequence[tuple[str | None, Path]]) -> list[NamedFile]:
     """Find the files at some paths, each with its split.
 
-    A split that is None is taken from a saved DatasetDict, or from the beginning of the name of the file or of a
-    folder that contains it (``data/validation-00000-of-00001.parquet``); otherwise it is ``train``.
+    A split that is None is taken from a saved DatasetDict, or from the beginning of the name of the file or of a folder
+    that contains it (``data/validation-00000-of-00001.parquet``); otherwise it is ``train``.
 
     Raises:
         InputError: there is no such file, a folder contains none, or a path is a cache.

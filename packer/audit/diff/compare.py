@@ -84,9 +84,9 @@ _CAUSES = {"rules": "rules", "inputs": "inputs", "model": "tokenizer or template
 def diff(old: Path | str, new: Path | str, *, documents: int = 3) -> CacheDiff:
     """Explain why two caches differ. Nothing is written.
 
-    What is read is also checked: the columns of documents and blocks by the content fingerprint, single documents
-    by their digests, kept files by their sha256. Tokens are read only for documents that are shown; use `verify` to
-    check all.
+    What is read is also checked: the columns of documents and blocks by the content fingerprint, single documents by
+    their digests, kept files by their sha256. Tokens are read only for documents that are shown; use `verify` to check
+    all.
 
     Args:
         old: a cache.

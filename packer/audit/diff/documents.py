@@ -1,9 +1,7 @@
-"""Comparison of the documents and rows of two caches: shared documents, the rows of the others, and rows that
-moved.
+"""Comparison of the documents and rows of two caches: shared documents, the rows of the others, and rows that moved.
 
-Documents are the same if their doc_ids are: a doc_id is a digest of ids, labels and weights. For preference
-data, side and margin must be the same too. Documents that differ are reported by row. Rows are paired by input
-and row number.
+Documents are the same if their doc_ids are: a doc_id is a digest of ids, labels and weights. For preference data, side
+and margin must be the same too. Documents that differ are reported by row. Rows are paired by input and row number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,9 +29,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentsDiff:
-    """Counts of the documents of a split, as multisets. If `only_old` and `only_new` are 0, their order or rows
-    differ.
-    """
+    """Document counts of a split, as multisets. If `only_old` and `only_new` are 0, their order or rows differ."""
 
     split: str
     only_old: int
@@ -63,9 +59,7 @@ class CommonInputs:
     """A common numbering of the inputs of two caches, and thereby of their rows."""
 
     def __init__(self, pairs: Mapping[int, int], num_old: int, num_new: int) -> None:
-        """`pairs` maps inputs of the old cache to inputs of the new one. Input -1 stands for shards that name no
-        input.
-        """
+        """`pairs` maps inputs of the old cache to those of the new one. Input -1 is that of shards without one."""
         self._inputs: list[tuple[int | None, int | None]] = [*pairs.items()]
         self._inputs += [(number, None) for number in range(-1, num_old) if number not in pairs]
         self._inputs += [(None, number) for number in range(-1, num_new) if number not in pairs.values()]
@@ -229,8 +223,7 @@ def _places(cache: Cache, inputs: CommonInputs, *, is_new: bool) -> tuple[tuple[
     """Return where each row of a cache went: a split, or a code.
 
     Returns:
-        names of P splits and codes; keys of R rows, ascending, int64[R]; index of each row's split or code,
-            int64[R]
+        names of P splits and codes; keys of R rows, ascending, int64[R]; index of each row's split or code, int64[R]
     """
     manifest = cache.manifest
     if manifest.selection is None:

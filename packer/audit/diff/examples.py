@@ -43,8 +43,7 @@ class RowSide:
     num_trained: int = 0
     side: Side | None = None
     margin: float | None = None
-    """For preference data: `side` is the answer of the row that the document is, `margin` that of the row, if it has
-    one."""
+    """For preference data: `side` is the answer of the row that the document is, `margin` the row's, if any."""
 
     before: str = ""
     """Text of the tokens before the first difference."""

@@ -78,8 +78,7 @@ _SAME: tuple[Callable[[Input], object], ...] = (
     lambda entry: entry.path,
     lambda entry: (PurePosixPath(entry.path).name, entry.split),
 )
-"""Keys by which inputs are paired, the most reliable first. The last is for folders that were copied and then
-edited."""
+"""Keys by which inputs are paired, the most reliable first. The last is for folders that were copied and edited."""
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str] | None = None) -> list[Change]:
@@ -116,9 +115,7 @@ def pair_inputs(old: Sequence[Input], new: Sequence[Input]) -> dict[int, int]:
 
 
 def compare_inputs(old: Sequence[Input], new: Sequence[Input], pairs: Mapping[int, int]) -> tuple[InputChange, ...]:
-    """Return the inputs that were added, changed or renamed, in the order of the new manifest, followed by removed
-    ones.
-    """
+    """Return the inputs that were added, changed or renamed, in the order of the new manifest, then removed ones."""
     old_of = {new_number: old[old_number] for old_number, new_number in pairs.items()}
     found = [_input_change(old_of.get(number), entry) for number, entry in enumerate(new)]
     found += [_input_change(entry, None) for number, entry in enumerate(old) if number not in pairs]
@@ -183,10 +180,9 @@ def _ids(record: ModelRecord) -> dict[str, Any]:
 
 
 def split_model(changes: Sequence[Change]) -> tuple[list[Change], list[Change]]:
-    """Separate a tokenizer's changes into settings, training-relevant ids first, and added tokens, which may be
-    hundreds.
+    """Separate a tokenizer's changes into settings, with training-relevant ids first, and added tokens.
 
-    Keys of added tokens are the tokens alone.
+    There may be hundreds of added tokens; their keys are the tokens alone.
     """
     tokens = [
         replace(change, key=change.key.removeprefix(_ADDED)) for change in changes if change.key.startswith(_ADDED)
@@ -196,9 +192,7 @@ def split_model(changes: Sequence[Change]) -> tuple[list[Change], list[Change]]:
 
 
 def _settings(files: Files) -> dict[str, Any]:
-    """Return the settings of the JSON files, long lists as digests; templates that are compared separately are left
-    out.
-    """
+    """Return the settings of the JSON files, long lists as digests, without templates that are compared separately."""
     definition = _json(files, TOKENIZER_FILE)
     model = definition.pop("model", None) or {}
     model |= {name: _digest(model[name]) for name in ("vocab", "merges") if model.get(name) is not None}

@@ -10,7 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from packer.audit.findings import CodedFinding, Example, Findings, in_order
-from packer.audit.foreign.row_checks import CODES, OF_NO_TOKENIZER, Hit, check
+from packer.audit.foreign.row_checks import CODES, WITHOUT_TOKENIZER, Hit, check
 from packer.audit.foreign.row_parts import MASKS, Range, TokenRow, find_parts
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
@@ -51,8 +51,7 @@ def view_foreign_row(
         number: index of the row in its part, from 0.
         part: name of the part; the first part by default.
         tokenizer: decodes the ids, as for :func:`audit_foreign`.
-        template: chat template that the rows were made with; if it begins conversations with a BOS, runs begin
-            there.
+        template: chat template that the rows were made with; if it begins conversations with a BOS, runs begin there.
 
     Raises:
         UsageError: no such part or row, or a template without a tokenizer.
@@ -193,9 +192,8 @@ def audit_foreign(
 
     Args:
         path: a folder written by save_to_disk, a Parquet or Arrow file, or a folder of such files.
-        tokenizer: folder of the model's tokenizer, its tokenizer.json, or its name on the Hub; without it only
-            shapes are
-            checked.
+        tokenizer: folder of the model's tokenizer, its tokenizer.json, or its name on the Hub; without it only shapes
+            are checked.
         template: chat template that the rows were made with, instead of the tokenizer's own.
         sample: number of rows checked, spread evenly over each part, the same ones every time; None checks all.
         progress: receives progress; counts rows.
@@ -280,13 +278,11 @@ class _Tally:
 
     @property
     def is_anothers(self) -> bool:
-        """Whether most rows contain ids that the tokenizer does not have; then checks that depend on it are
-        meaningless.
-        """
+        """Whether most rows contain ids unknown to the tokenizer, so that checks based on it are meaningless."""
         return self.facts.model is not None and 2 * self.rows["ids_outside"] > len(self.lengths)
 
     def findings(self) -> Iterator[ForeignFinding]:
-        reported = OF_NO_TOKENIZER & self.examples.keys() if self.is_anothers else self.examples.keys()
+        reported = WITHOUT_TOKENIZER & self.examples.keys() if self.is_anothers else self.examples.keys()
         for code in sorted(reported, key=lambda code: in_order(CODES, code, CODES[code].level)):
             kind = CODES[code]
             yield ForeignFinding(

@@ -1,6 +1,4 @@
-"""Codes of an audit of prepared rows, and the checks of one row: the count of each finding, and its first
-location.
-"""
+"""Codes of an audit of prepared rows, and the checks of one row: the count of each finding, and its first location."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -103,7 +101,7 @@ CODES: dict[str, Code] = {
 }
 """Code → level, meaning, unit and hint, in the order of a report."""
 
-OF_NO_TOKENIZER = frozenset({"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained"})
+WITHOUT_TOKENIZER = frozenset({"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained"})
 """Codes that do not depend on the tokenizer, and the code for ids outside its vocabulary."""
 
 
@@ -170,9 +168,7 @@ def _chat(ids: Int64, parts: RowParts, trained: Bool, *, is_shifted: bool) -> It
 
 
 def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
-    """Check how runs of trained tokens end: in a stop token (ignoring white space after it), before one, or with
-    neither.
-    """
+    """Check how runs of trained tokens end: in a stop token (ignoring white space after it), before one, or neither."""
     begins_sequence = np.append(parts.starts | parts.openings, True)
     edges = np.concatenate([[False], trained, [False]])
     begins = np.flatnonzero(trained & (~edges[:-2] | begins_sequence[:-1]))

@@ -47,8 +47,8 @@ class TokenRow:
 
 
 PROMPT, HEADER, ANSWER, AFTER, LEFT = 0, 1, 2, 3, 4
-"""Kinds of tokens: prompt; header of an answer; answer, including its stop token; white space after it; and the
-rest of a message that began in another row, which may be prompt or answer."""
+"""Kinds of tokens: prompt; header of an answer; answer, including its stop token; white space after it; and the rest of
+a message that began in another row, which may be prompt or answer."""
 
 Range = tuple[int, int]
 
@@ -120,12 +120,11 @@ def next_true(mask: Bool) -> Int64:
 
 
 def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> tuple[list[Range], list[Range], Int64]:
-    """Return the headers, the answer after each, and the kind of each token; `solid` and `stops` as from
-    :func:`next_true`.
+    """Return the headers, the answer after each, and the kind of each token.
 
-    An answer begins with the first token after the header that is not white space, as white space of both may have
-    merged into one token. It ends with the first stop token, or before the next header or the end of the row if
-    that comes first.
+    `solid` and `stops` are results of :func:`next_true`. An answer begins with the first token after the header that is
+    not white space, as white space of both may have merged into one token. It ends with the first stop token, or before
+    the next header or the end of the row if that comes first.
     """
     kinds = np.zeros(len(ids), np.int64)
     begins = _matches(ids, facts.header)
@@ -167,8 +166,7 @@ def _left(begins: Bool, content: int, solid: Int64, stops: Int64) -> Range:
 def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:
     """Return the tokens whose attention_mask is 0; without a mask, pad ids at both ends of the row.
 
-    If the pad token is also a stop token, the first one of the padding at the end may end an answer and is not
-    counted.
+    If the pad token is also a stop token, the first one of the padding at the end may end an answer and is not counted.
     """
     mask = row.columns.get("attention_mask")
     padding = np.zeros(len(row.input_ids), np.bool_)
@@ -184,8 +182,7 @@ def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:
 
 
 def sequence_starts(row: TokenRow) -> Bool:
-    """Return where sequences begin: by seq_lengths, else by position_ids, else by numbers in attention_mask.  #
-    bool[n]
+    """Return where sequences begin: by seq_lengths, else by position_ids, else by numbers in attention_mask.  # bool[n]
 
     Lengths that do not fit the row are ignored.
     """

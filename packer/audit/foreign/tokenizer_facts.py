@@ -1,10 +1,9 @@
 """Facts about a tokenizer and its chat template: stop tokens, BOS, white space, the ids of an answer's header.
 
-The header is found by rendering: it is the text between a question and its answer that is common to a prompt
-and two finished chats. Of its ids, the shortest suffix is used that contains a control token and does not also
-precede a question or a system message: `<|im_start|>assistant`, `assistant<|end_header_id|>`, `[/INST]`. If
-there is no such suffix, as in templates that write roles as plain text, prompts cannot be recognized, and
-checks of them are skipped.
+The header is found by rendering: it is the text between a question and its answer that is common to a prompt and two
+finished chats. Of its ids, the shortest suffix is used that contains a control token and does not also precede a
+question or a system message: `<|im_start|>assistant`, `assistant<|end_header_id|>`, `[/INST]`. If there is no such
+suffix, as in templates that write roles as plain text, prompts cannot be recognized, and checks of them are skipped.
 """
 
 import re
@@ -33,8 +32,7 @@ _SPACES = str.maketrans("", "", "ĠĊĉčċ▁ \n\t\r")
 """White space as vocabularies write it: bytes mapped to letters, and SentencePiece's own character."""
 
 _REASONING = re.compile(r"[<\[][^<>\[\]\s]*(?:think|thought|reason)", re.IGNORECASE)
-"""Start of a reasoning block. Some prompts include an empty block; in a nonempty one, the content belongs to the
-answer."""
+"""Start of a reasoning block. Some prompts include an empty block; the content of others belongs to the answer."""
 
 _NONE = np.zeros(0, np.int64)
 
@@ -73,12 +71,10 @@ class TokenizerFacts:
     """The end of an answer's header, without trailing white space; empty if it is unknown."""
 
     openings: IdSet = field(default_factory=IdSet)
-    """Ids that begin a conversation, and those that follow its BOS; empty if a conversation begins with its own text.
-    """
+    """Ids that begin a conversation, and those that follow its BOS; empty if it begins with text of a message."""
 
     bos_opens: bool = False
-    """Whether the template writes the BOS at the beginning of a conversation only, so that a BOS within a row begins
-    one."""
+    """Whether the template writes the BOS only at the beginning of a conversation; then a BOS in a row begins one."""
 
     no_header: str = "no tokenizer was named"
     """Why the header is unknown."""
@@ -194,9 +190,7 @@ def _after(text: str, content: str) -> str:
 
 
 def _distinct(own: Sequence[int], others: Sequence[Sequence[int]], control: set[int]) -> list[int]:
-    """Return the shortest suffix that contains a control token and is not a suffix of any other; empty if there is
-    none.
-    """
+    """Return the shortest suffix that contains a control token and is not a suffix of any other; empty if none is."""
     for size in range(1, len(own) + 1):
         tail = list(own[-size:])
         if control.intersection(tail) and all(list(other[-size:]) != tail for other in others):

@@ -1,7 +1,7 @@
 """Checks of which conversations can be built.
 
-If a plain chat cannot be built, that is an error, reported with a key that was found to help. Problems with
-other shapes are warnings: the template drops part of them, or they cannot be built.
+If a plain chat cannot be built, that is an error, reported with a key that was found to help. Problems with other
+shapes are warnings: the template drops part of them, or they cannot be built.
 """
 
 import re

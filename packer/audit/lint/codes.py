@@ -3,7 +3,7 @@
 from packer.audit.findings import Code, CodedFinding, Example, Level
 
 CODES: dict[str, Code] = {
-    # nothing, or no plain chat, can be built
+    # no row, or no plain chat, can be built
     "no_marks": Code("error", "the recipe goes by generation marks, and the template has none"),
     "no_template": Code("error", "the tokenizer has no chat template, so rows of messages cannot be built"),
     "bad_template": Code("error", "the template is not valid Jinja"),

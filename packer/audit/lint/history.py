@@ -112,9 +112,7 @@ def stop_of(subject: Subject, turn: TrainedTurn) -> str:
 
 
 def find_terminators(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
-    """Report the stop tokens that turns end with, each with the first shape that does, and those that are never
-    rendered.
-    """
+    """Report the stop tokens that turns end with, each with the first shape that does, and those never rendered."""
     endings: dict[str, tuple[str, TrainedTurn]] = {}
     for shape, outcome in shapes.items():
         for turn in outcome.turns:

@@ -196,9 +196,8 @@ class LintReport(Findings):
 def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
     """Report what a recipe's template does under its tokenizer, and the results of the first rows of its sources.
 
-    All findings are based on renderings and ids from the stages of a build. Nothing is written. If a plain chat
-    cannot be built, the report ends there, with the reason and the key that helps; with that key set, lint reports
-    the rest.
+    All findings are based on renderings and ids from the stages of a build. Nothing is written. If a plain chat cannot
+    be built, the report ends there, with the reason and the key that helps; with that key set, lint reports the rest.
 
     Args:
         recipe: names the tokenizer; its sources are read if it has any.

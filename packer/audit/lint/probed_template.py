@@ -321,9 +321,7 @@ class Subject:
         return renderable(conversation, len(conversation.messages) - 1)
 
     def mode(self, outcome: Outcome, turn: TrainedTurn) -> Mode | None:
-        """Return the first prompt mode whose prompt is that of a turn, the default mode first; None if no mode's prompt
-        is.
-        """
+        """Return the first prompt mode that gives a turn's prompt, the default mode first; None if none does."""
         try:
             prompts = self.conversation(outcome).prompts(turn.message)
         except RenderError:

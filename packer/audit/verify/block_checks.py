@@ -1,8 +1,7 @@
 """Checks of blocks against their documents: each block is gathered again, and every token must occur exactly once.
 
-Documents are found by doc_id. Identical documents share one; it does not matter which of them a piece comes
-from. A block is gathered from the pieces that it names and compared by its row digest, which covers every
-column.
+Documents are found by doc_id. Identical documents share one; it does not matter which of them a piece comes from. A
+block is gathered from the pieces that it names and compared by its row digest, which covers every column.
 """
 
 from collections.abc import Iterator, Sequence
@@ -169,9 +168,7 @@ class _Comparison:
         return BlockRows.of(made, weighted=rows.loss_weights is not None)
 
     def _slots(self, document: Int64, start: Int64, length: Int64) -> Int64:
-        """Return the slots that each piece takes: with alignment, or with an EOS after pieces that do not end in a stop
-        token.
-        """
+        """Return the slots of each piece: aligned, or with an EOS after pieces that do not end in a stop token."""
         form = self._form
         if form.separator_id is None:
             return -(-length // form.align) * form.align
@@ -200,17 +197,17 @@ def _value(column: Any, row: int) -> Any:
 def count_untiled(doc_id: Int64, length: Int32, ranges: Int64) -> int:
     """Count the documents that ranges do not cover exactly once; of m identical documents, exactly m times.
 
-    Exactly m ranges must begin at 0, and m end at the document's length; at any other position, as many must begin
-    as end. Then m ranges cover each token from the first to the last.
+    Exactly m ranges must begin at 0, and m end at the document's length; at any other position, as many must begin as
+    end. Then m ranges cover each token from the first to the last.
 
     Args:
         doc_id: int64[N]
         length: int32[N]
         ranges: doc_id, start and end of each.  # int64[Q, 3]
 
-    Worked example: two documents of 5 tokens share a doc_id; the ranges are [0, 5), [0, 3), [3, 5). Two begin at 0
-    and two end at 5; at 3 one begins and one ends, so both are covered. With [0, 3), [4, 5) one begins at 4 where
-    none ends.
+    Worked example: two documents of 5 tokens share a doc_id; the ranges are [0, 5), [0, 3), [3, 5). Two begin at 0 and
+    two end at 5; at 3 one begins and one ends, so both are covered. With [0, 3), [4, 5) one begins at 4 where none
+    ends.
     """
     # Add to each document an end before its first token and a beginning after its last: then all places must balance.
     is_range = (ranges[:, 1] >= 0) & (ranges[:, 1] < ranges[:, 2])

@@ -1,8 +1,8 @@
 """Checks of single files of a cache: digests, and that manifest and selection can be derived from the other files.
 
-The identity that a manifest claims is recomputed from the files that the cache keeps. A recipe fingerprint
-depends on the rules of the packer version that made it, so it is recomputed only for caches of this version;
-for others the digests of the shards must suffice.
+The identity that a manifest claims is recomputed from the files that the cache keeps. A recipe fingerprint depends on
+the rules of the packer version that made it, so it is recomputed only for caches of this version; for others the
+digests of the shards must suffice.
 """
 
 import hmac
@@ -22,8 +22,8 @@ from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.plan import load_bare_model
 from packer.pipeline.selecting import decide, read_traits
 from packer.recipe import Recipe, make_recipe
+from packer.source.file_bytes import file_sha256
 from packer.store.cache import check_conservation
-from packer.store.digest import digest_file
 from packer.store.files import CacheFiles
 from packer.store.manifest import (
     MANIFEST_NAME,
@@ -148,7 +148,7 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
 def check_input(entry: Input) -> list[Finding]:
     """Check that an input has not changed since the build."""
     try:
-        sha256 = digest_file(input_place(entry.path)).sha256
+        sha256 = file_sha256(input_place(entry.path))
         found = f"sha256 {sha256}"
     except PackerError as error:
         found = _looked_for(entry.path, error)

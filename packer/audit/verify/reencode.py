@@ -1,10 +1,10 @@
 """Re-encodes the inputs and compares the resulting documents with those of the cache.
 
-Digests show that a cache is what was written. Only building it again shows that what was written is what its
-rows yield. Unchanged inputs are partitioned again (:mod:`input_parts`), and partitions are matched with
-document shards. Rows are rendered and encoded by the reference engine, whichever engine made the cache, with
-the tokenizer and the template that the cache keeps. For each row, the row digests of its documents, which are
-computed from the values on both sides and cover every column, or the code of its rejection are compared.
+Digests show that a cache is what was written. Only building it again shows that what was written is what its rows
+yield. Unchanged inputs are partitioned again (:mod:`input_parts`), and partitions are matched with document shards.
+Rows are rendered and encoded by the reference engine, whichever engine made the cache, with the tokenizer and the
+template that the cache keeps. For each row, the row digests of its documents, which are computed from the values on
+both sides and cover every column, or the code of its rejection are compared.
 
 A sample of rows is chosen by a keyed permutation, so it is the same every time.
 """
@@ -109,8 +109,7 @@ def compare_reencoded(
         manifest: its manifest.
         parts: index of an unchanged input → its partitions.
         sample: number of rows; None for all.
-        damaged: paths with findings. That such a shard cannot be opened is not reported again; if rejected.jsonl is
-            one
+        damaged: paths with findings. That such a shard cannot be opened is not reported again; if rejected.jsonl is one
             of them, only documents are compared.
         fetched: where workers get shards from: the folder, or the URL that it mirrors.
         workers: what makes the documents.
@@ -240,9 +239,9 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
 class _Documents:
     """The documents of a partition, in the order of its rows. D documents."""
 
-    row: Int32  # [D] of the partition, ascending
+    row: Int32  # [D] row in the partition, ascending
     length: Int32  # [D] tokens
-    digest: UInt64  # [D] of every column
+    digest: UInt64  # [D] row digest, over every column
 
     @classmethod
     def of(cls, rows: DocumentRows) -> "_Documents":
@@ -334,8 +333,8 @@ def _sampled(tasks: Sequence[_Task], sample: int) -> list[_Task]:
 def _rejected_codes(folder: Path, manifest: Manifest) -> list[dict[int, str]]:
     """Return, for each document shard, the rejected rows of its partition and their codes.
 
-    Lines and shards are both ordered by input and row, and each shard records how many lines are its own. Paths
-    cannot assign them, as an input may be listed once for each split.
+    Lines and shards are both ordered by input and row, and each shard records how many lines are its own. Paths cannot
+    assign them, as an input may be listed once for each split.
     """
     lines = (line for line in read_rejected(folder, manifest) if line.document is None)
     shards = (shard for shard in manifest.shards if shard.kind == "documents")

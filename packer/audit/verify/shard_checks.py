@@ -29,8 +29,9 @@ Rule = tuple[str, str, Bool]
 
 
 def shard_auditor(cache: Path | str, level: Level, model: ModelRecord) -> Callable[[Shard], list[Finding]]:
-    """Return the function that checks shards of a cache, given its folder or URL; shards in a bucket are fetched one
-    by one.
+    """Return the function that checks shards of a cache, given its folder or URL.
+
+    It fetches shards of a bucket one by one, each only while it is checked.
 
     Raises:
         InputError: there is no cache, for example because this machine does not see the disk it is on.
@@ -48,8 +49,8 @@ def shard_auditor(cache: Path | str, level: Level, model: ModelRecord) -> Callab
 def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord) -> list[Finding]:
     """Check one shard. Anything wrong with it is returned as findings; only lack of resources is raised.
 
-    A damaged file is still read, so that the damaged rows can be named. This is safe: before mapping, size, schema
-    and offsets are compared with the manifest, and views stay within their buffers.
+    A damaged file is still read, so that the damaged rows can be named. This is safe: before mapping, size, schema and
+    offsets are compared with the manifest, and views stay within their buffers.
     """
     findings = check_size(folder, shard.path, shard.num_bytes)
     if findings or level == "quick":
@@ -230,8 +231,8 @@ def _count(trained: Bool, of_token: Int64, num_rows: int) -> Int64:
 def _spans_differ(rows: DocumentRows, trained: Bool, of_token: Int64, start: int) -> Bool:
     """Return the rows whose spans do not cover exactly their trained tokens.
 
-    Worked example: labels . x x . x and spans [1, 3), [4, 5): adding 1 at 1 and 4 and -1 at 3 and 5, the cumulative
-    sum is 0 1 1 0 1, which is the mask. Adjacent spans ([1, 2), [2, 3)) are fine: they are two messages.
+    Worked example: labels . x x . x and spans [1, 3), [4, 5): adding 1 at 1 and 4 and -1 at 3 and 5, the cumulative sum
+    is 0 1 1 0 1, which is the mask. Adjacent spans ([1, 2), [2, 3)) are fine: they are two messages.
     """
     num_rows = len(rows.row)
     counts = np.diff(rows.span_offsets)

@@ -4,12 +4,11 @@
     default   every byte of the shards by xxh3-128, of other files by sha256; every row digest; the fingerprints
     full      sha256 of the shards too, Arrow's own validation, the rules of rows, blocks against documents
 
-Independent of the level, inputs, tokenizer and template can be compared with those of the build, and the inputs
-can be re-encoded (:mod:`reencode`).
+Independent of the level, inputs, tokenizer and template can be compared with those of the build, and the inputs can be
+re-encoded (:mod:`reencode`).
 
-Everything else is compared with the manifest. Nothing in the cache vouches for the manifest except its own
-conservation laws and its canonical form; to know that it is the one that was built, pin its fingerprint
-(`expect`).
+Everything else is compared with the manifest. Nothing in the cache vouches for the manifest except its own conservation
+laws and its canonical form; to know that it is the one that was built, pin its fingerprint (`expect`).
 """
 
 import shlex
@@ -82,10 +81,8 @@ def verify(
         folder: the cache.
         level: how much to check; see the module.
         sources: also read the inputs, the tokenizer and the template again, and compare their sha256.
-        reencode: also make the documents again from the inputs, and compare them with the stored ones. The inputs
-            are
-            compared as with `sources`: one that is missing or has changed is a finding, and its rows are not
-            compared.
+        reencode: also make the documents again from the inputs, and compare them with the stored ones. The inputs are
+            compared as with `sources`: one that is missing or has changed is a finding, and its rows are not compared.
         sample: with `reencode`, re-encode only this many rows, the same ones every time; by default all.
         expect: the fingerprint the cache must have.
         threads: files checked at a time, and processes that re-encode; by default one for each processor.
@@ -96,8 +93,7 @@ def verify(
         InputError: there is no manifest: not a cache, or its build did not finish.
         StorageError: the manifest cannot be read.
         WorkerDiedError: a process that re-encoded rows was killed.
-        UsageError: inputs are to be compared, one was standard input, and nothing is piped in; or a node has
-            different
+        UsageError: inputs are to be compared, one was standard input, and nothing is piped in; or a node has different
             software than this machine.
         ValueError: a sample without `reencode`, or of no rows.
     """

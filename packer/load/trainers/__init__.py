@@ -1,7 +1,7 @@
-"""The reader in trainers that bring a loop of their own: one module and one entry each.
+"""The reader in trainers that have their own loop: one module and one entry each.
 
-Beside them, `evaluation` has micro-batches whose losses average to the mean over all trained tokens. Names load when
-they are asked for, and no library is a dependency.
+`evaluation` has micro-batches whose losses average to the mean over all trained tokens. Names are imported
+lazily, and no library is a dependency.
 """
 
 from importlib import import_module
@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 
 class Trainer(NamedTuple):
-    """One entry."""
+    """An integration with a trainer."""
 
     module: str
     """In this folder; no other may import the libraries."""
 
     libraries: tuple[str, ...]
-    """What it imports beside torch."""
+    """Imported libraries besides torch."""
 
     page: str
-    """In docs/how-to/trainers."""
+    """Its page in docs/how-to/trainers."""
 
     members: tuple[str, ...] = ()
-    """Methods that the reference shows, where not all of them are."""
+    """Methods that the reference shows; all of them if empty."""
 
 
 TRAINERS = {

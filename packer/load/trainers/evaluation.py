@@ -1,7 +1,7 @@
 """Evaluation by trainers that average the losses of micro-batches: here their average is the mean over tokens.
 
-The mean of micro-batch means weighs a token by how few share its micro-batch. So each loss is a sum, divided by the
-trained targets that a micro-batch has on average: T / K for T targets in K micro-batches. Of W ranks, each has K, and
+A mean of micro-batch means gives tokens in small micro-batches more weight. So each loss is a sum, divided by the
+average number of trained targets per micro-batch: T / K for T targets in K micro-batches. With W ranks, each has K, and
 a loss divided by T / K and multiplied by W, as trainers do, averages to the same over all W · K.
 
 Worked example, two micro-batches of 3 and 1 targets with summed losses 6 and 4: T / K = 2, so 3 and 2, on average 2.5,
@@ -17,19 +17,18 @@ from packer.load.loader import PackedLoader
 from packer.load.step import MicroBatch
 
 Adapter = Callable[[MicroBatch], MicroBatch]
-"""From a micro-batch to the keyword arguments of a model."""
+"""Maps a micro-batch to the keyword arguments of a model."""
 
 
 class EvaluationBatches:
-    """A loader's micro-batches from its beginning, each time anew, with ``num_items_in_batch`` among their arguments.
+    """A loader's micro-batches, restarted for each iteration, with ``num_items_in_batch`` among their arguments.
 
     Args:
-        loader: of the split to evaluate; where it stands now is the beginning. It is used by nobody else.
-        adapter: makes a model's arguments of a micro-batch.
+        loader: of the split to evaluate; every iteration starts at its current position. Not to be used elsewhere.
+        adapter: converts a micro-batch to a model's arguments.
 
     Raises:
-        UsageError: the loader's `end` is ``drop`` or ``wrap``: it may leave blocks out, or give some of another epoch.
-
+        UsageError: the loader's `end` is ``drop`` or ``wrap``: it may leave blocks out, or add some of another epoch.
     """
 
     def __init__(self, loader: PackedLoader, adapter: Adapter) -> None:

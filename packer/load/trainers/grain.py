@@ -1,6 +1,6 @@
 """Blocks as grain's ``RandomAccessDataSource``: numpy arrays by index, for JAX trainers.
 
-It needs neither grain nor torch.
+This module needs neither grain nor torch.
 """
 
 import operator
@@ -27,15 +27,14 @@ class BlockSource:
     | input_ids, labels, position_ids | int32 [L]; labels are unshifted, -100 where nothing is trained |
     | segment_ids | int32 [L], from 1 on for the documents, 0 for padding |
 
-    It pickles as the cache's folder and fingerprint, so grain's workers open the same bytes for themselves.
+    It pickles as the cache's folder and fingerprint, so grain's workers reopen the same bytes.
 
     Args:
         cache: folder of a cache, or an open one.
         split: name of the split.
 
     Raises:
-        UsageError: the cache holds fractional weights, for which rows have no place.
-
+        UsageError: the cache has fractional weights, which these rows cannot represent.
     """
 
     def __init__(self, cache: str | Path | Cache, split: str = "train") -> None:
@@ -51,12 +50,11 @@ class BlockSource:
         return len(self._blocks)
 
     def __getitem__(self, index: int) -> Row:
-        """One block.
+        """Return one block.
 
         Raises:
             IndexError: there is no such block.
-            CheckError: the block is not what its digest says.
-
+            CheckError: the block does not match its digest.
         """
         number, size = operator.index(index), len(self)
         if not -size <= number < size:
@@ -66,7 +64,7 @@ class BlockSource:
         return {**columns, "segment_ids": _segments(block)}
 
     def __repr__(self) -> str:
-        """What grain compares when it restores an iterator."""
+        """Return the text that grain compares when it restores an iterator."""
         return f"BlockSource({self._cache.manifest.content_fingerprint}, {self._split!r})"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,7 +75,10 @@ class BlockSource:
 
 
 def _segments(block: BlockBatch) -> npt.NDArray[np.int32]:
-    """Worked example: runs [3, 2, 1], the last document ending at 5, so that the last run is padding: 1 1 1 2 2 0."""
+    """Number the runs of a block from 1, with 0 for padding.
+
+    Worked example: runs [3, 2, 1], the last document ending at 5, so that the last run is padding: 1 1 1 2 2 0.
+    """
     runs = block.seq_lengths
     numbers = np.arange(1, len(runs) + 1, dtype=np.int32)
     starts = np.cumsum(runs) - runs

@@ -1,17 +1,17 @@
-"""transformers' Trainer over a loader. Its own way of counting stays, and is given what can be counted without error.
+"""transformers' Trainer over a loader, with the Trainer's counts replaced where they would be wrong.
 
-A Trainer cuts what a DataLoader gives into groups of ``gradient_accumulation_steps`` batches, and takes each group for
-an optimizer step. Here the loader knows better: a *batch* of this Trainer is a whole step of the loader, with as many
-micro-batches as its size asks for, and ``gradient_accumulation_steps`` is 1. So a step of the loader is an optimizer
-step, whatever a schedule makes of its size.
+A Trainer groups a DataLoader's batches by ``gradient_accumulation_steps``, and treats each group as an
+optimizer step. Here the loader determines the steps: a *batch* of this Trainer is a whole step of the loader, with as
+many micro-batches as its size requires, and ``gradient_accumulation_steps`` is 1. So a step of the loader is an
+optimizer step, whatever its size under a schedule.
 
-What is replaced, all of it methods that subclasses may replace:
+Only methods that subclasses may override are replaced:
 
     get_train_dataloader           the loader itself: nothing shards, collates or skips
     get_batch_samples              one step, and the number its losses are divided by
     training_step                  runs over the step's micro-batches; gradients are reduced with the last one
-    set_initial_training_values    how many steps there are, of epochs that need not be of one length
-    _save_checkpoint, train        the reader's state goes into trainer_state.json, and comes back from there
+    set_initial_training_values    the number of steps, for epochs that may differ in length
+    _save_checkpoint, train        save the reader's state in trainer_state.json, and restore it
     get_eval_dataloader, compute_loss    evaluation as a mean over tokens
 """
 
@@ -41,29 +41,30 @@ if int(transformers.__version__.split(".")[0]) < 5:
     raise ImportError(f"PackedTrainer needs transformers 5 or newer, found {transformers.__version__}")
 
 KEY = "packer"
-"""Of the reader's state among ``stateful_callbacks`` in trainer_state.json."""
+"""Name of the reader's state among ``stateful_callbacks`` in trainer_state.json."""
 
 
 class PackedTrainer(Trainer):  # type: ignore[misc]
     """A Trainer whose data is a :class:`PackedLoader`.
 
     Order, sizes, schedule and accumulation are the loader's; model, optimizer, learning rate, logs and checkpoints are
-    the Trainer's. Resuming restores the loader in constant time, on any number of ranks and with any micro-batch.
+    the Trainer's. Resuming restores the loader in constant time, on any number of ranks and with any micro-batch size.
     ``args.ignore_data_skip`` is set, as there is nothing to skip.
 
-    Logs get ``epoch`` from what was read, and beside the loss ``coverage`` of the epoch (0 to 1), ``blocks``,
-    ``tokens`` and ``trained_tokens`` since the beginning over all ranks, ``padding_share``, ``global_batch_size`` (of a
-    last step with padding rows, without them), and of the last steps ``tokens_per_s`` and ``waiting_share``.
+    In the logs, ``epoch`` counts what was read. Besides the loss they have ``coverage`` of the epoch (0 to 1),
+    ``blocks``, ``tokens`` and ``trained_tokens`` since the beginning over all ranks, ``padding_share``,
+    ``global_batch_size`` (without the padding rows of a last step), and for recent steps ``tokens_per_s`` and
+    ``waiting_share``.
 
     With a loader of ``weights="use"``, the loss is :func:`packer.load.adapters.weighted_loss`.
 
     Args:
-        args: what a Trainer takes, `train_dataset` and `eval_dataset` excepted, which go by name.
-        train_dataset: the loader, used by nobody else. Where it stands is where training begins.
-        eval_dataset: a loader of its own, or a dict of them by name; other datasets go the Trainer's own way.
-        adapter: makes a model's arguments of a micro-batch; ``functools.partial(huggingface, seq_idx=True)`` for
+        args: positional arguments of a Trainer; pass `train_dataset` and `eval_dataset` by name.
+        train_dataset: the loader, not to be used elsewhere. Training starts at its current position.
+        eval_dataset: a separate loader, or a dict of them by name; other datasets are handled by the Trainer as usual.
+        adapter: converts a micro-batch to a model's arguments; ``functools.partial(huggingface, seq_idx=True)`` for
             models that need it.
-        options: what a Trainer takes.
+        options: other arguments of a Trainer.
 
     Raises:
         UsageError: settings under which a step would not be the loader's step.
@@ -71,7 +72,6 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     Example:
         >>> loader = PackedLoader("cache", micro_batch_size=1, global_batch_size=8)  # doctest: +SKIP
         >>> PackedTrainer(model=model, args=args, train_dataset=loader).train()  # doctest: +SKIP
-
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         self._beginning = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
         self._fresh = {"reader": train_dataset.state_dict(), "beginning": self._beginning}
         self._steps = StepDataset(train_dataset)
-        self._last: Step | None = None  # what is trained on
+        self._last: Step | None = None  # the step being trained on
         shown = {"train_dataset": self._shown(train_dataset), "eval_dataset": self._shown(eval_dataset)}
         super().__init__(*args, **shown, **options)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
@@ -100,9 +100,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         """Train from the beginning, or from a checkpoint: a folder, or True for the last one in ``output_dir``.
 
         Raises:
-            CheckError: the checkpoint has no state of a reader, or one of a loader unlike this.
+            CheckError: the checkpoint has no reader state, or that of a different loader.
             InputError: True, and there is no checkpoint.
-
         """
         folder = resume_from_checkpoint or None
         if folder is True:
@@ -119,13 +118,12 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             self._reader.close()
 
     def set_global_batch_size(self, size: int) -> None:
-        """Change the loader's size from the next step on, and how many steps there are where epochs are asked for.
+        """Change the loader's size from the next step on, and the number of steps if training is measured in epochs.
 
-        Made for callbacks. The learning rate goes on by the number of steps it was made for.
+        Intended for callbacks. The learning rate schedule keeps the number of steps it was created for.
 
         Raises:
-            UsageError: the size is no whole number of micro-batches.
-
+            UsageError: the size is not a whole number of micro-batches.
         """
         self._reader.set_global_batch_size(size)
         self.state.max_steps = self._num_steps()
@@ -146,18 +144,17 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         )
 
     def num_examples(self, dataloader: Any) -> int:
-        """Blocks of an epoch; documents where steps are made of them."""
+        """Return the blocks of an epoch; documents if steps consist of them."""
         if isinstance(dataloader, StepDataset | EvaluationBatches):
             return dataloader.loader.num_blocks
         return int(super().num_examples(dataloader))
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> tuple[Any, ...]:  # noqa: ARG002
-        """How long training is. Passes over the data end where the loader says so, not by a count.
+        """Return the length of training. Passes over the data end when the loader says so, not by a count.
 
         Returns:
-            passes, steps of a pass at most, blocks of an epoch, blocks in all, blocks of a step, the same as the steps
-            of a pass, and the exact number of steps
-
+            passes, maximum steps of a pass, blocks of an epoch, blocks in all, blocks of a step, again the maximum
+            steps of a pass, and the exact number of steps
         """
         max_steps, blocks = self._num_steps(), self._reader.num_blocks
         size = self._reader.global_batch_size
@@ -173,7 +170,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         num_batches: int,  # noqa: ARG002 - the Trainer's signature
         device: torch.device,
     ) -> tuple[list[Step], Tensor | None]:
-        """The next step, and its trained targets over all ranks."""
+        """Return the next step, and its trained targets over all ranks."""
         step = next(epoch_iterator, None)
         if step is None:
             self.control.should_epoch_stop = True
@@ -182,8 +179,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         return [step], torch.tensor(step.num_items_in_batch, device=device)
 
     def training_step(self, model: nn.Module, inputs: Step, num_items_in_batch: Tensor | None = None) -> Tensor:
-        """The whole step: its losses, each a part of the step's mean over trained tokens, added up."""
-        self.current_gradient_accumulation_steps = len(inputs)  # by it some divide what is a mean, as routers' losses
+        """Train on a whole step, and return the sum of its losses: the step's mean over trained tokens."""
+        self.current_gradient_accumulation_steps = len(inputs)  # divides losses that are means, such as router losses
         losses = []
         for number, micro_batch in enumerate(inputs, start=1):
             with self._reducing(model, is_last=number == len(inputs)):
@@ -193,7 +190,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, num_items_in_batch: Any = None, **options: Any
     ) -> Any:
-        """As the Trainer's; what an evaluation's micro-batch says of its number of items is taken for it."""
+        """Compute the loss like the Trainer; an evaluation's micro-batch brings its own number of items."""
         inputs = dict(inputs)
         num_items_in_batch = inputs.pop("num_items_in_batch", num_items_in_batch)
         weights = inputs.pop("loss_weights", None)
@@ -202,14 +199,14 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         return super().compute_loss(model, inputs, *args, num_items_in_batch=num_items_in_batch, **options)
 
     def _adapted(self, micro_batch: MicroBatch) -> MicroBatch:
-        """A model's arguments, and beside them the weights, which no model takes."""
+        """Return a model's arguments, and beside them the weights, which models do not accept."""
         weights = {name: value for name, value in micro_batch.items() if name == "loss_weights"}
         return self._adapter({name: micro_batch[name] for name in micro_batch.keys() - weights}) | weights
 
     def _weighted_loss(
         self, model: nn.Module, inputs: dict[str, Any], weights: Tensor, *args: Any, **options: Any
     ) -> Any:
-        """The Trainer's computation with another loss; an SFTTrainer's would run the model twice for its metrics."""
+        """Run the Trainer's computation with a weighted loss; an SFTTrainer would run the model twice for metrics."""
         if getattr(self, "compute_loss_func", None) is not None or self.label_smoother is not None:
             raise UsageError(
                 "compute_loss_func and label_smoothing_factor leave loss weights out",
@@ -241,7 +238,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
 
     @property
     def _end(self) -> Fraction:
-        """The epoch, or the part of one, that training goes up to; 2.2 is 11 fifths here, and not a little more."""
+        """The epoch at which training ends, possibly fractional; 2.2 is exactly 11/5 here, not the nearest float."""
         return Fraction(str(self.args.num_train_epochs)) + self._beginning["epoch"]
 
     @property
@@ -249,7 +246,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         return self._reader.counters.steps - self._beginning["steps"]
 
     def _num_steps(self) -> int:
-        """Steps of the whole training, including those already taken."""
+        """Count the steps of the whole training, including those already taken."""
         if self.args.max_steps > 0:
             return int(self.args.max_steps)
         whole, part = divmod(self._end, 1)
@@ -259,11 +256,11 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         return steps
 
     def _shown(self, data: Any) -> Any:
-        """What the Trainer's constructor sees of training and evaluation data: something that has a length."""
+        """Return what the Trainer's constructor sees of training and evaluation data: something that has a length."""
         return StepDataset(data) if isinstance(data, PackedLoader) else data
 
     def _reducing(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
-        """Gradients are reduced over the ranks with the last micro-batch, by the rules of the Trainer's own loop."""
+        """Reduce gradients over the ranks only with the last micro-batch, by the rules of the Trainer's own loop."""
         state = self.accelerator.gradient_state
         state._set_sync_gradients(is_last)  # noqa: SLF001 - as the Trainer does
         each = state.plugin_kwargs.get("sync_each_batch", False) or self.is_deepspeed_enabled
@@ -311,24 +308,23 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
 
 
 class _TrueEpoch(TrainerCallback):  # type: ignore[misc]
-    """The epoch by what was read: the Trainer's own is by counts of steps, which need not be alike in every epoch."""
+    """Sets the epoch by what was read: the Trainer's own counts steps, whose number may differ between epochs."""
 
     def __init__(self, trainer: PackedTrainer) -> None:
         self._trainer = trainer
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **rest: Any) -> None:
         del args, control, rest
-        step = self._trainer._last  # noqa: SLF001 - of this module
+        step = self._trainer._last  # noqa: SLF001 - same module
         if step is not None:
             state.epoch = step.epoch + step.coverage
 
 
 def saved_reader(folder: Path) -> dict[str, Any]:
-    """The state of the reader in a checkpoint, and the epoch and the number of steps its training began with.
+    """Read the reader's state from a checkpoint, with the epoch and the number of steps at which its training began.
 
     Raises:
         CheckError: it has none.
-
     """
     file = folder / "trainer_state.json"
     if not file.is_file():

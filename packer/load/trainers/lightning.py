@@ -1,4 +1,4 @@
-"""A loader as Lightning's data module, whose state Lightning saves in every checkpoint and restores."""
+"""A loader as a Lightning data module, whose state Lightning saves in every checkpoint and restores."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,16 +20,15 @@ class PackedDataModule(LightningDataModule):  # type: ignore[misc]
     A validation batch is a dict of a model's arguments, with a ``num_items_in_batch`` by which losses, times the number
     of ranks, average to the mean over all tokens.
 
-    Loaders are opened when Lightning's processes know of each other, so they are given as functions.
+    Loaders must be opened after Lightning's processes have connected to each other, so they are passed as functions.
 
     Args:
-        train: opens the loader to train on.
-        validate: opens the one to validate with, ``end="short"``.
-        adapter: makes a model's arguments of a micro-batch to validate with.
+        train: opens the training loader.
+        validate: opens the validation loader, with ``end="short"``.
+        adapter: converts a validation micro-batch to a model's arguments.
 
     Example:
         >>> PackedDataModule(lambda: PackedLoader("cache", micro_batch_size=1, global_batch_size=8))  # doctest: +SKIP
-
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class PackedDataModule(LightningDataModule):  # type: ignore[misc]
         return [] if self._held_out is None else self._held_out
 
     def figures(self) -> Figures:
-        """What was read to train on, and how fast; once the trainer has opened the loader."""
+        """Return how much training data was read, and how fast; only after the trainer has opened the loader."""
         assert self._steps is not None, "figures are of a training that has begun"
         return self._steps.loader.figures()
 
@@ -69,11 +68,10 @@ class PackedDataModule(LightningDataModule):  # type: ignore[misc]
         return {} if self._steps is None else self._steps.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where a checkpoint was saved.
+        """Resume from a checkpoint.
 
         Raises:
             CheckError: the state is damaged, or not one of a loader like this.
-
         """
         self.setup("fit")
         assert self._steps is not None

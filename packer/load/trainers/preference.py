@@ -1,8 +1,8 @@
 """TRL's DPOTrainer and KTOTrainer over the pairs or rated answers of a cache.
 
-Both render, tokenize and truncate what they are given, and train whatever follows the prompt. All of that was
-decided when the cache was built. So they are given a dataset of numbers, one a pair or an answer, prepare nothing, and
-a collator reads the documents: what is trained is exactly what has a label. Order, accumulation, losses, metrics, PEFT
+Both render, tokenize and truncate their data, and train everything that follows the prompt. All of that was
+decided when the cache was built. So they get a dataset of numbers, one per pair or answer, prepare nothing, and
+a collator reads the documents: exactly the labelled tokens are trained. Order, accumulation, losses, metrics, PEFT
 and resume are TRL's.
 """
 
@@ -40,14 +40,13 @@ class PreferenceData:
     Args:
         cache: folder of a cache, or an open one.
         split: name of the split.
-        reference: what :func:`packer.load.fill_reference` computed, so that DPO needs no reference model.
-        seed: puts the rows in another order; None leaves them in that of the cache, which is that of the input. KTO
-            reads them in order, so give one where the input is sorted.
+        reference: computed by :func:`packer.load.fill_reference`, so that DPO needs no reference model.
+        seed: shuffles the rows; None keeps them in the order of the cache, which is that of the input. KTO
+            reads them in order, so set one if the input is sorted.
 
     Raises:
-        UsageError: the split holds examples to imitate, or fractional weights; or the reference is not complete.
-        CheckError: the reference is that of other documents.
-
+        UsageError: the split has examples to imitate, or fractional weights; or the reference is not complete.
+        CheckError: the reference belongs to other documents.
     """
 
     def __init__(
@@ -65,20 +64,20 @@ class PreferenceData:
         self._key = None if seed is None else permutation_key("preference", split, whole("seed", seed))
 
     def order(self, num_rows: int) -> Int64:
-        """Numbers of the rows in their order.  # int64[N]"""
+        """Return the row numbers in order.  # int64[N]"""
         numbers = np.arange(num_rows, dtype=np.int64)
         return numbers if self._key is None or not num_rows else permute(numbers, num_rows, self._key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Collator:
-    """Reads the rows of a batch; a row names its data by number."""
+    """Reads the rows of a batch; each row identifies its data by number."""
 
     data: list[PreferenceData]
     multiple_of: int
 
     def __call__(self, rows: list[dict[str, Any]]) -> MicroBatch:
-        (number,) = {row["data"] for row in rows}  # a dataset holds the rows of one
+        (number,) = {row["data"] for row in rows}  # the rows of a dataset belong to one
         data = self.data[number]
         shape = {"pad_id": data.cache.manifest.model.pad_id, "multiple_of": self.multiple_of}
         columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -96,7 +95,7 @@ class _Collator:
 
 
 class _FromCache:
-    """What both trainers do otherwise than TRL's."""
+    """What both trainers do differently from TRL's."""
 
     _config: ClassVar[type]
     args: Any
@@ -147,7 +146,7 @@ class _FromCache:
         return super()._precompute_ref_logps(dataset, *args)  # type: ignore[misc]
 
     def _shown(self, data: Any, args: Any, ref_model: Any) -> Any:
-        """The dataset of numbers that stands for some data, or for each of several by name."""
+        """Return the dataset of numbers that represents some data; for a mapping, one for each name."""
         if data is None:
             return None
         if isinstance(data, Mapping):
@@ -159,7 +158,7 @@ class _FromCache:
         return Dataset.from_dict({"data": number, **columns})
 
     def _check(self, data: PreferenceData, args: Any, ref_model: Any) -> None:
-        """Refuse data that would be trained otherwise than the cache says."""
+        """Refuse data that would not be trained as the cache defines it."""
         del ref_model
         lengths = data.documents.lengths()
         if args.max_length is not None and int(lengths.max(initial=0)) > args.max_length:
@@ -177,24 +176,23 @@ class _FromCache:
 class PackedDPOTrainer(_FromCache, DPOTrainer):  # type: ignore[misc]
     """A DPOTrainer whose rows are the pairs of a cache.
 
-    ``train_sampling_strategy="group_by_length"`` has the lengths it needs. ``dataset_num_proc`` has no effect.
+    ``train_sampling_strategy="group_by_length"`` works. ``dataset_num_proc`` has no effect.
 
     Args:
-        model: as of a DPOTrainer, as ref_model is.
+        model: as for a DPOTrainer, like ref_model.
         args: a DPOConfig.
         train_dataset: the pairs.
-        eval_dataset: others, or a dict of them by name.
-        options: what a DPOTrainer takes.
+        eval_dataset: other pairs, or a dict of them by name.
+        options: other arguments of a DPOTrainer.
 
     Raises:
-        UsageError: settings under which other tokens would be trained, or under which a setting has no effect that
-            should have one: ``padding_free``, a ``max_length`` below the longest answer; a reference beside
+        UsageError: settings under which other tokens would be trained, or that would silently have no effect:
+            ``padding_free``, a ``max_length`` below the longest answer; a reference together with
             ``ref_model``, ``sync_ref_model`` or ``ld_alpha``.
 
     Example:
         >>> data = PreferenceData("cache")  # doctest: +SKIP
         >>> PackedDPOTrainer(model, args=DPOConfig(max_length=None), train_dataset=data).train()  # doctest: +SKIP
-
     """
 
     _config = DPOConfig
@@ -215,7 +213,7 @@ class PackedDPOTrainer(_FromCache, DPOTrainer):  # type: ignore[misc]
                     f"the data has reference log-probabilities, and {name} asks for others",
                     hint=f"leave out {name}, or PreferenceData's reference",
                 )
-        args.precompute_ref_log_probs = True  # that is: take them from the rows
+        args.precompute_ref_log_probs = True  # TRL's way of saying: take them from the rows
 
     def _columns(self, data: PreferenceData, args: Any) -> dict[str, Any]:
         del args
@@ -232,19 +230,18 @@ class PackedDPOTrainer(_FromCache, DPOTrainer):  # type: ignore[misc]
 class PackedKTOTrainer(_FromCache, KTOTrainer):  # type: ignore[misc]
     """A KTOTrainer whose rows are the rated answers of a cache, or those of its pairs one by one.
 
-    The answer that KTO puts under a row's prompt to estimate the KL term is that of the row before it in its batch, as
-    in TRL; but a row with the same prompt is passed over, and where a batch has no other prompt, it is of a row before.
+    To estimate the KL term, KTO puts another answer under each row's prompt. As in TRL, it is that of the previous row
+    in its batch; but rows with the same prompt are skipped, and if a batch has no other prompt, an earlier row is used.
 
     Args:
-        model: as of a KTOTrainer, as ref_model is.
+        model: as for a KTOTrainer, like ref_model.
         args: a KTOConfig.
         train_dataset: the answers. A KTOTrainer reads them in order.
-        eval_dataset: others, or a dict of them by name.
-        options: what a KTOTrainer takes.
+        eval_dataset: other answers, or a dict of them by name.
+        options: other arguments of a KTOTrainer.
 
     Raises:
         UsageError: a ``max_length`` below the longest answer, all answers under one prompt, or data with a reference.
-
     """
 
     _config = KTOConfig

@@ -1,8 +1,8 @@
 """TRL's SFTTrainer over a loader.
 
-An SFTTrainer renders, tokenizes, truncates and packs what it is given, and takes `datasets` alone. All of that was done
-when the cache was built. So it gets a row that looks prepared, and the setting to prepare nothing; what is trained
-is the loader's.
+An SFTTrainer renders, tokenizes, truncates and packs its data, and accepts only `datasets`. All of that was done
+when the cache was built. So it gets a placeholder row that looks prepared, and the setting to prepare nothing; the data
+it trains on is the loader's.
 """
 
 from typing import Any
@@ -17,20 +17,19 @@ from packer.load.trainers.huggingface import PackedTrainer
 
 
 class PackedSFTTrainer(PackedTrainer, SFTTrainer):  # type: ignore[misc]
-    """An SFTTrainer whose data is a :class:`PackedLoader`; all that :class:`PackedTrainer` says holds.
+    """An SFTTrainer whose data is a :class:`PackedLoader`; everything said of :class:`PackedTrainer` applies.
 
-    What an SFTConfig says of preparing data is refused where it is set (``packing``, ``padding_free``,
-    ``assistant_only_loss``, ``completion_only_loss``, ``chat_template_path``) or has no effect (``max_length``,
+    Settings of an SFTConfig about preparing data are either refused (``packing``, ``padding_free``,
+    ``assistant_only_loss``, ``completion_only_loss``, ``chat_template_path``) or have no effect (``max_length``,
     ``pad_to_multiple_of``).
 
     Args:
-        model: as of an SFTTrainer.
+        model: as for an SFTTrainer.
         args: an SFTConfig.
-        options: as of :class:`PackedTrainer`.
+        options: as for :class:`PackedTrainer`.
 
     Raises:
-        UsageError: settings that would have other data trained than the cache holds.
-
+        UsageError: settings that ask for other training data than the cache has.
     """
 
     def __init__(self, model: Any, args: SFTConfig, **options: Any) -> None:
@@ -46,12 +45,12 @@ class PackedSFTTrainer(PackedTrainer, SFTTrainer):  # type: ignore[misc]
         super().__init__(model, args, **options)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **options: Any) -> Any:
-        if isinstance(eval_dataset, PackedLoader):  # an SFTTrainer would look for columns
+        if isinstance(eval_dataset, PackedLoader):  # an SFTTrainer would inspect its columns
             return Trainer.evaluate(self, eval_dataset, *args, **options)
         return super().evaluate(eval_dataset, *args, **options)
 
     def _shown(self, data: Any) -> Any:
-        """One row with the columns of prepared data in place of a loader: an SFTTrainer wants to see some."""
+        """Replace a loader by one placeholder row of prepared data, as an SFTTrainer inspects its dataset."""
         if isinstance(data, dict):
             return {name: self._shown(value) for name, value in data.items()}
         return Dataset.from_dict(_PREPARED) if isinstance(data, PackedLoader) else data

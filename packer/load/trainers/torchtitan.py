@@ -1,8 +1,8 @@
-"""A loader's micro-batches one by one, in the form that torchtitan's ``BaseDataLoader`` gives them.
+"""A loader's micro-batches one by one, in the format of torchtitan's ``BaseDataLoader``.
 
-torchtitan asks for ``gradient_accumulation_steps`` batches for each optimizer step, each a pair of a dict with
-``input`` and ``positions`` and of labels that are shifted already, and finds the boundaries of documents where
-positions are 0. It sums the losses and divides them by the labels it counted over all ranks, which are the loader's
+torchtitan requests ``gradient_accumulation_steps`` batches for each optimizer step. Each is a pair of a dict with
+``input`` and ``positions``, and of labels that are already shifted; document boundaries are where positions are 0. It
+sums the losses and divides them by the number of labels it counted over all ranks, which equals the loader's
 ``num_items_in_batch``.
 """
 
@@ -21,12 +21,11 @@ Pair = tuple[dict[str, Tensor], Tensor]
 
 
 class StepBatches:
-    """Endless pairs, and the state between steps.
+    """Endless pairs of inputs and labels; the state can be saved between steps.
 
     Args:
-        loader: opened with ``flatten=False, labels="shifted"``, of the sizes that torchtitan trains with; without a
+        loader: opened with ``flatten=False, labels="shifted"`` and the sizes that torchtitan trains with; without a
             schedule, as torchtitan's number of micro-batches is fixed.
-
     """
 
     def __init__(self, loader: PackedLoader) -> None:
@@ -35,11 +34,10 @@ class StepBatches:
         self._inside = False
 
     def __iter__(self) -> Iterator[Pair]:
-        """Go on from where the loader stands.
+        """Continue from the loader's position.
 
         Raises:
             UsageError: micro-batches of another form.
-
         """
         self._inside = False
         for step in self.loader.endless():
@@ -54,11 +52,10 @@ class StepBatches:
                 yield inputs, micro_batch["shift_labels"]
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, the same on every rank.
+        """Return the loader's position, the same on every rank.
 
         Raises:
-            UsageError: within a step, which the state could not say.
-
+            UsageError: called within a step, which the state cannot represent.
         """
         if self._inside:
             raise UsageError(
@@ -68,11 +65,10 @@ class StepBatches:
         return {"reader": self.loader.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where a state was saved, on any number of ranks; an empty one changes nothing.
+        """Resume from a saved state, on any number of ranks; an empty one changes nothing.
 
         Raises:
             CheckError: the state is damaged, or not one of a loader like this.
-
         """
         if not state_dict:
             return

@@ -1,0 +1,105 @@
+"""Read columns of shards from where the manifest says they are, without mapping or downloading the shards."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import tee
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from packer.errors import CheckError
+from packer.layout import offsets_of
+from packer.store.files import CacheFiles
+from packer.store.manifest import Place, Shard
+from packer.store.mapping import as_damage, as_missing, check_schema, repair_hint
+
+
+def read_columns(
+    folder: Path, wanted: Sequence[tuple[Shard, Sequence[Place]]], columns: Mapping[str, type[np.generic]]
+) -> Iterator[list[npt.NDArray[Any]]]:
+    """Yield fixed-width columns of some record batches, shard by shard; digests are not checked.
+
+    Only a few shards' columns are in memory at a time. Columns that are stored close together, as ``length`` and
+    ``num_trained`` are, take one request to a bucket per record batch.
+
+    Args:
+        folder: the cache.
+        wanted: shards, and record batches of each.
+        columns: names and stored types.
+
+    Yields:
+        The columns of each shard.  # [rows of its record batches] each
+
+    Raises:
+        CheckError: a shard is truncated, or has no such column.
+        StorageError: it cannot be read.
+
+    """
+    sizes = [np.dtype(kind).itemsize for kind in columns.values()]
+
+    def ranges(shard: Shard, places: Sequence[Place]) -> list[tuple[int, int]]:
+        try:
+            return [
+                (place.columns[name], size * place.num_rows)
+                for name, size in zip(columns, sizes, strict=True)
+                for place in places
+            ]
+        except KeyError as error:
+            reason = f"{folder / shard.path} is damaged: not all its rows have a {error.args[0]}"
+            raise CheckError(reason, hint=repair_hint(folder)) from None
+
+    contents = read_ranges(folder, ((shard, ranges(shard, places)) for shard, places in wanted))
+    for (_, content), (_, places) in zip(contents, wanted, strict=True):
+        num_rows = sum(place.num_rows for place in places)
+        starts = offsets_of([size * num_rows for size in sizes]).tolist()
+        yield [
+            np.frombuffer(content, kind, num_rows, start) for kind, start in zip(columns.values(), starts, strict=False)
+        ]
+
+
+def read_batches(folder: Path, shard: Shard, numbers: Sequence[int], column: str) -> list[pa.RecordBatch] | None:
+    """Read a column of any type of some record batches, if the shard is in a bucket and was not fetched.
+
+    Arrow reads the footer of the file, the metadata of each record batch, and the buffers of this column.
+
+    Returns:
+        Record batches of that column alone; None if the shard is here and can be mapped.
+
+    Raises:
+        CheckError: the shard is not what the manifest says.
+        StorageError: it cannot be read.
+
+    """
+    file = CacheFiles(folder).in_bucket_alone(shard.path, shard.num_bytes)
+    if file is None:
+        return None
+    with as_damage(folder, shard):
+        schema = pa.ipc.open_file(pa.PythonFile(file, mode="r")).schema
+        check_schema(shard, schema)
+        options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)])
+        reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"), options=options)
+        batches = [reader.get_batch(number) for number in numbers]
+        if [batch.num_rows for batch in batches] != [shard.places[number].num_rows for number in numbers]:
+            raise ValueError("its record batches have other numbers of rows than the manifest says")
+    return batches
+
+
+def read_ranges(folder: Path, wanted: Iterable[tuple[Shard, list[tuple[int, int]]]]) -> Iterator[tuple[Shard, bytes]]:
+    """Yield ranges of some shards, joined, as :meth:`CacheFiles.read_ranges` does; each is an offset and a size.
+
+    Raises:
+        CheckError: a shard is missing or truncated.
+        StorageError: it cannot be read.
+
+    """
+    own, asked = tee(wanted)
+    contents = CacheFiles(folder).read_ranges((shard.path, ranges) for shard, ranges in asked)
+    for shard, _ in own:
+        with as_missing(folder, shard):
+            try:
+                content = next(contents)
+            except CheckError as error:
+                raise CheckError(error.message, hint=error.hint or repair_hint(folder)) from None
+        yield shard, content

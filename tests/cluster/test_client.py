@@ -1,0 +1,106 @@
+"""Builds from outside of a Ray cluster, by Ray's client: the bytes are a local build's, and what is lost is said once."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import free_ports, wait_until
+from written_formats import as_jsonl, some_rows
+
+pytest.importorskip("ray", reason="make cluster installs Ray")
+pytest.importorskip("grpc", reason="GRPCIO MISSING: Ray's client is not tested; make cluster installs it")
+
+pytestmark = pytest.mark.slow
+# A new cluster asks for a token where this machine has one, which a client gets from its user alone.
+ENVIRONMENT = os.environ | {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe of a hundred partitions."""
+    folder = tmp_path_factory.mktemp("rows")
+    (folder / "rows.jsonl").write_bytes(as_jsonl(some_rows(3000)))
+    (folder / "recipe.yaml").write_text(
+        f"version: 1\ntokenizer: {starter / 'tokenizer'}\nsources: [{{path: rows.jsonl}}]\n"
+        "pack: {block_len: 512}\npartition_bytes: 16KiB\n"
+    )
+    return folder
+
+
+@pytest.fixture
+def head(tmp_path_factory: pytest.TempPathFactory):
+    """A cluster of one node with a server for clients: its process, and its address for them."""
+    port, clients = free_ports(2)
+    # Sockets have short paths.
+    place = Path(tmp_path_factory.mktemp("r"))
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"]
+    command += [f"--ray-client-server-port={clients}", "--num-cpus=2", "--include-dashboard=false"]
+    command += [f"--temp-dir={place}", f"--object-store-memory={80 * 2**20}"]
+    with (place / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: b"Ray runtime started" in (place / "log").read_bytes())
+        yield process, f"ray://127.0.0.1:{clients}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def started(*arguments: object) -> "subprocess.Popen[str]":
+    command = [str(Path(sys.executable).with_name("packer")), *map(str, arguments)]
+    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ran(*arguments: object) -> None:
+    process = started(*arguments)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+
+
+def files(cache: Path) -> dict[str, bytes]:
+    paths = [path for path in cache.rglob("*") if path.is_file() and path.name != "lock"]
+    return {path.relative_to(cache).as_posix(): path.read_bytes() for path in paths}
+
+
+def finished(cache: Path) -> int:
+    return len(list((cache / ".packer" / "partitions").glob("*.json")))
+
+
+def test_a_build_by_a_client_is_a_local_one_and_can_be_verified_checked_and_packed(head, folder, tmp_path):
+    _, address = head
+    recipe, here, there = folder / "recipe.yaml", tmp_path / "local", tmp_path / "client"
+    ran("build", "-c", recipe, "-o", here, "-j", 1)
+    ran("build", "-c", recipe, "-o", there, "--on", address)
+    assert files(there) == files(here)
+    ran("verify", there, "--on", address)
+    ran("check", there, "--on", address)
+    for cache, options in ((here, ()), (there, ("--on", address))):
+        ran("pack", cache, "-o", tmp_path / f"{cache.name}-again", "--block-len", 256, *options)
+    assert files(tmp_path / "client-again") == files(tmp_path / "local-again")
+
+
+@pytest.mark.parametrize("lost", ["interrupted", "the connection to the Ray cluster"])
+def test_a_client_that_is_interrupted_or_loses_its_cluster_says_so_once_and_goes_on_later(lost, head, folder, tmp_path):
+    process, address = head
+    cache = tmp_path / "cache"
+    build = started("build", "-c", folder / "recipe.yaml", "-o", cache, "--on", address)
+    wait_until(lambda: finished(cache) > 0)
+    if lost == "interrupted":
+        build.send_signal(signal.SIGINT)
+    else:
+        process.terminate()
+    _, errors = build.communicate(timeout=60)
+    told = [line for line in errors.splitlines() if line and not line.startswith(("note:", "documents:", "hint:"))]
+    assert len(told) == 1 and told[0].startswith(f"error: {lost}"), errors
+    kept = finished(cache)
+    assert kept and build.returncode == (130 if lost == "interrupted" else 5)
+    ran("build", "-c", folder / "recipe.yaml", "-o", cache, "-j", 1)
+    ran("build", "-c", folder / "recipe.yaml", "-o", tmp_path / "local", "-j", 1)
+    assert files(cache) == files(tmp_path / "local")
