@@ -372,22 +372,18 @@ def facts(error):
 
 REAL = [
     ("taubench_airline_gpt4o.jsonl", "minimind"),
-    *(
-        pytest.param(corpus, tokenizer, marks=pytest.mark.slow)
-        for corpus, tokenizer in (
-            ("sgd_train_tools_600.jsonl", "minimind"),
-            ("alpaca_en_52k.jsonl", "llama-3"),
-            ("alpaca_en_52k.jsonl", "qwen3"),
-            ("sgd_train_tools_600.jsonl", "llama-3"),
-            ("sgd_train_tools_600.jsonl", "qwen3"),
-            ("taubench_airline_gpt4o.jsonl", "llama-3"),
-            ("kdconv_zh_devtest.jsonl", "llama-3"),
-            ("kdconv_zh_devtest.jsonl", "qwen3"),
-        )
-    ),
+    ("sgd_train_tools_600.jsonl", "minimind"),
+    ("alpaca_en_52k.jsonl", "llama-3"),
+    ("alpaca_en_52k.jsonl", "qwen3"),
+    ("sgd_train_tools_600.jsonl", "llama-3"),
+    ("sgd_train_tools_600.jsonl", "qwen3"),
+    ("taubench_airline_gpt4o.jsonl", "llama-3"),
+    ("kdconv_zh_devtest.jsonl", "llama-3"),
+    ("kdconv_zh_devtest.jsonl", "qwen3"),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize(("corpus", "tokenizer"), REAL)
 def test_what_is_shown_of_real_rows_is_what_a_build_contains(real, corpus, tokenizer, tmp_path):

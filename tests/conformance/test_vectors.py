@@ -21,6 +21,9 @@ pytestmark = pytest.mark.real
 
 TOKENIZERS = ("deepseek-coder", "gpt-2", "llama-2", "llama-3", "minimind", "phi-3", "qwen3")
 WITH_VECTORS = tuple(name for name in TOKENIZERS if name != "minimind")
+LARGE = ("deepseek-coder", "llama-3")
+"""Byte-level as others are, and as large as qwen3's: `make deep` asks them."""
+
 REBUILT = ("llama-2", "phi-3")
 """Folders whose pre-tokenizer transformers 5 replaces by one of its own, since they name `LlamaTokenizer`."""
 
@@ -60,7 +63,8 @@ def loaded(request: pytest.FixtureRequest, real: Path) -> Loaded:
 
 def of_each(names: Iterable[str]) -> pytest.MarkDecorator:
     """All tests of one folder run one after the other, so that large tokenizers are loaded once, and one at a time."""
-    return pytest.mark.parametrize("loaded", list(names), indirect=True, scope="module")
+    folders = [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in names]
+    return pytest.mark.parametrize("loaded", folders, indirect=True, scope="module")
 
 
 @of_each(WITH_VECTORS)
