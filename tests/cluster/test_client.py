@@ -24,9 +24,9 @@ ENVIRONMENT = os.environ | {
 
 @pytest.fixture(scope="module")
 def folder(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe of a hundred partitions."""
+    """A recipe of some hundred partitions."""
     folder = tmp_path_factory.mktemp("rows")
-    (folder / "rows.jsonl").write_bytes(as_jsonl(some_rows(3000)))
+    (folder / "rows.jsonl").write_bytes(as_jsonl(some_rows(6000)))
     (folder / "recipe.yaml").write_text(
         f"version: 1\ntokenizer: {starter / 'tokenizer'}\nsources: [{{path: rows.jsonl}}]\n"
         "pack: {block_len: 512}\npartition_bytes: 16KiB\n"
@@ -91,7 +91,7 @@ def test_a_client_that_is_interrupted_or_loses_its_cluster_says_so_once_and_goes
     process, address = head
     cache = tmp_path / "cache"
     build = started("build", "-c", folder / "recipe.yaml", "-o", cache, "--on", address)
-    wait_until(lambda: finished(cache) > 0)
+    wait_until(lambda: finished(cache) > 0 or build.poll() is not None)
     if lost == "interrupted":
         build.send_signal(signal.SIGINT)
     else:
