@@ -66,10 +66,10 @@ def command(
     read them. By default the tokens are a sample: blocks spread over each split, and the longest, shortest, most and
     least trained documents.
     """
-    from packer.report import Chosen, report  # noqa: PLC0415 - not for --help
+    from packer.report import ReportContents, report  # noqa: PLC0415 - not for --help
 
     named = tuple((split or None, block) for split, block in blocks)
-    found = report(cache, output, chosen=Chosen(blocks=named, rows=rows, documents=documents))
+    found = report(cache, output, chosen=ReportContents(blocks=named, rows=rows, documents=documents))
 
     def show() -> None:
         out = stdout()

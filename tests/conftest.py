@@ -49,6 +49,7 @@ gc.disable()  # collecting tests makes next to no garbage, and looking for it to
 def pytest_collection_finish() -> None:
     """What is imported stays; a collection of garbage need not go through it again and again."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

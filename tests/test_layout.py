@@ -58,8 +58,8 @@ def test_the_mask_is_that_of_the_field():
 @given(seq_lengths)
 def test_offsets_bound_every_piece(lengths):
     expected = [sum(lengths[:number]) for number in range(len(lengths) + 1)]
-    for given_as in (lengths, np.array(lengths, np.int32), np.array(lengths, np.uint64)):
-        result = offsets_of(given_as)
+    for with_reasoning_as in (lengths, np.array(lengths, np.int32), np.array(lengths, np.uint64)):
+        result = offsets_of(with_reasoning_as)
         assert result.dtype == np.int64
         assert result.tolist() == expected
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import packer
 
@@ -13,19 +14,25 @@ def test_public_names_are_sorted_and_all_load() -> None:
             assert getattr(packer, name).__module__.startswith("packer.")
 
 
-def printed(code: str) -> list[str]:
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+def printed(code: str, *arguments: Path) -> list[str]:
+    run = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True)
     return run.stdout.splitlines()
 
 
-def test_importing_packer_imports_nothing_heavy_and_building_no_torch() -> None:
+def test_importing_packer_imports_nothing_heavy_and_building_no_torch_and_no_client_of_the_hub(
+    starter: Path, tmp_path: Path
+) -> None:
     code = """
 import packer, sys
 print([name for name in ("torch", "pyarrow", "numpy", "tokenizers", "jinja2") if name in sys.modules])
-import packer.pipeline, packer.audit.verify, packer.store.cache
-print([name for name in ("torch", "ray", "obstore") if name in sys.modules])
+import packer.audit, packer_cli.main
+from packer.pipeline import build
+from packer.recipe import load_recipe
+from pathlib import Path
+build(load_recipe(Path(sys.argv[1])), sys.argv[2], jobs=1)
+print([name for name in ("torch", "ray", "obstore", "huggingface_hub", "httpx", "requests") if name in sys.modules])
 """
-    assert printed(code) == ["[]", "[]"]
+    assert printed(code, starter / "recipe.yaml", tmp_path / "cache") == ["[]", "[]"]
 
 
 def test_without_torch_the_readers_say_what_to_install() -> None:

@@ -17,9 +17,9 @@ MEASURED = {
     "input_bytes_a_cpu_second": 5.43e6,
     # Requests that a proxy before the store counted.
     "puts_a_partition": 2,  # its shard, and the note that it is finished
-    "gets_a_partition": 7,  # its version and rows, the note, the shard when it is packed, columns of it by ranges
+    "gets_a_partition": 6,  # its last rows, the note, the shard when it is packed, columns of it by ranges
     "puts_a_block_shard": 1,
-    # Cutting, on the nodes, and reading of input and document shards that are packed in groups.
+    # Inputs are read to be cut and to be tokenized; document shards are packed in groups.
     "input_reads": 2,
     "document_reads": 1.1,
 }
@@ -30,6 +30,7 @@ PRICES = {  # dollars; assumed on 2026-11-23, as lists for us-east-1 were rememb
     "node an hour": 1.5,
 }
 BLOCK_SHARD_BYTES = 512 * 2**20
+INPUT_REQUEST_BYTES = 16 * 2**20
 MANIFEST_BYTES_A_PARTITION = 620
 
 
@@ -45,8 +46,8 @@ def rows(*, terabytes: float, nodes: int, processors: int, gbit: float, partitio
     traffic = of["input_reads"] * size + (1 + of["document_reads"]) * documents + blocks
     network = traffic / (nodes * gbit * 1e9 / 8)
     puts = of["puts_a_partition"] * partitions + of["puts_a_block_shard"] * shards
-    gets = of["gets_a_partition"] * partitions
-    hours = (seconds + network + size / (gbit * 1e9 / 8)) / 3600
+    gets = of["gets_a_partition"] * partitions + of["input_reads"] * size / INPUT_REQUEST_BYTES
+    hours = (seconds + network) / 3600
     requests = puts / 1000 * PRICES["1000 puts"] + gets / 1000 * PRICES["1000 gets"]
     stored = documents + blocks
     table = [
@@ -59,10 +60,9 @@ def rows(*, terabytes: float, nodes: int, processors: int, gbit: float, partitio
         ("network", f"{network / 60:,.0f} min", f"{traffic / 1e12:,.0f} TB, {nodes} x {gbit:g} Gbit/s"),
         (
             "disk of a node",
-            f"{(size + documents * of['document_reads'] + stored) / nodes / 1e12:.2f} TB",
+            f"{(documents * of['document_reads'] + stored) / nodes / 1e12:.2f} TB",
             "what it made and fetched",
         ),
-        ("who waits", f"{size / (gbit * 1e9 / 8) / 60:,.0f} min", "fetches every input once, and keeps it"),
         ("requests", f"${requests:,.0f}", f"{puts / 1e6:.1f} M puts, {gets / 1e6:.1f} M gets"),
         ("nodes", f"${hours * nodes * PRICES['node an hour']:,.0f}", f"{hours:.1f} h, one after the other"),
         ("storage", f"${stored / 1e9 * PRICES['GB a month']:,.0f}", "a month"),

@@ -99,7 +99,7 @@ def _tail(text: str, length: int = _SHORT) -> str:
     return text if len(text) <= length else f"[...] {text[-length:]}"
 
 
-LOOKED_AT = 1000
+PREVIEWED = 1000
 """Number of rows of each input that are searched for rejected ones."""
 
 
@@ -167,7 +167,7 @@ def preview(
         recipe: the recipe to preview.
         rows: rows of each input.
         row: one row instead: the input, or an unambiguous suffix of its path, and the row from 0.
-        rejected_only: show the first `rows` rejected ones among the first `LOOKED_AT` rows of each input.
+        rejected_only: show the first `rows` rejected ones among the first `PREVIEWED` rows of each input.
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice.
@@ -210,7 +210,7 @@ def preview(
 
 def _chosen(entry: InputFile, rows: int, row: tuple[str, int] | None, *, rejected_only: bool) -> Iterator[RawRow]:
     if row is None:
-        yield from islice(entry.rows(), LOOKED_AT if rejected_only else rows)
+        yield from islice(entry.rows(), PREVIEWED if rejected_only else rows)
         return
     found = next(entry.rows(row[1]), None)
     if found is None:

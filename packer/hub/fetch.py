@@ -31,7 +31,7 @@ class UnreachableError(InputError):
 
 
 @contextmanager
-def asking(name: HubName) -> Iterator[None]:
+def client_request(name: HubName) -> Iterator[None]:
     """Translate errors of the client, raised in a request about a name, into packer's errors.
 
     Raises:
@@ -160,7 +160,7 @@ def pin(name: HubName) -> Pinned:
     ask = HfApi(library_name="packer").repo_info
     unreachable = None
     try:
-        with asking(name):
+        with client_request(name):
             ask(name.repository, repo_type=name.kind, revision=name.revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except UnreachableError as error:
         unreachable = error
@@ -222,7 +222,7 @@ def listed(name: HubName) -> list[str]:
     try:
         return [file.path for file in huggingface_hub.get_cached_repo_tree(name.repository, **commit)]
     except huggingface_hub.errors.CachedRepoTreeNotFoundError:
-        with asking(name):
+        with client_request(name):
             return huggingface_hub.HfApi(library_name="packer").list_repo_files(name.repository, **commit)
 
 
@@ -235,7 +235,7 @@ def snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> P
     """
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
 
-    with asking(name), without_chatter():
+    with client_request(name), quiet_client():
         folder = snapshot_download(
             name.repository,
             repo_type=name.kind,
@@ -258,7 +258,7 @@ def _cached(name: HubName) -> Path | None:
 
 
 @contextmanager
-def without_chatter() -> Iterator[None]:
+def quiet_client() -> Iterator[None]:
     """Silence the client, which draws progress bars even without a terminal and warns if no file is requested."""
     from huggingface_hub.utils import logging as client_logging  # noqa: PLC0415 - as above
     from huggingface_hub.utils.tqdm import (  # noqa: PLC0415 - as above

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packer.errors import InputError
-from packer.hub.fetch import UnreachableError, asking, without_chatter
+from packer.hub.fetch import UnreachableError, client_request, quiet_client
 from packer.hub.names import HubName
 
 
@@ -28,10 +28,10 @@ class DataSet:
 
 
 @contextmanager
-def _sending(name: HubName) -> Iterator[None]:
+def _uncached_request(name: HubName) -> Iterator[None]:
     """Handle errors as :func:`asking` does, for requests that the client's cache cannot answer."""
     try:
-        with asking(name):
+        with client_request(name):
             yield
     except UnreachableError as error:
         hint = "nothing was committed; push again when it answers, and what was uploaded is not uploaded again"
@@ -47,7 +47,7 @@ def data_set(name: HubName, *, private: bool) -> DataSet:
     from huggingface_hub import HfApi, constants, errors  # noqa: PLC0415 - a third of a second
 
     api = HfApi(library_name="packer")
-    with _sending(name):
+    with _uncached_request(name):
         try:
             found = api.dataset_info(name.repository, revision=name.revision)
         except errors.RepositoryNotFoundError:
@@ -80,7 +80,7 @@ def upload(
 
     added = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=content) for path, content in files.items()]
     deleted = [CommitOperationDelete(path_in_repo=path, is_folder=False) for path in gone]
-    with _sending(name), without_chatter():
+    with _uncached_request(name), quiet_client():
         found = HfApi(library_name="packer").create_commit(
             name.repository,
             [*added, *deleted],

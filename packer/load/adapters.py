@@ -59,15 +59,16 @@ def huggingface(
 
 
 def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch: float | None = None) -> Tensor:
-    """Compute the loss of a micro-batch with ``loss_weights``: the weighted sum of cross-entropies, divided.
+    """Compute the weighted cross-entropy of a micro-batch with ``loss_weights``: a sum over targets, normalized.
 
     In bfloat16 and float16 it is computed in float32, as Hugging Face models do.
 
     Args:
         logits: of the model, [B, T, V].
         micro_batch: as the loader returns it, labels shifted or not.
-        num_items_in_batch: ``step.num_items_in_batch``, the summed weights of the whole step; losses of its
-            micro-batches then add up to the weighted mean. None divides by the weights of this micro-batch.
+        num_items_in_batch: divisor of the sum, ``step.num_items_in_batch``: the summed weights of the whole step, so
+            that losses of its micro-batches add up to the weighted mean. None divides by the weights of this
+            micro-batch.
 
     Example:
         >>> arguments = {name: value for name, value in micro_batch.items() if name != "loss_weights"}  # doctest: +SKIP

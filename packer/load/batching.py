@@ -168,7 +168,7 @@ def spread(lengths: Int64, *, budget: int, multiple: int, padded: Padded | None)
 
 
 def _by_load(lengths: Int64, budget: int, multiple: int) -> list[list[int]]:
-    """Put the longest first into the emptiest micro-batch (Graham's LPT rule), adding micro-batches until all rows fit.
+    """Put the longest first into the emptiest micro-batch (Graham's LPT rule); retry with more until all rows fit.
 
     R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17 (1969).
     """

@@ -36,7 +36,7 @@ _HINT = "pass what state_dict() returned, unchanged"
 
 
 class Item(dict[str, Tensor]):
-    """A block or document as named tensors; torch's default collation treats several as :func:`collate` does."""
+    """A block or document as named tensors; torch's default collation passes several to :func:`collate`."""
 
 
 class PackedDataset(Dataset[Item]):

@@ -87,7 +87,7 @@ class Weighted:
     """Rows sampled by weight: a row of twice the weight comes twice as often, one of weight 0 never.
 
     An epoch has as many rows as the split, and each of them comes as often as its fraction of the total weight says,
-    rounded up or down. With equal weights every row comes once, in random order.
+    rounded up or down. With equal weights this is the ``random`` order.
     """
 
     by: Mapping[str, float] | npt.ArrayLike | Column
@@ -286,7 +286,7 @@ class BucketedOrder(Order):
 
     def _window(self, epoch: int, window: int) -> Int64:
         first = window * self._size
-        self.taken(epoch=epoch, cursor=first)  # now, as the mixed order cannot go back to it later
+        self.taken(epoch=epoch, cursor=first)  # now, before the slice below moves the mixed order past it
         rows = self._order.slice(epoch=epoch, start=first, stop=min(first + self._size, self.num_items))
         ascending = rows[np.argsort(self._lengths[rows], kind="stable")]
         key = permutation_key("packer.load.bucketed", *self._key, epoch, window)

@@ -1,8 +1,8 @@
 """The rows that an order arranges: blocks or documents of a split, numbered consecutively across one or more caches.
 
 Every rank must know the number of tokens and of trained tokens of every row of a step, its own or not. These counts are
-read without the tokens, 8 bytes per row, when a step first has a row of their record batch; for all rows at once where
-the batching or the order needs all.
+read without the tokens, 8 bytes per row, when a step first needs a row of their record batch; or for all rows together
+if the batching or the order needs all of them.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -198,11 +198,11 @@ class Conversation:
         return tried, failure
 
     def _choose(self, k: int, tried: Sequence[_Tried], rules: TurnRules) -> tuple[_Tried, bool] | None:
-        """Choose the mode to train a turn in; also return whether packer has to continue it (:meth:`_going_on`)."""
+        """Choose the mode to train a turn in, and whether packer has to continue it (:meth:`_continued_turn`)."""
         fitting = sorted((entry for entry in tried if entry.fits), key=lambda entry: (entry.left, bool(entry.mode)))
         if rules.on_prompt_mismatch == "continue":
             shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
-            if not shown and (found := self._going_on(k, tried)) is not None:
+            if not shown and (found := self._continued_turn(k, tried)) is not None:
                 return found, True
             fitting = shown or fitting
         if fitting:
@@ -261,7 +261,7 @@ class Conversation:
         before, found, _ = completion.rpartition(text) if text else ("", "", "")
         return bool(reasoning) and reasoning not in (before if found else completion)
 
-    def _going_on(self, k: int, tried: Sequence[_Tried]) -> _Tried | None:
+    def _continued_turn(self, k: int, tried: Sequence[_Tried]) -> _Tried | None:
         """Return the turn continued from a prompt that opens the reasoning, if the template begins the turn earlier.
 
         A turn without reasoning continues from a prompt that also closes the block, if a mode has one.

@@ -59,7 +59,7 @@ class _Item(NamedTuple):
     texts: tuple[tuple[str, ...], ...]
     """Texts that must all show, each in one of its spellings."""
 
-    rescued: bool = True
+    may_probe: bool = True
     """Whether a missing text is excused if a placeholder in its place is rendered."""
 
     own: bool = False
@@ -75,10 +75,10 @@ class _Item(NamedTuple):
         text = "".join(text.split())
         return all(any(shows("".join(spelling.split()), text) for spelling in each) for each in self.texts)
 
-    def doubtful(self, is_said_twice: Callable[[str], bool]) -> bool:
+    def doubtful(self, occurs_twice: Callable[[str], bool]) -> bool:
         """Whether its text may occur in the rendering for another reason."""
         texts = [spellings[0] for spellings in self.texts]
-        return self.rescued and (any(len(text) < _SHORT for text in texts) or any(map(is_said_twice, texts)))
+        return self.may_probe and (any(len(text) < _SHORT for text in texts) or any(map(occurs_twice, texts)))
 
 
 class LossCheck:
@@ -183,7 +183,7 @@ class ConversationLosses:
         missing = [item for item in items if not item.shows(completion if item.own else turn.text)]
         asked = probe() if missing else None
         if missing:
-            really = [item for item in missing if not item.rescued or asked is None or item.loss in asked]
+            really = [item for item in missing if not item.may_probe or asked is None or item.loss in asked]
             if really:
                 return really[0].loss
             garbled = next((i for i in missing if not i.shows_but_for_space(completion if i.own else turn.text)), None)
@@ -192,7 +192,9 @@ class ConversationLosses:
                     "mangled_call" if garbled.loss.kind == "tool_call" else "mangled_text", garbled.loss.message
                 )
         # Only doubtful items can be refused because of a probe, so for the others none is needed.
-        items = [item for item in items if item.rescued and (self.check.thorough or item.doubtful(self._is_said_twice))]
+        items = [
+            item for item in items if item.may_probe and (self.check.thorough or item.doubtful(self._occurs_twice))
+        ]
         if not items:
             return None
         key = ("messages", self._shape(turn.num_messages - 1), first, turn.message, *sorted(turn.mode.items()))
@@ -201,20 +203,20 @@ class ConversationLosses:
             return None
         # The cached answer may come from another row. Refuse this one only if a probe of its own confirms the loss.
         answer = probe() or frozenset()
-        lost = [item for item in items if item.loss in answer and item.doubtful(self._is_said_twice)]
+        lost = [item for item in items if item.loss in answer and item.doubtful(self._occurs_twice)]
         return lost[0].loss if lost else None
 
-    def _is_said_twice(self, text: str) -> bool:
+    def _occurs_twice(self, text: str) -> bool:
         """Whether several values of messages and tools contain a text, or the source of the template does."""
         if text in self.check.marks:
             return True
         if "\0" in text:
             return sum(text in value for value in self._values) > 1
-        first = self._together.find(text)
-        return first >= 0 and self._together.find(text, self._together.find("\0", first)) >= 0
+        first = self._joined_values.find(text)
+        return first >= 0 and self._joined_values.find(text, self._joined_values.find("\0", first)) >= 0
 
     @functools.cached_property
-    def _together(self) -> str:
+    def _joined_values(self) -> str:
         """All strings of the messages and tools, each followed by a character that few texts contain."""
         return "".join(f"{value}\0" for value in self._values)
 
@@ -286,7 +288,7 @@ def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_
     reasoning = next((message[name] for name in REASONING_FIELDS if isinstance(message.get(name), str)), "").strip()
     if own and reasoning:
         # If packer continued the turn from the prompt, the template did not write the reasoning.
-        items.append(_Item(Loss("reasoning", number), ((reasoning,),), rescued=not own.continued, own=True))
+        items.append(_Item(Loss("reasoning", number), ((reasoning,),), may_probe=not own.continued, own=True))
     for call in message.get("tool_calls") or ():
         items += _call_items(call, Loss("tool_call", number), own=own is not None)
     return items
@@ -321,7 +323,7 @@ def _call_items(call: Any, loss: Loss, *, own: bool) -> list[_Item]:
     fixed = [spellings(key) for key in keys(arguments)]
     fixed += [spellings(leaf) for leaf in leaves(arguments) if is_constant(leaf)]
     items = [_Item(loss, ((str(function_of(call).get("name", "")),), *worded), own=own)]
-    return [*items, _Item(loss, tuple(fixed), rescued=False, own=own)] if fixed else items
+    return [*items, _Item(loss, tuple(fixed), may_probe=False, own=own)] if fixed else items
 
 
 def _shape(message: Message) -> tuple[Any, ...]:

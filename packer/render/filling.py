@@ -25,7 +25,7 @@ from packer.literals import longest_of
 from packer.render.conversation import Template
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import ANY_TAG
-from packer.render.recorder import TemplateRecorder, made_up
+from packer.render.recorder import TemplateRecorder, placeholder_text
 from packer.render.rewritten_history import RenderedRow
 from packer.render.shape import Shape, conversation_of, num_texts, shape_of
 from packer.render.skeleton import Skeleton, skeleton_of
@@ -58,7 +58,7 @@ class Filling:
 
     def __init__(self, template: ChatTemplate, define: Define, *, stops: Sequence[str], control: Iterable[str]) -> None:
         self._template = template
-        self._define = define
+        self._render_for_skeleton = define
         self._stops = re.compile(longest_of(stops).encode())
         tokens = list(control)
         self._special = re.compile("|".join([ANY_TAG.pattern, *([longest_of(tokens)] if tokens else [])]))
@@ -112,18 +112,22 @@ class Filling:
         longest = min(_LONGEST, self._template.max_bytes // 32) // max(number, 1)
         long = [f"Word{k:06d}".ljust(longest, "w")[:longest] for k in range(number)]
         # Render in the sandbox first: recording has no limits of its own.
-        rendered = self._define(conversation_of(shape, long), self._template)
+        rendered = self._render_for_skeleton(conversation_of(shape, long), self._template)
         if sum(len(text.content) for text in rendered.texts) > self._template.max_bytes // 4:
             return None
         recorder = TemplateRecorder(self._template)
-        recorded = self._define(conversation_of(shape, [made_up(k) for k in range(number)]), recorder)
-        if not recorder.is_straight:
+        recorded = self._render_for_skeleton(
+            conversation_of(shape, [placeholder_text(k) for k in range(number)]), recorder
+        )
+        if not recorder.rendered_each_turn_once:
             return None
         skeleton = skeleton_of(recorded.texts, recorder, longest=longest, num_skipped=recorded.num_skipped)
         if skeleton is None or not self._agrees(skeleton, long, rendered):
             return None
         for texts in (["7"] * number, self._hard(skeleton, number)):
-            if not self._agrees(skeleton, texts, self._define(conversation_of(shape, texts), self._template)):
+            if not self._agrees(
+                skeleton, texts, self._render_for_skeleton(conversation_of(shape, texts), self._template)
+            ):
                 return None
         return skeleton
 

@@ -83,11 +83,11 @@ class Renderings:
         for rendering in self._kept:
             if rendering.same != same or not rendering.covers(messages):
                 continue
-            if not rendering.asks or len(rendering.messages.known) == len(messages):
+            if not rendering.depends_on_end or len(rendering.messages.known) == len(messages):
                 break
             opening = opening or self._opened(messages, early)
             # A rendering that adopts the state of more messages must continue with these messages right away.
-            if rendering.takes(opening.state, self._stoppable.bounds):
+            if rendering.adopts(opening.state, self._stoppable.bounds):
                 break
         else:
             rendering = self._begin(messages, early)
@@ -121,7 +121,7 @@ class _State(NamedTuple):
 
     text: str
     variables: Mapping[str, Any]
-    """In the comparable form of :func:`_known`."""
+    """In the comparable form of :func:`_comparable`."""
 
     held: Sequence[Attributes]
     """Attributes of each namespace, in the same form."""
@@ -135,7 +135,7 @@ class _Opening:
     """
 
     state: _State
-    asks: bool
+    depends_on_end: bool
     """Whether the state depends on where the conversation ends."""
 
     def __init__(self, messages: MessageList) -> None:
@@ -155,11 +155,11 @@ class _Opening:
         """
         if type(items) is not MessageList:
             raise NotIncrementalError
-        self.asks = self.messages.is_asked
+        self.depends_on_end = self.messages.depends_on_end
         spaces: list[Any] = []
-        variables = {name: _known(value, spaces) for name, value in context.vars.items()}
-        variables[""] = _known(items, spaces)
-        held = [{name: _known(value, spaces) for name, value in _attributes(space).items()} for space in spaces]
+        variables = {name: _comparable(value, spaces) for name, value in context.vars.items()}
+        variables[""] = _comparable(items, spaces)
+        held = [{name: _comparable(value, spaces) for name, value in _attributes(space).items()} for space in spaces]
         self.state = _State("".join(self.written), variables, held)
         self.written.clear()
         return spaces
@@ -192,18 +192,18 @@ class _Rendering(_Opening):
         """For each iteration, the length of the text and a snapshot of the namespaces before it."""
 
         self._after: list[Attributes] = []
-        self._is_last_asked = False
+        self._last_depends_on_end = False
         """Whether the last iteration depends on where the conversation ends."""
 
-        self._is_spent = False
+        self._cannot_resume = False
         """Whether an earlier iteration does, so that the rendering cannot be extended."""
 
     def covers(self, messages: Sequence[Any]) -> bool:
         """Whether this rendering can be extended to these messages."""
-        is_spent = self._is_spent and len(messages) > len(self.messages.known)
-        return not is_spent and self.messages.begins(messages)
+        is_spent = self._cannot_resume and len(messages) > len(self.messages.known)
+        return not is_spent and self.messages.is_prefix_of(messages)
 
-    def takes(self, state: _State, bounds: Mapping[tuple[str, str], Sequence[Bound]]) -> bool:
+    def adopts(self, state: _State, bounds: Mapping[tuple[str, str], Sequence[Bound]]) -> bool:
         """Adopt another opening state if the loop can resume under it; return whether it could.
 
         Iterations whose comparison with a changed bound turns out differently are undone.
@@ -246,7 +246,7 @@ class _Rendering(_Opening):
             if piece is _STOPPED:
                 text = self._text + "".join(self.written)
                 self.written.clear()
-                self._hold(self._after)
+                self._restore(self._after)
                 return text
             self.written.append(piece)
         raise NotIncrementalError
@@ -261,22 +261,22 @@ class _Rendering(_Opening):
         """Yield the messages, then the end sentinel each time they are exhausted."""
         root = self.messages
         while True:
-            if self._is_last_asked and len(messages.known) > len(self._before):
+            if self._last_depends_on_end and len(messages.known) > len(self._before):
                 self._rewind(len(self._before) - 1)
             while len(self._before) < len(messages.known):
                 number = len(self._before)
                 is_last = number + 1 == len(messages.known)
-                self._before.append((len(self._text), self._held()))
+                self._before.append((len(self._text), self._snapshot()))
                 loop.begin(number, is_last=is_last)
                 # Every longer conversation has this message, too, and the next one unless this is the last.
                 root.watch(messages.start + number + (1 if is_last else 2))
                 self._messages.add(id(messages.known[number]))
                 yield messages.known[number]
-                self._is_last_asked = is_last and root.is_asked
-                self._is_spent |= not is_last and root.is_asked
+                self._last_depends_on_end = is_last and root.depends_on_end
+                self._cannot_resume |= not is_last and root.depends_on_end
                 self._text += "".join(self.written)
                 self.written.clear()
-            self._after = self._held()
+            self._after = self._snapshot()
             yield _END
 
     def _rewind(self, number: int) -> None:
@@ -285,10 +285,10 @@ class _Rendering(_Opening):
             length, held = self._before[number]
             del self._before[number:]
             self._text = self._text[:length]
-            self._is_last_asked = False
-            self._hold(held)
+            self._last_depends_on_end = False
+            self._restore(held)
 
-    def _held(self) -> list[Attributes]:
+    def _snapshot(self) -> list[Attributes]:
         """Return a snapshot of the namespaces.
 
         Raises:
@@ -307,7 +307,7 @@ class _Rendering(_Opening):
             return id(value) in self._messages or all(map(self._is_data, value.values()))
         return kind in _DATA
 
-    def _hold(self, held: Sequence[Attributes]) -> None:
+    def _restore(self, held: Sequence[Attributes]) -> None:
         for space, attributes in zip(self._spaces, held, strict=True):
             space.clear()
             space.update(attributes)
@@ -329,10 +329,10 @@ class _Items:
 
 
 class _Space:
-    """Type tag of a namespace in the form of :func:`_known`."""
+    """Type tag of a namespace in the form of :func:`_comparable`."""
 
 
-def _known(value: Any, spaces: list[Any]) -> tuple[Any, ...]:
+def _comparable(value: Any, spaces: list[Any]) -> tuple[Any, ...]:
     """Return a comparable form of a value: if two values have equal forms, no template can distinguish them.
 
     Args:
@@ -346,9 +346,9 @@ def _known(value: Any, spaces: list[Any]) -> tuple[Any, ...]:
     if kind in _SCALARS:
         return kind, value
     if kind in (list, tuple):
-        return kind, *(_known(item, spaces) for item in value)
+        return kind, *(_comparable(item, spaces) for item in value)
     if kind is dict:
-        return kind, *((_known(name, spaces), _known(item, spaces)) for name, item in value.items())
+        return kind, *((_comparable(name, spaces), _comparable(item, spaces)) for name, item in value.items())
     if kind is float:
         return kind, repr(value)  # distinguishes 0.0 from -0.0
     if kind is MessageList:
@@ -388,7 +388,7 @@ def _length(items: Any, enough: int) -> int:
 
     The exact number would make the rendering depend on where the conversation ends.
     """
-    return enough if type(items) is MessageList and items.is_certain(enough) else len(items)
+    return enough if type(items) is MessageList and items.is_in_every_extension(enough) else len(items)
 
 
 FILTERS = {ITEMS: _items, IS_END: _is_end, ENDINGS: _endings, LENGTH: _length}

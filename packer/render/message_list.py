@@ -16,7 +16,7 @@ class MessageList(list[Any]):
         root: the list of the whole conversation; None if this is it.
 
     Attributes:
-        is_asked: whether the template read anything that may differ in a longer conversation. Only the root's is used.
+        depends_on_end: whether the template read anything that may differ in a longer conversation (root only).
     """
 
     def __init__(self, known: Sequence[Any], start: int = 0, root: "MessageList | None" = None) -> None:
@@ -24,22 +24,22 @@ class MessageList(list[Any]):
         self.known = list(known)
         self.start = start
         self.root = self if root is None else root
-        self.is_asked = False
-        self.num_certain = len(known)
+        self.depends_on_end = False
+        self.num_in_every_extension = len(known)
         self.parts: list[MessageList] = [self] if root is None else root.parts
         if root is not None:
             self.parts.append(self)
 
-    def watch(self, num_certain: int) -> None:
-        """Reset `is_asked`; from now on, reading beyond `num_certain` messages sets it."""
-        self.num_certain = num_certain
-        self.is_asked = False
+    def watch(self, num_in_every_extension: int) -> None:
+        """Reset `depends_on_end`; from now on, reading beyond `num_in_every_extension` messages sets it."""
+        self.num_in_every_extension = num_in_every_extension
+        self.depends_on_end = False
 
-    def is_certain(self, number: int) -> bool:
-        """Whether the first `number` messages of this list can be read without setting `is_asked`."""
-        return self.start + number <= self.root.num_certain
+    def is_in_every_extension(self, number: int) -> bool:
+        """Whether the first `number` messages of this list can be read without setting `depends_on_end`."""
+        return self.start + number <= self.root.num_in_every_extension
 
-    def begins(self, messages: Sequence[Any]) -> bool:
+    def is_prefix_of(self, messages: Sequence[Any]) -> bool:
         return len(self.known) <= len(messages) and all(map(is_, self.known, messages))
 
     def grow(self, messages: Sequence[Any]) -> None:
@@ -51,29 +51,29 @@ class MessageList(list[Any]):
                 part.known.extend(more)
 
     def __getitem__(self, place: Any) -> Any:
-        if type(place) is int and place >= 0 and self.is_certain(place + 1):
+        if type(place) is int and place >= 0 and self.is_in_every_extension(place + 1):
             return self.known[place]
         if isinstance(place, slice) and place.stop is None and place.step is None and (place.start or 0) >= 0:
             start = place.start or 0
-            if self.start + start <= self.root.num_certain:
+            if self.start + start <= self.root.num_in_every_extension:
                 return MessageList(self.known[start:], self.start + start, self.root)
-        self.root.is_asked = True
+        self.root.depends_on_end = True
         return self.known[place]
 
 
-def _asks(name: str) -> Callable[..., Any]:
+def _records_dependence(name: str) -> Callable[..., Any]:
     of_list = getattr(list, name)
 
     def method(self: MessageList, *args: Any, **kwargs: Any) -> Any:
-        self.root.is_asked = True
+        self.root.depends_on_end = True
         return of_list(self, *args, **kwargs)
 
     return method
 
 
-def _behind(self: MessageList, other: list[Any]) -> list[Any]:
-    """Return `other + messages`; list's own method would read the messages without setting `is_asked`."""
-    self.root.is_asked = True
+def _radd(self: MessageList, other: list[Any]) -> list[Any]:
+    """Return `other + messages`; list's own method would read the messages without setting `depends_on_end`."""
+    self.root.depends_on_end = True
     return other + self.known
 
 
@@ -81,8 +81,8 @@ for _name in (
     *("__len__", "__iter__", "__reversed__", "__contains__", "__repr__", "__add__", "__mul__", "__rmul__", "copy"),
     *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "index", "count"),
 ):
-    setattr(MessageList, _name, _asks(_name))
-MessageList.__radd__ = _behind  # type: ignore[attr-defined]
+    setattr(MessageList, _name, _records_dependence(_name))
+MessageList.__radd__ = _radd  # type: ignore[attr-defined]
 
 
 class Loop:
@@ -100,7 +100,7 @@ class Loop:
     @property
     def last(self) -> bool:
         if self._is_last:
-            self.messages.root.is_asked = True
+            self.messages.root.depends_on_end = True
         return self._is_last
 
     @property
@@ -117,7 +117,7 @@ class Loop:
 
     @property
     def length(self) -> int:
-        self.messages.root.is_asked = True
+        self.messages.root.depends_on_end = True
         return len(self.messages.known)
 
     @property

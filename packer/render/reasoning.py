@@ -139,7 +139,7 @@ def reasoning_of(message: Message) -> str:
     return inline[1].strip() if inline else ""
 
 
-def given_as(message: Message, form: Reasoning) -> dict[str, Any]:
+def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
     """Return the message; an assistant's has its reasoning where `supervision.reasoning` wants it."""
     changed = dict(message)
     content = changed.get("content")

@@ -31,7 +31,7 @@ _STAND_IN_LETTERS = frozenset("Zq0123456789xW")
 """Characters of the words that :mod:`packer.render.placeholders` probes templates with, whatever their length."""
 
 
-def made_up(number: int) -> str:
+def placeholder_text(number: int) -> str:
     """Return a placeholder text, which occurs in no conversation except as a whole text."""
     return f"{_MARK}{number:06d}"
 
@@ -91,7 +91,7 @@ class TemplateRecorder:
         return tuple(dict.fromkeys(self._conditions))
 
     @property
-    def is_straight(self) -> bool:
+    def rendered_each_turn_once(self) -> bool:
         """Whether every turn was rendered once (the first mode fitted), after prompts that contain the same slots."""
         alike = all(prompt == prompts[0] for prompts in self._prompts.values() for prompt in prompts)
         prompted = all(number - 1 in self._prompts for number in self._turns)  # else only to find the next header
@@ -110,7 +110,7 @@ class TemplateRecorder:
     def _written(self, slot: Slot) -> str:
         if slot.strips not in self._strips:
             self._strips.append(slot.strips)
-        return f"{made_up(slot.number)}s{self._strips.index(slot.strips):03d}x"
+        return f"{placeholder_text(slot.number)}s{self._strips.index(slot.strips):03d}x"
 
 
 def _recorded(template: ChatTemplate, variables: dict[str, Any]) -> str:
@@ -147,7 +147,7 @@ def _refuse_symbolic(*values: Any) -> None:
         raise OpaqueError("something else is asked about a text")
 
 
-class _AsksTheContainer(jinja2.visitor.NodeTransformer):
+class _ContainerQueries(jinja2.visitor.NodeTransformer):
     """Replaces the operator `in` by the test `in`, which handles symbolic texts."""
 
     def visit_ScopedEvalContextModifier(self, node: jinja2.nodes.Node) -> Never:  # noqa: N802 - the name Jinja calls
@@ -171,7 +171,7 @@ def _text_join(values: Iterable[Any]) -> str:
 @functools.lru_cache(maxsize=16)
 def _compiled(environment: _Environment, source: str) -> jinja2.Template:
     """Compile a template for recording; cached for the reason given in :mod:`packer.render.environment`."""
-    template = environment.from_string(_AsksTheContainer().visit(environment.parse(source)))
+    template = environment.from_string(_ContainerQueries().visit(environment.parse(source)))
     template.root_render_func.__globals__.update(str_join=_text_join, markup_join=_text_join)
     return template
 

@@ -28,12 +28,12 @@ from packer.render.environment import ChatTemplate, IncrementalTemplate, RenderE
 from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
-from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
+from packer.render.reasoning import ANY_TAG, Reasoning, has_two_reasonings, is_cut_off, with_reasoning_as
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.watchdog import ROW, place
 
-COMPARED = 128
+COMPARE_EVERY = 128
 """One row in this many, including the first of each batch, is rendered a second time and compared: a filled-in row with
 its incremental rendering, any other with the reference rendering."""
 
@@ -106,7 +106,7 @@ class Renderer:
         self._is_reference = False
         self._filling: Filling | None = None
         if self._template is not None and not rules.marked and Filling.suits(model.stops):
-            self._filling = Filling(self._template, self._define, stops=model.stops, control=model.control)
+            self._filling = Filling(self._template, self._render_for_skeleton, stops=model.stops, control=model.control)
 
     def by_reference(self) -> "Renderer":
         """Return a copy that renders everything by reference: with the original template, from the first message."""
@@ -120,7 +120,7 @@ class Renderer:
         Raises:
             TemplateOverrunError: a rendering takes too long or too much memory; the error knows the row.
         """
-        turns = None if self._is_reference else self._render(rows, range(0, len(rows.samples), COMPARED))
+        turns = None if self._is_reference else self._render(rows, range(0, len(rows.samples), COMPARE_EVERY))
         if turns is None:
             turns = self._render(rows, None)
             assert turns is not None  # None only if rows are compared
@@ -159,7 +159,7 @@ class Renderer:
         here[ROW] = -1
         return _turn_batch(texts, owners, skipped, rejections)
 
-    def _define(self, sample: Sample, template: Template) -> RenderedRow:
+    def _render_for_skeleton(self, sample: Sample, template: Template) -> RenderedRow:
         """Render a conversation of placeholder texts; return no texts if content is dropped or history is rewritten.
 
         A loss found while recording affects every conversation of that shape, so losses are only looked for then. The
@@ -184,7 +184,7 @@ class Renderer:
         template = template or self._template_of(sample)
         if template is None:
             raise RenderError("the tokenizer has no chat template; give one with --template FILE")
-        messages = [given_as(message.fields, self._rules.reasoning) for message in sample.messages]
+        messages = [with_reasoning_as(message.fields, self._rules.reasoning) for message in sample.messages]
         return Conversation(
             template,
             with_short_ids(messages) if self._rules.short_call_ids else messages,
@@ -260,12 +260,12 @@ class Renderer:
         last = max(weights)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         conversation = renderable(conversation, last)
-        documents, num_learned = self._assigned(
+        documents, num_trained = self._assigned(
             conversation, weights, losses.of(conversation) if losses else None, history_rewrite
         )
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
-        num_skipped = len(wanted) - num_learned
+        num_skipped = len(wanted) - num_trained
         if stand_ins is None:
             return RenderedRow(tuple([encoded(document.text, document.turns) for document in documents]), num_skipped)
         same_form = renderable(original, last)
@@ -284,7 +284,7 @@ class Renderer:
 
         Every message must show in the rendering of the first trained turn after it.
         """
-        rules, num_learned = self._rules, 0
+        rules, num_trained = self._rules, 0
         assigner = TurnAssigner(
             history_rewrite=history_rewrite or rules.history_rewrite,
             stops=self._turn_rules.stops,
@@ -296,8 +296,8 @@ class Renderer:
                 raise refusal(lost)
             if not self._is_blank(turn):
                 assigner.add(turn)
-                num_learned += 1
-        return assigner.documents(), num_learned
+                num_trained += 1
+        return assigner.documents(), num_trained
 
     def _turns(self, conversation: Conversation, weights: Mapping[int, float]) -> Iterator[RenderedTurn]:
         if self._rules.marked:

@@ -70,7 +70,7 @@ class Stoppable:
         parsed = environment.parse(self.source)
         loop = parsed.body[self.place]
         assert isinstance(loop, nodes.For)
-        _ask_less(parsed.body[: self.place])
+        _reduce_queries(parsed.body[: self.place])
         items = _filtered(loop.iter, ITEMS, nodes.Name(RENDERING, "load"))
         parsed.body[self.place :] = [nodes.Output([items]).set_lineno(loop.lineno)]
         parsed.set_environment(environment)
@@ -96,7 +96,7 @@ def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables
     assert isinstance(loop, nodes.For)
     early, late = _names([*opening, loop]), _names(ending)
     own = _names([loop.target, *loop.body], "store", "param") | {"loop"}
-    if _tells_copies_apart(parsed) or "loop" in _names(loop.body, "store", "param"):
+    if _distinguishes_copies(parsed) or "loop" in _names(loop.body, "store", "param"):
         return None
     if not isinstance(loop.target, nodes.Name) or loop.else_ or loop.test or loop.recursive:
         return None
@@ -106,7 +106,7 @@ def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables
         return None
     changing = tuple(sorted(set(variables) - early))
     bounds = _bounds(parsed, opening, loop, ending)
-    _ask_less(opening)
+    _reduce_queries(opening)
     item, rendering = nodes.Name(loop.target.name, "load"), nodes.Name(RENDERING, "load")
     targets = nodes.Tuple([nodes.Name(name, "store") for name in (_ENDING, *changing)], "store")
     endings = nodes.For(targets, _filtered(item, ENDINGS, rendering), ending, [], None, False)
@@ -119,7 +119,7 @@ def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables
     return Stoppable(template=environment.from_string(parsed), late=changing, bounds=bounds, source=source, place=place)
 
 
-def _tells_copies_apart(template: nodes.Template) -> bool:
+def _distinguishes_copies(template: nodes.Template) -> bool:
     """Whether the template may distinguish an object from an equal copy, or the list of messages from another list."""
     for node in _all_of([template], nodes.Test | nodes.Filter | nodes.Const):
         name = node.value if isinstance(node, nodes.Const) else node.name
@@ -187,12 +187,12 @@ def _outside_loops(body: Iterable[nodes.Node]) -> Iterable[nodes.Node]:
             yield from _outside_loops(node.iter_child_nodes())
 
 
-def _ask_less(opening: Sequence[nodes.Node]) -> None:
+def _reduce_queries(opening: Sequence[nodes.Node]) -> None:
     """Rewrite statements so that they read no more of the list of messages than they need."""
     for loop in _all_of(opening, nodes.For):
         _stop_early(loop)
     for comparison in _all_of(opening, nodes.Compare):
-        _count_no_further(comparison)
+        _limit_count(comparison)
 
 
 def _stop_early(node: nodes.For) -> None:
@@ -226,7 +226,7 @@ def _counts(node: nodes.Node) -> bool:
     )
 
 
-def _count_no_further(node: nodes.Compare) -> None:
+def _limit_count(node: nodes.Compare) -> None:
     """Make the length in a comparison with a constant count no further than the comparison needs."""
     length, other = node.expr, node.ops[0].expr
     if (

@@ -4,17 +4,17 @@ They show a cache's facts, plots and the tokens of a sample of documents, or the
 for pushing to the Hub is written here too.
 """
 
-from packer.report.items import Chosen
+from packer.report.items import ReportContents
 from packer.report.pages import Report, report, text_page
 from packer.report.push import Pushed, push
 from packer.report.server import PageServer
 from packer.report.shell import check_place, write_page
 
 __all__ = [
-    "Chosen",
     "PageServer",
     "Pushed",
     "Report",
+    "ReportContents",
     "check_place",
     "push",
     "report",

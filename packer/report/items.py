@@ -44,7 +44,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ReportContents:
     """The blocks, rows and documents that a report includes.
 
     If all are empty, it includes a sample: blocks spread over the cache, and the longest, shortest, most trained and
@@ -76,7 +76,7 @@ class Name(NamedTuple):
         return urlencode([(self.kind, self.value)])
 
 
-def names_of(chosen: Chosen, cache: Cache) -> list[Name]:
+def names_of(chosen: ReportContents, cache: Cache) -> list[Name]:
     """Return the names of the chosen items, without duplicates."""
     splits = cache.splits("blocks")
     if chosen.blocks and not splits:

@@ -24,7 +24,7 @@ from packer.report.facts import (
     padding,
     source_facts,
 )
-from packer.report.items import Chosen, Item, Name, names_of, read_item, sample
+from packer.report.items import Item, Name, ReportContents, names_of, read_item, sample
 from packer.report.shell import SCRIPT, check_place, fill, write_page
 from packer.report.tokens import PackedTokens, TokenTable, pack_tokens
 from packer.store.cache import Cache
@@ -126,7 +126,7 @@ class Report:
     """Tokens that the page includes."""
 
 
-def report(folder: Path | str, output: Path | str, *, chosen: Chosen | None = None) -> Report:
+def report(folder: Path | str, output: Path | str, *, chosen: ReportContents | None = None) -> Report:
     """Write a page about a cache: one file of at most :data:`MAX_BYTES`, written atomically.
 
     Args:

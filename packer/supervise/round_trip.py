@@ -30,7 +30,7 @@ class RoundTrip:
         self._added: dict[int, AddedToken] = {token.id: token for token in model.added_tokens}
 
     def decode(self, ids: Sequence[int]) -> bytes:
-        """Return the bytes of the ids, one id at a time without joining rules; unknown ids have none."""
+        """Return the concatenated raw bytes of the ids; unknown ids have none."""
         return self.token_bytes.decode(ids)
 
     def decodes_to(self, ids: Sequence[int], text: bytes, *, after: int | None = None) -> bool:

@@ -1,7 +1,8 @@
 """Stage: texts become ids, and turn boundaries become token positions (TurnBatch → TokenBatch).
 
-`reference` is the encoder that defines the ids, `fast` one that is checked against it; `boundaries` finds where prompts
-and completions end in them; `guard` encodes control tokens typed by people as ordinary text.
+`reference_encoder` defines the ids, and `fast` is an encoder that is checked against it; `boundaries` finds where
+prompts and completions end in them, `vectorized` does so for a whole batch; `guard` encodes control tokens typed by
+people as ordinary text; `deadline` ends an encoding that does not finish.
 """
 
 from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences, fast_version

@@ -103,4 +103,4 @@ def _serve(asked: queue.SimpleQueue[_Work | None], answered: queue.SimpleQueue[_
             answer = None, error
         done.set()
         answered.put(answer)
-        del work, answer  # they refer to texts, and the next call may be long in coming
+        del work, answer  # release the texts now: the next call may come much later

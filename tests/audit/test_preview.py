@@ -192,8 +192,8 @@ def test_one_row_is_found_by_the_end_of_its_path_and_blank_lines_are_no_rows(rec
 
 def test_rejected_rows_are_looked_for_among_the_first_thousand(recipe_of, tmp_path, monkeypatch):
     module = sys.modules["packer.audit.preview"]
-    assert module.LOOKED_AT == 1000
-    monkeypatch.setattr(module, "LOOKED_AT", 30)
+    assert module.PREVIEWED == 1000
+    monkeypatch.setattr(module, "PREVIEWED", 30)
     rows = [chat("Hi", "Hello") for _ in range(32)]
     rows[3] = rows[7] = rows[29] = rows[30] = "not json"
     path = write(tmp_path / "a.jsonl", *rows)
@@ -372,22 +372,18 @@ def facts(error):
 
 REAL = [
     ("taubench_airline_gpt4o.jsonl", "minimind"),
-    *(
-        pytest.param(corpus, tokenizer, marks=pytest.mark.slow)
-        for corpus, tokenizer in (
-            ("sgd_train_tools_600.jsonl", "minimind"),
-            ("alpaca_en_52k.jsonl", "llama-3"),
-            ("alpaca_en_52k.jsonl", "qwen3"),
-            ("sgd_train_tools_600.jsonl", "llama-3"),
-            ("sgd_train_tools_600.jsonl", "qwen3"),
-            ("taubench_airline_gpt4o.jsonl", "llama-3"),
-            ("kdconv_zh_devtest.jsonl", "llama-3"),
-            ("kdconv_zh_devtest.jsonl", "qwen3"),
-        )
-    ),
+    ("sgd_train_tools_600.jsonl", "minimind"),
+    ("alpaca_en_52k.jsonl", "llama-3"),
+    ("alpaca_en_52k.jsonl", "qwen3"),
+    ("sgd_train_tools_600.jsonl", "llama-3"),
+    ("sgd_train_tools_600.jsonl", "qwen3"),
+    ("taubench_airline_gpt4o.jsonl", "llama-3"),
+    ("kdconv_zh_devtest.jsonl", "llama-3"),
+    ("kdconv_zh_devtest.jsonl", "qwen3"),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize(("corpus", "tokenizer"), REAL)
 def test_what_is_shown_of_real_rows_is_what_a_build_contains(real, corpus, tokenizer, tmp_path):

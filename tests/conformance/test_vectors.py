@@ -12,7 +12,7 @@ import transformers
 from conformance.conversations import DAY, SHAPES
 from supervision_stages import aliased, assistant, user
 
-from packer.audit.lint.prompts import as_llama_class
+from packer.audit.lint.prompts import as_llama_tokenizer
 from packer.model import load_model
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder
@@ -21,6 +21,9 @@ pytestmark = pytest.mark.real
 
 TOKENIZERS = ("deepseek-coder", "gpt-2", "llama-2", "llama-3", "minimind", "phi-3", "qwen3")
 WITH_VECTORS = tuple(name for name in TOKENIZERS if name != "minimind")
+LARGE = ("deepseek-coder", "llama-3")
+"""Byte-level as others are, and as large as qwen3's: `make deep` asks them."""
+
 REBUILT = ("llama-2", "phi-3")
 """Folders whose pre-tokenizer transformers 5 replaces by one of its own, since they name `LlamaTokenizer`."""
 
@@ -60,7 +63,8 @@ def loaded(request: pytest.FixtureRequest, real: Path) -> Loaded:
 
 def of_each(names: Iterable[str]) -> pytest.MarkDecorator:
     """All tests of one folder run one after the other, so that large tokenizers are loaded once, and one at a time."""
-    return pytest.mark.parametrize("loaded", list(names), indirect=True, scope="module")
+    folders = [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in names]
+    return pytest.mark.parametrize("loaded", folders, indirect=True, scope="module")
 
 
 @of_each(WITH_VECTORS)
@@ -133,10 +137,10 @@ def apply(tokenizer: Any, template: str, arguments: dict[str, Any], *, prompt: b
 
 @of_each(TOKENIZERS)
 def test_lint_knows_how_transformers_reads_each_folder(loaded: Loaded) -> None:
-    """`as_llama_class` gives what transformers makes of the file, and None where transformers leaves it alone."""
+    """`as_llama_tokenizer` gives what transformers makes of the file, and None where transformers leaves it alone."""
     folder = loaded.folder
     definition = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    other = as_llama_class(definition, json.loads((folder / "tokenizer_config.json").read_text("utf-8")))
+    other = as_llama_tokenizer(definition, json.loads((folder / "tokenizer_config.json").read_text("utf-8")))
     assert (other is not None) == (folder.name in REBUILT)
     if other is not None:
         taken = json.loads(loaded.theirs.backend_tokenizer.to_str())

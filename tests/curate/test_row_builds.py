@@ -223,8 +223,8 @@ def test_another_rule_tokenizes_nothing_and_another_tokenizer_makes_no_traits(as
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["split.seed=1"],
-        ["split.shares.validation=0.6", "split.shares.test=0"],
+        pytest.param(["split.seed=1"], marks=pytest.mark.slow),
+        pytest.param(["split.shares.validation=0.6", "split.shares.test=0"], marks=pytest.mark.slow),
         ["deduplicate.exact=bytes", "sources.take={rows: 20}"],
         ["deduplicate=null", "pack.block_len=64"],
     ],

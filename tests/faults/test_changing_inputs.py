@@ -109,7 +109,7 @@ def test_an_input_that_changes_while_it_is_read_is_noticed(
             anew = anew or contents(own.build(tmp_path / "anew"))
             assert contents(cache) == anew
         tried += 1
-        at += 1 if FULL else 5
+        at += 1 if FULL else 8
     assert tried > 1
     tally(f"input: {change.__name__}, {'rebuild' if rebuilding else 'first build'}", tried=tried, held=held)
 

@@ -3,8 +3,6 @@
 import errno
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from faults.amount import FULL, amount
 from faults.jobs import Job, contents
 from faults.lab import Lab
 from faults.storage import CALLS, CHANGING, READING, SPENDING, Fault
+from processes import run_forked
 
 from packer.audit import verify
 
@@ -129,9 +128,7 @@ def test_a_storm_of_signals_interrupts_calls_and_changes_nothing(tiny_job: Job, 
     num_rounds, held, count = amount(small=1, full=10), 0, 0
     for number in range(num_rounds):
         folder = tmp_path / f"cache{number}"
-        process = subprocess.run(
-            [sys.executable, "-c", SIGNALLED, *tiny_job.command(folder)], capture_output=True, text=True, check=False
-        )
+        process = run_forked(SIGNALLED, *tiny_job.command(folder))
         assert process.returncode == 0, process.stderr
         count += int(process.stderr.split()[-1])
         held += contents(folder) == new

@@ -1,13 +1,11 @@
 """Shards that Arrow did not write, with digests that are right: valid or an error, and never a signal."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from faults.amount import amount
 from faults.jobs import Job
+from processes import run_forked
 
 MUTATED = """
 import dataclasses, hashlib, random, sys
@@ -109,15 +107,7 @@ def test_a_shard_made_by_somebody_else_is_valid_or_an_error_and_no_signal(
 ) -> None:
     cache = tiny_job.build(tmp_path / "cache")
     tried, progress = amount(small=80, full=5000), tmp_path / "progress"
-    tests = Path(__file__).resolve().parents[1]
-    paths = os.pathsep.join([str(tests / "support"), str(tests), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.run(
-        [sys.executable, "-c", MUTATED, str(cache), kind, "0", str(tried), str(progress)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
+    process = run_forked(MUTATED, cache, kind, 0, tried, progress)
     told = f"{kind} {progress.read_text()}: ended by {process.returncode}: {process.stderr[-3000:]}"
     assert process.returncode == 0, told
     valid, refused, deep = map(int, process.stdout.split())

@@ -1,10 +1,7 @@
 """Manifests made by hand, with the right checksum: an error or nothing wrong, and no file outside the cache is opened."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import pytest
 from faults.amount import FULL, amount
 from faults.jobs import Job
+from processes import in_a_process
 
 from packer.store.manifest import sealed
 
@@ -140,15 +138,8 @@ LINKS = ["shard", "model file", "rejected.jsonl", "documents", "model", "circle"
 
 def look(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """What came of reading some caches, in one process with an audit hook."""
-    process = subprocess.run(
-        [sys.executable, "-c", WATCHED, *map(str, folders)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ,
-    )
-    assert process.returncode == 0, process.stderr[-3000:]
-    return [json.loads(line) for line in process.stdout.splitlines()]
+    found: list[dict[str, Any]] = in_a_process(WATCHED, *folders)
+    return found
 
 
 @pytest.fixture

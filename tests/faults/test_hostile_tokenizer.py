@@ -1,10 +1,7 @@
 """Tokenizer folders made to hang, crash or mislead a build: refused by name, or what they ask for is not followed."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +9,7 @@ from faults.amount import FULL
 from faults.hostile_tokenizers import FOLDERS, NEUTRALISED, cut_by
 from faults.jobs import Job
 from faults.lab import Lab
+from processes import run_forked
 
 SMALL = [name for number, name in enumerate(FOLDERS) if number % 3 == 0 and "MB" not in name]
 """A third, and none that takes long to write."""
@@ -75,14 +73,7 @@ def test_an_expression_that_only_a_long_text_makes_slow_ends_the_build_by_name(t
     cut_by(r"\s+$")(job.folder / "tokenizer")
     (job.folder / "text.jsonl").write_text(json.dumps({"text": " " * 2_000_000 + "a"}) + "\n")
     words = job.command(tmp_path / "cache", "--set", f"sources=[{{path: {job.folder}/text.jsonl}}]")
-    done = subprocess.run(
-        [sys.executable, "-c", IMPATIENT, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
-    )
+    done = run_forked(IMPATIENT, *words)
     assert done.returncode == 3, done.stderr
     assert done.stderr.startswith("error: the tokenizer did not finish within 1 s: 1 texts of 20000")
     assert "hint: a regular expression in the pre_tokenizer or the normalizer" in done.stderr

@@ -1,13 +1,11 @@
 """A file is shorter or longer than it was: found before anything is mapped, at every length, with no signal."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from faults.amount import FULL
 from faults.jobs import Job, write_job
+from processes import run_forked
 
 from packer.store.manifest import read_manifest
 
@@ -49,14 +47,7 @@ print(held)
 
 def truncate(cache: Path, name: str, lengths: list[int]) -> int:
     """In a process of its own, which a page that is not there would kill; how many lengths were found."""
-    process = subprocess.run(
-        [sys.executable, "-c", TRUNCATED, str(cache), name],
-        input=json.dumps(lengths),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ,
-    )
+    process = run_forked(TRUNCATED, cache, name, stdin=json.dumps(lengths))
     assert process.returncode == 0, f"ended by {process.returncode}: {process.stderr}"
     return int(process.stdout)
 

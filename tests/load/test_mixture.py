@@ -5,11 +5,12 @@ from fractions import Fraction
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
+from search_effort import percent_of_examples  # noqa: E402
 from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 
@@ -286,7 +287,7 @@ def test_proportions_that_are_set_hold_from_the_next_step_on_and_no_row_repeats_
             assert sorted(own[start : start + size]) == list(range(size))
 
 
-@settings(max_examples=12)
+@percent_of_examples(40)
 @given(table=st.lists(proportions, min_size=1, max_size=12), size=st.sampled_from([2, 4, 6]), data=st.data())
 def test_proportions_by_schedule_are_a_function_of_the_step_on_any_ranks_and_after_any_resume(table, size, data):
     def opened(**options):
@@ -312,7 +313,7 @@ def test_proportions_by_schedule_are_a_function_of_the_step_on_any_ranks_and_aft
         loader.close()
 
 
-@settings(max_examples=12)
+@percent_of_examples(40)
 @given(table=st.lists(proportions, min_size=2, max_size=9), end=st.sampled_from(["drop", "short", "wrap"]))
 def test_epoch_by_epoch_or_without_end_a_schedule_gives_the_same_steps(table, end):
     for options in (

@@ -93,7 +93,7 @@ def test_no_proof_fails_whatever_is_written(twin: Callable[..., Path], template:
 
     proved()
     print(f"{twin.__name__}: {dict(seen)}")
-    assert seen["kept"] > 30
+    assert seen["kept"] > 18
 
 
 @pytest.mark.parametrize("separator", ["\x1c", "\x1d", "\x1e", "\x1f"])
@@ -142,7 +142,7 @@ def test_every_trained_id_belongs_to_one_message_and_every_message_to_one_run(
             assert len(ids) == documents.run_end[own].max()
 
     owned()
-    assert runs > 25
+    assert runs > 10
 
 
 # -- what comes later ------------------------------------------------------------------------------------------------------

@@ -43,13 +43,8 @@ def test_rows_divided_by_prompt_without_leaks_pass(real, corpus, tmp_path):
     assert [(found[code].level, found[code].count) for code in BETWEEN] == [("ok", 0)] * 3
 
 
-@pytest.mark.parametrize(
-    "corpus",
-    [
-        "hh_harmless_test_messages",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("multilingual_chat_a", "sgd_train_chat_1800")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("corpus", ["hh_harmless_test_messages", "multilingual_chat_a", "sgd_train_chat_1800"])
 def test_rows_divided_at_random_fail_before_a_build_and_after_it(real, corpus, tmp_path):
     lines = (real / "corpora" / f"{corpus}.jsonl").read_text("utf-8").splitlines(keepends=True)
     random.Random(0).shuffle(lines)

@@ -179,7 +179,8 @@ def test_every_listed_corpus_is_built_or_rejected_with_reasons(
     assert kept > least_kept
 
 
-@pytest.mark.parametrize(("limit", "engine"), [(12, "reference"), pytest.param(WHOLE, "auto", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("limit", "engine"), [(12, "reference"), (WHOLE, "auto")])
 def test_plain_chat_under_a_rewriting_template_asks_before_it_pays(
     limit: int | None, engine: str, real: Path, tmp_path: Path
 ) -> None:
@@ -190,9 +191,9 @@ def test_plain_chat_under_a_rewriting_template_asks_before_it_pays(
     assert not (tmp_path / "cache" / "manifest.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("tokenizer", "limit", "partition_bytes"),
-    [("minimind", 120, "16KiB"), pytest.param("llama-3", WHOLE, "300KiB", marks=pytest.mark.slow)],
+    ("tokenizer", "limit", "partition_bytes"), [("minimind", 120, "16KiB"), ("llama-3", WHOLE, "300KiB")]
 )
 def test_one_and_two_processes_give_the_same_bytes_and_building_again_does_nothing(
     tokenizer: str, limit: int | None, partition_bytes: str, real: Path, tmp_path: Path

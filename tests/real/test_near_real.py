@@ -22,6 +22,7 @@ def alpaca(real, number):
     return ["\n".join(row[name] for name in ("instruction", "input", "output")) for row in rows]
 
 
+@pytest.mark.slow
 def test_every_near_copy_of_a_real_row_is_found_and_nothing_else(real):
     """Against all pairs, by their literal sets: precision 1, recall at least .999 at a similarity of .8."""
     chance, rows = random.Random(3), alpaca(real, 1500)

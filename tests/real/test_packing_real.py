@@ -37,7 +37,7 @@ def documents(request, real: Path, tmp_path_factory) -> Path:
 
 
 RULES = [
-    {"mode": "isolated", "block_len": 512, "overlong": "split"},
+    pytest.param({"mode": "isolated", "block_len": 512, "overlong": "split"}, marks=pytest.mark.slow),
     {"mode": "isolated", "block_len": 1024, "overlong": "truncate_left", "align": 16},
     {"mode": "eos", "block_len": 700, "overlong": "truncate_right", "strategy": "first_fit"},
     {"mode": "stream", "block_len": 512},

@@ -142,10 +142,10 @@ def test_a_skeleton_is_made_for_a_shape_that_a_batch_holds_often(tmp_path, monke
     assert not filling._filling.fill(rows[1:])
 
 
-@pytest.mark.parametrize("place", [0, batches.COMPARED])
+@pytest.mark.parametrize("place", [0, batches.COMPARE_EVERY])
 def test_one_row_that_is_filled_in_otherwise_has_the_whole_batch_rendered(place, tmp_path, monkeypatch):
     filling, rendering = renderers(True, twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
-    rows = samples([[user(f"{number}?"), assistant("One.")] for number in range(2 * batches.COMPARED)])
+    rows = samples([[user(f"{number}?"), assistant("One.")] for number in range(2 * batches.COMPARE_EVERY)])
     fill = filling._filling.fill
 
     def wrong(given_rows):

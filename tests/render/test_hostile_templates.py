@@ -5,15 +5,13 @@ import itertools
 import json
 import re
 import signal
-import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hostile_templates import ALL, OVERRUNS, STUCK, Hostile
-from processes import HANG_S, in_a_process
+from processes import HANG_S, run_forked, start
 
 from packer.rejections import CODES
 from packer.render import ChatTemplate
@@ -102,7 +100,10 @@ class Ended:
 @functools.cache
 def ends() -> dict[str, Ended]:
     """Every hostile template rendered, in one process that listens; the last is what the hook hears of a file."""
-    found = in_a_process(WATCHED, json.dumps(ROW))
+    process = start(WATCHED, json.dumps(ROW))
+    output, errors = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, errors[-4000:]
+    found = map(json.loads, output.splitlines())
     names = [*(each.name for each in ALL), "a file"]
     fields = ("code", "told", "row", "events", "most_mebibytes")
     return {name: Ended(**dict(zip(fields, each, strict=True))) for name, each in zip(names, found, strict=True)}
@@ -244,9 +245,7 @@ ChatTemplate(sys.argv[1], date="2026-01-01", variables={}, max_bytes=2**24).rend
 
 @pytest.mark.parametrize("name", STUCK)
 def test_a_process_of_packers_own_is_ended_where_a_step_takes_for_ever(name: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", STUCK_TEMPLATE, STUCK[name]], capture_output=True, timeout=HANG_S, check=False
-    )
+    ended = run_forked(STUCK_TEMPLATE, STUCK[name])
     assert ended.returncode == -signal.SIGPROF, ended.stderr
 
 
@@ -254,5 +253,5 @@ def test_long_work_beside_renderings_ends_no_process() -> None:
     """The timer is for renderings: what else a process does may take as long as it likes."""
     source = STUCK_TEMPLATE.rpartition("\n")[0].replace("sys.argv[1]", "'{{ messages }}'")
     busy = f"{source}\nimport time\ntime.sleep(0.3)\n{'sum(range(5 * 10**7))'}"
-    ended = subprocess.run([sys.executable, "-c", busy], capture_output=True, timeout=HANG_S, check=False)
+    ended = run_forked(busy)
     assert ended.returncode == 0, ended.stderr

@@ -21,7 +21,7 @@ from packer.render import ChatTemplate, RenderError
 from packer.render.environment import IncrementalTemplate
 from packer.render.incremental import NotIncrementalError, Renderings
 from packer.render.sandbox import environment_of
-from packer.render.stoppable import _ask_less
+from packer.render.stoppable import _reduce_queries
 
 TOOLS = [TOOL, OTHER_TOOL]
 QWEN3_IDLE = """{% set ns = namespace(searching=true, last=messages|length - 1) %}{% for m in messages[::-1] %}
@@ -446,7 +446,7 @@ def test_loops_do_go_on(name: str) -> None:
 def test_only_loops_that_do_nothing_more_are_ended(name: str) -> None:
     ends, body = IDLE[name]
     parsed = environment_of("2026-01-01").parse(_BEFORE + body)
-    _ask_less(parsed.body)
+    _reduce_queries(parsed.body)
     assert (parsed.find(jinja2.nodes.Break) is not None) == ends
 
 

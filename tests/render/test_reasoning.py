@@ -8,7 +8,7 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, chat, user
 
-from packer.render.reasoning import continuation, given_as, opened_by, reasoning_of
+from packer.render.reasoning import continuation, opened_by, reasoning_of, with_reasoning_as
 
 Make = Callable[..., Stages]
 
@@ -141,14 +141,14 @@ def test_continue_takes_a_block_the_template_leaves_for_the_reasoning(make: Make
 def test_reasoning_that_holds_a_closing_tag_is_not_cut_there(make: Make) -> None:
     """Nobody can tell where it ends, so it stays inline, and a template that cuts it is found out."""
     message = assistant("<think>I close with `</think>` here.</think>the answer")
-    assert given_as(message, "field") == message
+    assert with_reasoning_as(message, "field") == message
     cuts = twins.CHATML.replace("message.content", "message.content.split('</think>')[-1]")
     assert make(cuts, "supervision.reasoning=field").outcomes([chat(ASKED, message)]) == ["dropped_reasoning"]
 
 
 def test_inline_does_not_put_a_second_block_before_the_text() -> None:
     both = {**INLINE, "reasoning_content": "Count."}
-    assert given_as(both, "inline") == INLINE
+    assert with_reasoning_as(both, "inline") == INLINE
 
 
 NATIVE = """\
@@ -216,15 +216,15 @@ def test_field_lets_a_template_place_inline_reasoning_itself(make: Make) -> None
 @pytest.mark.parametrize("form", ["field", "inline"])
 def test_each_form_leaves_other_messages_alone(form: Any) -> None:
     for message in (user("<think>\nI\n</think>\n\nask"), PLAIN, assistant(None), assistant("a <think>b</think>")):
-        assert given_as(message, form) == message
+        assert with_reasoning_as(message, form) == message
 
 
 def test_both_forms_say_the_same() -> None:
-    inline, field = given_as(FIELD, "inline"), given_as(INLINE, "field")
+    inline, field = with_reasoning_as(FIELD, "inline"), with_reasoning_as(INLINE, "field")
     assert inline == INLINE
     assert field == {**FIELD, "thinking": "Count."}
-    assert given_as(FIELD, "field") == FIELD
-    assert given_as(INLINE, "inline") == INLINE
+    assert with_reasoning_as(FIELD, "field") == FIELD
+    assert with_reasoning_as(INLINE, "inline") == INLINE
 
 
 @pytest.mark.parametrize(

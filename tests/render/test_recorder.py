@@ -11,7 +11,7 @@ from supervision_stages import chat
 
 from packer.render import ChatTemplate, RenderError
 from packer.render.filling import Filling
-from packer.render.recorder import TemplateRecorder, made_up
+from packer.render.recorder import TemplateRecorder, placeholder_text
 from packer.render.rewritten_history import EncodedText, RenderedRow
 from packer.render.sandbox import environment_of
 from packer.render.symbolic import Condition, OpaqueError, Slot, SymbolicText
@@ -229,7 +229,7 @@ def test_a_symbolic_text_has_no_method_of_a_text_that_it_does_not_answer_for_its
 
 def recorded(source):
     recorder = TemplateRecorder(template_of(source))
-    return recorder, recorder.render([{"role": "user", "content": made_up(0)}])
+    return recorder, recorder.render([{"role": "user", "content": placeholder_text(0)}])
 
 
 def test_joins_of_a_template_keep_what_is_joined():
@@ -238,7 +238,7 @@ def test_joins_of_a_template_keep_what_is_joined():
     code = jinja2.Environment(extensions=[]).compile(source, raw=True)
     assert "str_join(" in code
     assert "concat = environment.concat" in code
-    assert recorded(source)[1] == "a" + f"{made_up(0)}s000x" * 2
+    assert recorded(source)[1] == "a" + f"{placeholder_text(0)}s000x" * 2
 
 
 def test_questions_are_kept_as_conditions_on_what_is_written():

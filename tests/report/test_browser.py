@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hostile_rows import FILE_NAME, HOSTILE
 
-from packer.report import Chosen, PageServer, report, text_page
+from packer.report import PageServer, ReportContents, report, text_page
 from packer.store.cache import Cache
 
 AXE = os.environ.get("PACKER_AXE")
@@ -47,7 +47,7 @@ def page_file(hostile_cache, tmp_path_factory):
         source, doc_id = cache.manifest.inputs[0].path, int(cache.documents("train").doc_ids()[0])
     rows = tuple((source, row) for row in range(4 * len(HOSTILE)))
     path = tmp_path_factory.mktemp("page") / "page.html"
-    return report(hostile_cache, path, chosen=Chosen(blocks=((None, 0),), rows=rows, documents=(doc_id,))).path
+    return report(hostile_cache, path, chosen=ReportContents(blocks=((None, 0),), rows=rows, documents=(doc_id,))).path
 
 
 @pytest.fixture

@@ -19,14 +19,14 @@ from packer.audit import stats, view_row, why
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.pipeline import repack
-from packer.report import Chosen, report
+from packer.report import ReportContents, report
 from packer.report.facts import BAR_WIDTH, BATCH, Documents, block_bar, histograms, padding
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected
 
 
 def page_of(cache, path, **chosen):
-    report(cache, path, chosen=Chosen(**chosen))
+    report(cache, path, chosen=ReportContents(**chosen))
     return Page(path.read_bytes())
 
 
@@ -84,7 +84,7 @@ def test_hostile_rows_names_and_reasons_are_text(hostile_cache, tmp_path):
         source = cache.manifest.inputs[0].path
     assert {"duplicate", "not_json", "not_utf8", "unknown_role"} <= codes
     rows = tuple((source, row) for row in range(4 * len(HOSTILE)))
-    content = (report(hostile_cache, tmp_path / "page.html", chosen=Chosen(rows=rows)).path).read_bytes()
+    content = (report(hostile_cache, tmp_path / "page.html", chosen=ReportContents(rows=rows)).path).read_bytes()
     page = Page(content)
     held = page.items()
     assert len(page.of("script")) == 4 and len(page.of("style")) == 1 and len(held) == len(rows)
@@ -129,7 +129,7 @@ def _luminance(colour):
 def test_a_page_stays_within_its_bytes_and_says_what_it_left_out(starter_cache, tmp_path, monkeypatch):
     with Cache.open(starter_cache) as cache:
         blocks = len(cache.blocks("train"))
-    chosen = Chosen(blocks=tuple(("train", n) for n in range(blocks)))
+    chosen = ReportContents(blocks=tuple(("train", n) for n in range(blocks)))
     whole = report(starter_cache, tmp_path / "whole.html", chosen=chosen)
     assert whole.items == whole.chosen == blocks > 1
     monkeypatch.setattr("packer.report.pages.MAX_BYTES", whole.num_bytes - 1000)
@@ -148,16 +148,16 @@ def test_the_same_cache_gives_the_same_bytes(starter_cache, tmp_path):
 
 def test_what_is_not_there_is_refused_and_nothing_is_written(starter_cache, tmp_path):
     for chosen in (
-        Chosen(blocks=((None, 10**6),)),
-        Chosen(blocks=(("nowhere", 0),)),
-        Chosen(rows=(("nowhere.jsonl", 0),)),
-        Chosen(documents=(1,)),
+        ReportContents(blocks=((None, 10**6),)),
+        ReportContents(blocks=(("nowhere", 0),)),
+        ReportContents(rows=(("nowhere.jsonl", 0),)),
+        ReportContents(documents=(1,)),
     ):
         with pytest.raises(UsageError):
             report(starter_cache, tmp_path / "page.html", chosen=chosen)
     repack(starter_cache, tmp_path / "cache", {"mode": "none"}, jobs=1)
     with pytest.raises(UsageError, match="no blocks"):
-        report(tmp_path / "cache", tmp_path / "page.html", chosen=Chosen(blocks=((None, 0),)))
+        report(tmp_path / "cache", tmp_path / "page.html", chosen=ReportContents(blocks=((None, 0),)))
     assert not (tmp_path / "page.html").exists()
     assert page_of(tmp_path / "cache", tmp_path / "page.html").items()
 

@@ -59,7 +59,7 @@ def test_texts_of_tokens_are_the_decoded_text_cut_at_every_token(twin, text, tmp
 @pytest.mark.real
 @pytest.mark.parametrize(
     "name",
-    ["llama-2", "deepseek-coder", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama-3", "phi-3"))],
+    ["llama-2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("deepseek-coder", "llama-3", "phi-3"))],
 )
 def test_texts_of_tokens_of_real_tokenizers(name, real):
     compared = 0

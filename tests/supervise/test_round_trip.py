@@ -52,7 +52,7 @@ def test_one_wrong_id_is_noticed(twin: Any, tmp_path: Path) -> None:
         noticed += 1
 
     agree()
-    assert noticed > 15
+    assert noticed > 10
 
 
 @pytest.mark.parametrize("twin", [twins.byte_level, twins.nfc, twins.sentencepiece_like])

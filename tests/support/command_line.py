@@ -1,9 +1,11 @@
 """`packer` commands, run in this process as a person types them."""
 
+import gc
 import json
 import os
 import pty
 import sys
+import warnings
 from typing import Any, NoReturn
 
 from click.testing import CliRunner, Result
@@ -41,7 +43,9 @@ def on_terminal(*arguments: object, exit_code: int = 0, **environment: str) -> s
 
     It runs in a copy of this process, which has imported already what a new one would import for half a second.
     """
-    child, controller = pty.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on: there are threads here
+        child, controller = pty.fork()
     if not child:
         _run_and_end(["packer", *map(str, arguments)], environment)
     written = b""
@@ -62,6 +66,7 @@ def on_terminal(*arguments: object, exit_code: int = 0, **environment: str) -> s
 def _run_and_end(words: list[str], environment: dict[str, str]) -> NoReturn:
     code: object = 70
     try:
+        gc.freeze()  # what is garbage here is the parent's to end
         for name in ("LESS", "NO_COLOR", "FORCE_COLOR"):
             os.environ.pop(name, None)
         terminal = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "TOKENIZERS_PARALLELISM": "false"}

@@ -174,7 +174,7 @@ class Oracle:
             inline = split_inline(message.get("content"))
             if inline and inline[0].strip() and inline[0].strip() != spoken_reasoning(message):
                 raise Refused("wrong_type")
-        messages = [given_as(message, self.rules.reasoning) for message in messages]
+        messages = [with_reasoning_as(message, self.rules.reasoning) for message in messages]
         messages = self._form(messages, max(wanted), tools, kwargs)
         if self.rules.source == "generation_tags":
             turns = self._marked(messages, wanted, tools, kwargs)
@@ -629,7 +629,7 @@ def split_inline(text: Any) -> tuple[str, str] | None:
     return None
 
 
-def given_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
+def with_reasoning_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
     """`supervision.reasoning`: the reasoning of an assistant's message in a field, or inline."""
     fields = [name for name in FIELDS[1:] if isinstance(message.get(name), str) and message[name].strip()]
     inline = split_inline(message.get("content"))

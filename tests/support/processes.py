@@ -1,11 +1,16 @@
 """Python code in a process of its own, for what may hang, die or must not disturb the tests."""
 
+import gc
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+import traceback
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,18 +32,53 @@ def start(code, *arguments, interactive=False):
     )
 
 
-def printed(process, timeout=HANG_S):
-    """What it printed, a JSON value a line; fails where it fails or takes longer than `timeout` seconds."""
+def run_forked(code, *arguments, stdin="", **environment):
+    """Code in a copy of this process: a new one would import torch for two seconds, which is here already."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(3)]
+        files[0].write(stdin)
+        files[0].seek(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on: there are threads here
+            child = os.fork()
+        if not child:
+            _run_and_end(code, arguments, files, environment)
+        hangs, done, status = time.monotonic() + HANG_S, 0, 0
+        while not done:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if not done and time.monotonic() > hangs:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0 if done else 0.005)
+        stdout, stderr = (file.seek(0) or file.read() for file in files[1:])
+    return subprocess.CompletedProcess(code, os.waitstatus_to_exitcode(status), stdout, stderr)
+
+
+def _run_and_end(code, arguments, files, environment):
+    end = 1
     try:
-        output, errors = process.communicate(timeout=timeout)
+        gc.freeze()  # what is garbage here is the parent's to end: it may be a folder that is in use
+        for number, file in enumerate(files):
+            os.dup2(file.fileno(), number)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+        sys.argv = ["-c", *map(str, arguments)]
+        os.environ.update({"TOKENIZERS_PARALLELISM": "false"} | environment)
+        exec(code, {"__name__": "__main__"})
+        end = 0
+    except SystemExit as ended:
+        end = ended.code or 0
+    except BaseException:  # noqa: BLE001 - told as a process of its own would tell it
+        traceback.print_exc()
     finally:
-        process.kill()
-    assert process.returncode == 0, (process.returncode, errors[-4000:])
-    return [json.loads(line) for line in output.splitlines()]
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end)
 
 
-def in_a_process(code, *arguments, timeout=HANG_S):
-    return printed(start(code, *arguments), timeout)
+def in_a_process(code, *arguments):
+    """What code printed in a copy of this process, a JSON value a line; fails where it fails or hangs."""
+    done = run_forked(code, *arguments)
+    assert done.returncode == 0, (done.returncode, done.stderr[-4000:])
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def wait_until(reached):

@@ -7,6 +7,7 @@ import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
+from search_effort import one_in
 
 from packer.tokenize import EngineDiffersError, FastEncoder, ReferenceEncoder, differences, fast
 from packer.tokenize.reference_encoder import UnencodableTextsError
@@ -67,7 +68,8 @@ def test_nothing_is_found_wrong_with_tokenizers_of_both_families(name, definitio
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", ["llama-2", *(pytest.param(name, marks=pytest.mark.slow) for name in REAL)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama-2", *REAL])
 def test_nothing_is_found_wrong_with_real_tokenizers(name, real):
     assert differences((real / "tokenizers" / name / "tokenizer.json").read_bytes()) is None
 
@@ -115,7 +117,7 @@ def test_trying_a_tokenizer_names_the_text_that_is_wrong(definitions, monkeypatc
     assert tried == list(fast._trials(definitions["byte_level"])), "the same trials every time"
     bad = set()
     wrong(monkeypatch, lambda each: each in bad)
-    for text in ("<|im_end|>", " the", "a<|im_start|>b"):
+    for text in one_in(2, ("<|im_end|>", " the", "a<|im_start|>b")):
         assert text in tried
         bad.clear()
         bad.add(text)

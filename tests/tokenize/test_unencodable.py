@@ -39,7 +39,7 @@ FAILING = {
 
 def test_only_the_rows_of_texts_the_tokenizer_fails_on_are_rejected(stages: Stages) -> None:
     good = (user("Hi"), assistant("Hello."), user("<|im_end|>?"), assistant("\n\nYes."))
-    failing = one_in(2, list(FAILING.values()))  # giving up takes the tokenizer half a second
+    failing = one_in(4, list(FAILING.values()))  # giving up takes the tokenizer half a second
     batch = rows(good, *failing, good)
     turns, _, supervised = stages.supervise(batch)
     first, *rejected, last = stages.outcomes_of(batch, turns, supervised)

@@ -10,7 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from packer.audit.findings import CodedFinding, Example, Findings, in_order
-from packer.audit.foreign.row_checks import CODES, OF_NO_TOKENIZER, Hit, check
+from packer.audit.foreign.row_checks import CODES, WITHOUT_TOKENIZER, Hit, check
 from packer.audit.foreign.row_parts import MASKS, Range, TokenRow, find_parts
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
@@ -282,7 +282,7 @@ class _Tally:
         return self.facts.model is not None and 2 * self.rows["ids_outside"] > len(self.lengths)
 
     def findings(self) -> Iterator[ForeignFinding]:
-        reported = OF_NO_TOKENIZER & self.examples.keys() if self.is_anothers else self.examples.keys()
+        reported = WITHOUT_TOKENIZER & self.examples.keys() if self.is_anothers else self.examples.keys()
         for code in sorted(reported, key=lambda code: in_order(CODES, code, CODES[code].level)):
             kind = CODES[code]
             yield ForeignFinding(

@@ -101,7 +101,7 @@ CODES: dict[str, Code] = {
 }
 """Code → level, meaning, unit and hint, in the order of a report."""
 
-OF_NO_TOKENIZER = frozenset({"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained"})
+WITHOUT_TOKENIZER = frozenset({"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained"})
 """Codes that do not depend on the tokenizer, and the code for ids outside its vocabulary."""
 
 

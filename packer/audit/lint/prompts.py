@@ -195,7 +195,7 @@ def find_other_reading(subject: Subject) -> Iterator[CodedFinding]:
     """Check whether transformers 5, and the servers built on it, encode a chat differently than tokenizer.json."""
     files = subject.model.files
     config = json.loads(files.get(CONFIG_FILE, b"{}"))
-    other = as_llama_class(json.loads(files[TOKENIZER_FILE]), config)
+    other = as_llama_tokenizer(json.loads(files[TOKENIZER_FILE]), config)
     if other is None:
         return
     text = subject.ask(CHAT).turns[-1].text
@@ -216,7 +216,7 @@ def find_other_reading(subject: Subject) -> Iterator[CodedFinding]:
     )
 
 
-def as_llama_class(definition: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any] | None:
+def as_llama_tokenizer(definition: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the tokenizer.json as transformers 5's LlamaTokenizer modifies it; None if it uses the file unchanged.
 
     Source: `LlamaTokenizer.__init__` of transformers 5, which takes vocabulary and merges from the file and replaces

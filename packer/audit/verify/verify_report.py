@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from packer.names import is_address
 from packer.source import STANDARD_INPUT
 
-_MENDED = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
+_REPAIRABLE = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
 """Findings by which `build --repair` recognizes that a file is not the one that was written."""
 
 Level: TypeAlias = Literal["quick", "default", "full"]
@@ -56,7 +56,7 @@ def _is_mended(finding: Finding) -> bool:
     """Whether `build --repair` would fix this; it keeps files that match their digest."""
     if finding.what in {"re-encoded", "partition", "input", "tokenizer"}:
         return False  # findings about inputs
-    return finding.what in _MENDED or not finding.path.startswith(("documents/", "blocks"))
+    return finding.what in _REPAIRABLE or not finding.path.startswith(("documents/", "blocks"))
 
 
 def is_elsewhere(path: str) -> bool:
