@@ -84,8 +84,10 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
         ) from error
     if address != "ray":
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else gRPC reports every fork on stderr
-        logging.getLogger("ray.util.client").setLevel(logging.CRITICAL)  # packer reports a lost connection itself
         _refuse_without_client(address)
+        import_module("ray.util.client.logsclient")
+        for name in ("ray.util.client", "ray.util.client.logsclient"):  # packer reports a lost connection itself
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     ours = not ray.is_initialized()
     _send_paths(ray)
     workers = RayWorkers(ray, None if address == "ray" else address, jobs, note)
@@ -203,8 +205,8 @@ class RayWorkers:
                     if error is not None:
                         raise error
         finally:
-            for reference in running:
-                with suppress(errors.RayError, ConnectionError, AssertionError):  # the last two if it is lost
+            for reference in () if self.is_lost else running:  # Ray would start a cluster here to cancel them
+                with suppress(errors.RayError, ConnectionError):
                     ray.cancel(reference, force=True)
 
     def _connect(self) -> None:
