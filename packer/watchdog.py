@@ -100,11 +100,14 @@ class _Thread:
         has_clocks = hasattr(time, "pthread_getcpuclockid")
         self._clock = time.pthread_getcpuclockid(self._ident) if has_clocks else time.CLOCK_PROCESS_CPUTIME_ID
 
-    def look(self, resident: int) -> None:
-        """Interrupt the current rendering if it has used too much since the check that first saw it."""
-        count, before = self.place[COUNT], self._resident
+    def look(self, count: int, resident: int) -> None:
+        """Interrupt the current rendering if it has used too much since the check that first saw it.
+
+        `count` was read before `resident`: memory that an earlier rendering has freed since is not this one's.
+        """
+        before = self._resident
         is_new, self._seen, self._resident = count != self._seen, count, resident
-        if not count % 2:
+        if not count % 2 or count != self.place[COUNT]:
             return
         cpu_s = time.clock_gettime(self._clock)
         if is_new:
@@ -176,11 +179,11 @@ class _Watch:
     def _run(self) -> None:
         while True:
             time.sleep(TICK_S)
-            resident = _resident_bytes()
             with self.lock:
-                threads = list(self.threads)
-            for thread in threads:
-                thread.look(resident)
+                counts = [(thread, thread.place[COUNT]) for thread in self.threads]
+            resident = _resident_bytes()
+            for thread, count in counts:
+                thread.look(count, resident)
 
 
 _WATCH = _Watch()

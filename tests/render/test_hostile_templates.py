@@ -255,3 +255,16 @@ def test_long_work_beside_renderings_ends_no_process() -> None:
     busy = f"{source}\nimport time\ntime.sleep(0.3)\n{'sum(range(5 * 10**7))'}"
     ended = run_forked(busy)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_memory_that_an_earlier_rendering_freed_is_not_the_next_ones() -> None:
+    from packer import watchdog
+
+    thread = watchdog._Thread()
+    small, large = 2**20, 2**20 + 2 * watchdog.MAX_GROWTH_BYTES
+    thread.place[watchdog.COUNT] = 1
+    thread.look(1, small)
+    thread.place[watchdog.COUNT] = 3  # the next one began while memory was being read
+    thread.look(1, large)
+    thread.look(3, small)
+    assert thread.struck is None

@@ -118,7 +118,7 @@ DOES = (
 
 
 def template_of(source):
-    return ChatTemplate(source, date=DATE, variables={}, max_bytes=2**20)
+    return ChatTemplate(source, date=DATE, variables={}, max_bytes=2**18)
 
 
 def define(sample, template):
