@@ -130,7 +130,8 @@ _HINTS = {
     "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.on_prompt_mismatch=continue "
     "goes on inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
     "control_token": "rows that were rendered already are no rows for packer: give the messages, or take the markers "
-    "out; --set supervision.control_tokens=allow trains the letters of a marker as text, never the token",
+    "out (the build writes the EOS after a text or completion itself); --set supervision.control_tokens=allow trains "
+    "the letters of a marker as text, never the token",
     "mangled_call": "packer lint shows what the template writes; take `|safe` or a second `tojson` out of it, or "
     "write each argument with `tojson`, which sets texts between quotation marks",
     "mangled_text": "packer lint shows what the template writes; correct where it escapes, cuts or replaces text, or "

@@ -322,17 +322,28 @@ def test_characters_that_stand_in_for_tokens_cannot_be_sneaked_in(kind: Any, sne
     )
 
 
-def test_a_text_that_is_a_chat_rendered_already_is_refused_and_one_that_quotes_a_marker_is_not(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path))
-    rendered = Sample(
-        kind="text", row=0, text="\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>"
-    )
-    quoting = Sample(kind="text", row=1, text="A turn begins with <|im_start|>.")
-    refused, kept = stages.outcomes([rendered, quoting])
-    assert refused == "control_token"
-    assert not isinstance(kept, str)
+RENDERED = {
+    "a text that is a rendered chat": ("", "\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello."),
+    "a text closed with a written EOS": ("", "Question: 1+1? Answer: 2<|im_end|>\n"),
+    "a rendered prompt": ("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", "Hello."),
+    "a completion closed with a written EOS": ("Hi.", "Hello.<|im_end|>"),
+}
+
+
+@pytest.mark.parametrize("which", RENDERED)
+def test_a_row_that_was_rendered_already_is_refused(which: str, tmp_path: Path) -> None:
+    prompt, text = RENDERED[which]
+    rendered = Sample(kind="completion" if prompt else "text", row=0, prompt=prompt, text=text)
+    assert Stages.load(twins.byte_level(tmp_path)).outcomes([rendered]) == ["control_token"]
     allowing = Stages.load(twins.byte_level(tmp_path / "again"), "supervision.control_tokens=allow")
     assert not isinstance(allowing.outcomes([rendered])[0], str)
+
+
+@pytest.mark.parametrize("prompt", ["", "What is <|im_start|>? "])
+def test_a_row_that_quotes_a_marker_is_kept(prompt: str, tmp_path: Path) -> None:
+    text = "It begins a turn." if prompt else "A turn begins with <|im_start|>."
+    quoting = Sample(kind="completion" if prompt else "text", row=0, prompt=prompt, text=text)
+    assert not isinstance(Stages.load(twins.byte_level(tmp_path)).outcomes([quoting])[0], str)
 
 
 def test_text_that_is_normalized_to_a_control_token_rejects_its_row(tmp_path: Path) -> None:

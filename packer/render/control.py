@@ -134,13 +134,11 @@ class TypedControl:
                 message=message,
             )
 
-    def guarded(self, text: str, *, is_text: bool) -> list[tuple[int, int]]:
+    def guarded(self, text: str) -> list[tuple[int, int]]:
         """Return the character ranges of the control tokens in a row without messages.
 
-        Args:
-            text: the whole row.
-            is_text: whether it is trained throughout. Such a text that starts with a control token is a chat that was
-                rendered already: its prompts would be trained, and its markers as ordinary characters.
+        A row that begins or ends with a control token was rendered already, or closed with EOS: its markers would be
+        read and trained as ordinary characters. Within a row they are quoted.
 
         Raises:
             RenderError: the row cannot be trained on with these tokens.
@@ -148,11 +146,13 @@ class TypedControl:
         ranges = [match.span() for match in self._pattern.finditer(text)] if self._pattern else []
         if not ranges:
             return []
-        token = text[slice(*ranges[0])]
+        first, last = text[slice(*ranges[0])], text[slice(*ranges[-1])]
         if self._wanted == "reject":
-            raise RenderError(f"the row holds the control token '{token}'", code="control_token")
-        if self._wanted == "text" and is_text and not text[: ranges[0][0]].strip():
-            raise RenderError(f"the text begins with the control token '{token}'", code="control_token")
+            raise RenderError(f"the row holds the control token '{first}'", code="control_token")
+        if self._wanted == "text" and not text[: ranges[0][0]].strip():
+            raise RenderError(f"the row begins with the control token '{first}'", code="control_token")
+        if self._wanted == "text" and not text[ranges[-1][1] :].strip():
+            raise RenderError(f"the row ends with the control token '{last}'", code="control_token")
         if holds_stand_in(text):
             raise RenderError("control tokens typed beside private-use characters", code="control_render")
         return ranges

@@ -232,7 +232,7 @@ class Renderer:
         if completion:
             self._control.refuse(sample.text, "completion")
         whole = sample.prompt + sample.text
-        guarded = self._control.guarded(whole, is_text=not completion)
+        guarded = self._control.guarded(whole)
         prompt_end = len(sample.prompt)
         turn = (0, prompt_end, len(whole) + len(close), 1.0)
         return encoded(whole + close, (turn,), raw=True, guarded=guarded)

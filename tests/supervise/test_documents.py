@@ -130,7 +130,7 @@ def spelled_out(stages: Stages, turns: TurnBatch) -> list[int]:
 
 
 def test_a_text_that_ends_with_a_typed_stop_token_needs_no_stop_id(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path), "text.append_eos=false")
+    stages = Stages.load(twins.byte_level(tmp_path), "text.append_eos=false", "supervision.control_tokens=allow")
     ids, _ = stages.document(Sample(kind="text", row=0, text="fox dog<|im_end|>"))
     assert stages.model.eos_id not in ids
 
