@@ -66,7 +66,7 @@ CODES: dict[str, str] = {
     "U+FFFD), cut or changed",
     "open_reasoning": "an answer opens a block of reasoning and does not close it: it was cut off",
     "control_token": "an assistant turn, or under supervision.control_tokens=reject any message, holds the text of a "
-    "control token",
+    "control token; or a trained text ends with a stop token of another model",
     "control_render": "a control token typed in a message changes how the template renders the row",
     # supervised
     "nothing_trained": "the row has nothing to train on",

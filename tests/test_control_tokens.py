@@ -339,6 +339,38 @@ def test_a_row_that_was_rendered_already_is_refused(which: str, tmp_path: Path) 
     assert not isinstance(allowing.outcomes([rendered])[0], str)
 
 
+@pytest.mark.parametrize("kind", ["chat", "completion", "text"])
+@pytest.mark.parametrize(
+    ("written", "refused"),
+    [
+        ("It is 2.</s>", True),
+        ("It is 2.<end_of_turn>\n", True),
+        ("It is 2.<|eot_id|>", True),
+        ("A </s> ends it.", False),
+        ("<s>struck</s>", False),
+    ],
+)
+def test_an_answer_prepared_for_another_model_is_refused(
+    kind: Any, written: str, refused: bool, tmp_path: Path
+) -> None:
+    sample = {
+        "chat": chat(user("1+1?"), assistant(written)),
+        "completion": Sample(kind="completion", row=0, prompt="1+1?", text=written),
+        "text": Sample(kind="text", row=0, text=written),
+    }[kind]
+    stages = Stages.load(twins.byte_level(tmp_path))
+    (outcome,) = stages.outcomes([sample])
+    assert (outcome == "control_token") is refused, outcome
+    allowing = Stages.load(twins.byte_level(tmp_path / "again"), "supervision.control_tokens=allow")
+    assert not isinstance(allowing.outcomes([sample])[0], str)
+
+
+def test_what_is_filled_in_is_asked_for_ends_of_other_models_too(tmp_path: Path) -> None:
+    rows = [chat(user("1+1?"), assistant("2.</s>" if k % 7 == 6 else f"{k}."), row=k) for k in range(64)]
+    outcomes = Stages.load(twins.byte_level(tmp_path)).outcomes(rows)
+    assert [outcome == "control_token" for outcome in outcomes] == [k % 7 == 6 for k in range(64)]
+
+
 @pytest.mark.parametrize("prompt", ["", "What is <|im_start|>? "])
 def test_a_row_that_quotes_a_marker_is_kept(prompt: str, tmp_path: Path) -> None:
     text = "It begins a turn." if prompt else "A turn begins with <|im_start|>."

@@ -21,6 +21,7 @@ from packer.source import (
     detect_schema,
     field_names,
     fields_read,
+    first_rows,
     is_data_set,
     listed,
     refuse_absent_columns,
@@ -48,6 +49,12 @@ _NEVER_EMPTY = {".parquet": "a Parquet file", ".arrow": "an Arrow file"}
 
 _MOST_KEYS = 8
 """Number of unused keys to name."""
+
+_HEADERS = re.compile(
+    r"^\W*((?:human|user|instruction|question)\W*:).{0,20000}?[^\w,;]\s*((?:assistant|gpt|bot|response|answer)\W*:)",
+    re.IGNORECASE | re.DOTALL | re.MULTILINE,
+)
+"""A header of a question at the beginning of a line, and one of an answer after it."""
 
 _ATTRIBUTE = re.compile(r"""\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\"""")
 """Accesses to named fields in a template: `message.name`, `message['name']`, `message.get('name')`."""
@@ -187,6 +194,24 @@ def note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: f
     unread = sorted(names - taken - read - asked_about)
     if unread:
         note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
+
+
+def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
+    """Report a file of texts most of whose first rows are dialogues, written out: their questions are trained, too."""
+    if entry.schema != "text":
+        return
+    try:
+        rows = first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)
+        found = [_HEADERS.search(row["text"]) for row in rows if isinstance(row.get("text"), str)]
+    except InputError:
+        return  # as above
+    headers = [match for match in found if match]
+    if 2 * len(headers) > len(found):
+        asked, answered = headers[0].groups()
+        note(
+            f"{entry.name}: its texts look like dialogues ('{asked}' … '{answered}'), and texts are trained whole; to "
+            "train the answers alone, give messages, or prompt and completion"
+        )
 
 
 def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:

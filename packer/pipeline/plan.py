@@ -17,7 +17,7 @@ from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
 from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.inputs import CHEAPER, are_here, note_unread, open_inputs, readers
+from packer.pipeline.inputs import CHEAPER, are_here, note_dialogues, note_unread, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.row_questions import FieldsSeen, RowQuestions
@@ -107,6 +107,7 @@ def plan_build(
         if source is not noted:
             asked_about = fields_of(recipe.filters, recipe.split, source.where)
             note_unread(file, progress.note, asked_about=frozenset(field.partition(".")[0] for field in asked_about))
+            note_dialogues(file, progress.note)
         noted = source
         refuse_untemplated(file, model, recipe)
         opened.append((each, file, recipe.sources.index(source) if asked.any else None))

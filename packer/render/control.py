@@ -24,6 +24,16 @@ _RESERVED = re.compile("[\ue0f0-\ue0f4]")
 """Private-use characters that packer uses: for stand-ins, for generation marks (also part of the aliases that guarded
 texts are encoded with), and the one that no prompt contains."""
 
+FOREIGN_ENDS = (
+    *("</s>", "<eos>", "<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_turn|>"),
+    *("<|endoftext|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
+)
+"""Texts of the stop tokens of common model families."""
+
+_FOREIGN_END = re.compile(f"(?:{longest_of(FOREIGN_ENDS)})\\s*\\Z")
+"""Matches a text that ends with one of them: if the tokenizer has no such token, the text was
+prepared for another model."""
+
 _STAND_IN = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 
 
@@ -133,6 +143,18 @@ class TypedControl:
                 code="control_token",
                 message=message,
             )
+
+    def refuse_foreign_end(self, text: str, where: str, message: int | None = None) -> None:
+        """Refuse a trained text that ends with a stop token of other models, which it would teach as letters.
+
+        Raises:
+            RenderError: `control_token`.
+        """
+        found = None if self._wanted == "allow" else _FOREIGN_END.search(text)
+        end = found[0].rstrip() if found else ""
+        if end and not (end == "</s>" and "<s>" in text):  # HTML strikes text through with these two
+            reason = f"{where} ends with '{end}', the end of a turn or text under other models"
+            raise RenderError(reason, code="control_token", message=message)
 
     def guarded(self, text: str) -> list[tuple[int, int]]:
         """Return the character ranges of the control tokens in a row without messages.

@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from packer.batches import Sample
 from packer.literals import longest_of
+from packer.render.control import FOREIGN_ENDS
 from packer.render.conversation import Template
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import ANY_TAG
@@ -60,8 +61,7 @@ class Filling:
         self._template = template
         self._render_for_skeleton = define
         self._stops = re.compile(longest_of(stops).encode())
-        tokens = list(control)
-        self._special = re.compile("|".join([ANY_TAG.pattern, *([longest_of(tokens)] if tokens else [])]))
+        self._special = re.compile(f"{ANY_TAG.pattern}|{longest_of([*control, *FOREIGN_ENDS])}")
         self._made: OrderedDict[Shape, Skeleton | None] = OrderedDict()
 
     @staticmethod

@@ -28,6 +28,7 @@ from packer.render.environment import ChatTemplate, IncrementalTemplate, RenderE
 from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
+from packer.render.placeholders import text_of
 from packer.render.reasoning import ANY_TAG, Reasoning, has_two_reasonings, is_cut_off, with_reasoning_as
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
@@ -233,6 +234,7 @@ class Renderer:
             self._control.refuse(sample.text, "completion")
         whole = sample.prompt + sample.text
         guarded = self._control.guarded(whole)
+        self._control.refuse_foreign_end(sample.text, sample.kind)
         prompt_end = len(sample.prompt)
         turn = (0, prompt_end, len(whole) + len(close), 1.0)
         return encoded(whole + close, (turn,), raw=True, guarded=guarded)
@@ -259,6 +261,8 @@ class Renderer:
         original = self.conversation(sample, template)
         last = max(weights)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
+        for k in weights:
+            self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)
         conversation = renderable(conversation, last)
         documents, num_trained = self._assigned(
             conversation, weights, losses.of(conversation) if losses else None, history_rewrite

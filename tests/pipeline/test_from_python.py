@@ -469,3 +469,19 @@ def test_tables_are_cut_into_batches_and_nothing_is_lost(size, tmp_path):
     limited = keep_rows(pq.read_table(tmp_path / "same.parquet"), tmp_path, split="a", limit=7, progress=Silent())
     with pa.ipc.open_stream(limited) as reader:
         assert reader.read_all().to_pylist() == table.to_pylist()[:7]
+
+
+@pytest.mark.parametrize(
+    ("text", "headers"),
+    [
+        ("### Human: 1+1?### Assistant: 2.", "'Human:' … 'Assistant:'"),
+        ("Below is a task.\n\n### Instruction:\nAdd.\n\n### Response:\n2", "'Instruction:' … 'Response:'"),
+        ("She asked the assistant: is it 2? Human: no.", None),
+    ],
+)
+def test_texts_that_are_dialogues_are_reported(tokenizer, tmp_path, capsys, text, headers):
+    rows = [{"text": f"{text} ({number})"} for number in range(8)]
+    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
+    shown = capsys.readouterr().err
+    assert ("texts look like dialogues" in shown) is (headers is not None)
+    assert headers is None or headers in shown

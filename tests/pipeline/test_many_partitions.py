@@ -23,16 +23,18 @@ MOST_LINKS = 5_000
 ROW = b'{"prompt": "question 000000", "completion": "its answer"}\n'
 
 BUILD = """
-import json, resource, sys, time
+import json, sys, time
 from packer.pipeline import build
 from packer.recipe import make_recipe
 
 begin = time.perf_counter()
 result = build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
+# ru_maxrss would begin with what the process that started this one has.
+peak = 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 print(json.dumps({
     "seconds": time.perf_counter() - begin,
     "parts": result.profile.parts,
-    "bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    "bytes": peak,
     "built": result.num_partitions_built,
     "reused": result.num_partitions_reused,
 }))
@@ -51,6 +53,7 @@ def recipe_of(path: Path, starter: Path) -> Recipe:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory in /proc")
 def test_a_build_of_10_000_partitions_goes_on_from_its_journal_in_300_megabytes(starter: Path, tmp_path: Path) -> None:
     one, many, cache = tmp_path / "one.jsonl", tmp_path / "many.jsonl", tmp_path / "cache"
     one.write_bytes(ROW)
