@@ -54,7 +54,7 @@ def test_steps_and_micro_batches_read_in_one_go_are_those_read_one_by_one(monkey
         }
         taken = []
         for tokens in (1, 1 << 18):
-            monkeypatch.setattr(reading, "_MOST_TOKENS", tokens)
+            monkeypatch.setattr(reading, "_MAX_TOKENS", tokens)
             with PackedLoader(cache, prefetch=0, **options) as loader:
                 steps = loader.endless()
                 taken.append([(next(steps), loader.state_dict()) for _ in range(20)])
