@@ -278,6 +278,6 @@ def messages_in_text(text: str) -> Any:
     return value if messages else text
 
 
-def json_in_text(text: str, column: str) -> Any:
-    """Decode the JSON in a cell of a table; None if the cell is empty."""
-    return nested_json(text, where=f"column `{column[:40]}`") if text.strip() else None
+def json_in_text(text: str, field: str) -> Any:
+    """Decode a field that is given as JSON text, as tables do; None if it is blank."""
+    return nested_json(text, where=f"field `{field}`") if text.strip() else None

@@ -1,7 +1,6 @@
 """Determines which schema a row fits and which columns of a table it needs, and reads rows."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -58,9 +57,12 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
     row = rename(value, columns)
-    texts = {name: row[name] for name in _MESSAGE_FIELDS if isinstance(row.get(name), str)}
-    if texts:
-        row = row | {name: messages_in_text(text) for name, text in texts.items()}
+    for name in _JSON_FIELDS:
+        if isinstance(row.get(name), str):
+            row = row | {name: json_in_text(row[name], name)}
+    for name in _MESSAGE_FIELDS:
+        if isinstance(row.get(name), str):
+            row = row | {name: messages_in_text(row[name])}
     row = rename_roles(row, roles)
     refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)
     missing = SCHEMAS[schema].missing(row)
@@ -90,11 +92,3 @@ def columns_of(fields: Sequence[str], names: Sequence[str], columns: Columns) ->
     taken = set(columns.values())
     called = (columns.get(field, field) for field in fields if field in columns or field not in taken)
     return tuple(name for name in called if name is not None and name in names)
-
-
-def text_converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[str], Any]]:
-    """Return converters for the table columns whose texts are JSON, by column.
-
-    They raise :class:`~packer.source.decode.Refused` if a text is not JSON.
-    """
-    return {name: partial(json_in_text, column=name) for name in columns_of(_JSON_FIELDS, names, columns)}

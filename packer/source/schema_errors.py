@@ -18,9 +18,13 @@ _MOST_NAMED = 12
 _SYNONYMS = {
     "instruction": ("instruction", "question", "prompt", "query", "problem"),
     "output": ("output", "answer", "response", "completion", "solution"),
+    "input": ("input", "context", "passage"),
+    "system": ("system", "systemprompt", "systemmessage"),
     "reasoning": ("reasoning", "reasoningcontent", "cot", "complexcot", "chainofthought", "thinking", "rationale"),
 }
 """Fields of schema `alpaca` and the names that datasets use for them, reduced to lower-case letters and digits."""
+
+_REQUIRED = {"instruction", "output"}
 
 _MEANT = {synonym: field for field, synonyms in _SYNONYMS.items() for synonym in synonyms}
 
@@ -97,9 +101,9 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
         field = _field_of(name, next((row[name] for row in renamed if row.get(name)), None))
         if field is not None:
             found.setdefault(field, columns.get(name) or name)
-    for fields in (("messages",), ("conversations",), tuple(_SYNONYMS)):
+    for fields, required in (({"messages"},) * 2, ({"conversations"},) * 2, (_SYNONYMS, _REQUIRED)):
         pairs = [f"{field}: {_as_yaml(found[field])}" for field in fields if found.get(field, field) != field]
-        if pairs and {*fields} - {"reasoning"} <= found.keys():
+        if pairs and required <= found.keys():
             return f"say which field is which with `columns`: --set 'sources.columns={{{', '.join(pairs)}}}'"
     return (
         "say which field is which with `columns`: --set 'sources.columns={instruction: FIELD, output: FIELD}', "

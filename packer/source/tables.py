@@ -22,7 +22,7 @@ from packer.source.decode import Refused
 from packer.source.file_bytes import FilePath
 from packer.source.partition import Format, Partition
 from packer.source.row import ID_FIELDS, Columns, FileRow, nested_json, row_too_large, type_name
-from packer.source.schema import columns_of, text_converters
+from packer.source.schema import columns_of
 from packer.source.table_files import bytes_of, reading, record_batches
 from packer.source.unsupported_rows import MEDIA_FIELDS, PREFERENCE_FIELDS
 
@@ -255,7 +255,6 @@ class _ColumnReader:
 
     def __init__(self, names: Sequence[str], columns: Columns) -> None:
         self._media, self._optional = (columns_of(each, names, columns) for each in (MEDIA_FIELDS, _OPTIONAL_FIELDS))
-        self._texts = text_converters(names, columns)
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Refused]:
         columns = [
@@ -279,9 +278,7 @@ class _ColumnReader:
         if name in self._optional and is_foreign(column.type) and not holds_messages(column.type):
             return [None] * len(column), None
         values = column.to_pylist()
-        return values, self._texts[name] if name in self._texts and is_text(column.type) else converter(
-            column.type, name
-        )
+        return values, converter(column.type, name)
 
 
 def _is_there(column: pa.Array) -> pa.Array:

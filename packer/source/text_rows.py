@@ -30,7 +30,7 @@ from packer.source.decode import Refused
 from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, no_rows, shown, skip_blank_lines
 from packer.source.partition import CSV_FORMATS, Format
 from packer.source.row import Columns, FileRow, row_too_large
-from packer.source.schema import columns_of, text_converters
+from packer.source.schema import columns_of
 from packer.source.unsupported_rows import MEDIA_FIELDS
 
 MAX_RECORD_BYTES = 256 * 2**20
@@ -151,7 +151,7 @@ def cells_of(line: str, delimiter: str) -> list[str]:
 
 def _converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[str], Any]]:
     """Return converters for the columns whose cells are not plain texts, by column."""
-    converters = text_converters(names, columns) | dict.fromkeys(columns_of(MEDIA_FIELDS, names, columns), _media)
+    converters: dict[str, Callable[[str], Any]] = dict.fromkeys(columns_of(MEDIA_FIELDS, names, columns), _media)
     return converters | dict.fromkeys(columns_of(("label",), names, columns), _label)
 
 

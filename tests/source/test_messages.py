@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 USER = {"role": "user", "content": "hi"}
@@ -270,15 +272,22 @@ def test_a_wrong_type_is_named_with_its_path(refusal, fields, reason):
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"messages": "hi"}, "expected `array`, got `str` at $.messages"),
+        ({"messages": '"hi"'}, "expected `array`, got `str` at $.messages"),
         ({"messages": [{"content": "hi"}]}, "no field `role` at $.messages[0]"),
         ({"messages": ["hi"]}, "expected `object`, got `str` at $.messages[0]"),
         (turn() | {"tools": 3}, "expected `str | array | null`, got `int` at $.tools"),
-        (turn() | {"chat_template_kwargs": "x"}, "expected `object | null`, got `str` at $.chat_template_kwargs"),
+        (turn() | {"chat_template_kwargs": "3"}, "expected `object | null`, got `int` at $.chat_template_kwargs"),
     ],
 )
 def test_a_wrong_type_in_the_row_is_named_with_its_path(refusal, row, reason):
     assert refusal(row) == ("wrong_type", reason)
+
+
+def test_messages_may_be_given_as_json_text(sample, refusal):
+    row = {**turn(), "chat_template_kwargs": {"persona": "x"}}
+    assert sample({name: json.dumps(value) for name, value in row.items()}) == sample(row)
+    assert refusal({"messages": "hi"})[0] == "not_json"
+    assert refusal({"messages": " "}) == ("unknown_schema", "no field `messages`, which schema messages needs")
 
 
 @pytest.mark.parametrize(

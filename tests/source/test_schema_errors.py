@@ -20,6 +20,11 @@ CHAT = [{"role": "user", "content": "a"}]
             "{instruction: Question, output: Response, reasoning: Complex_CoT}",
         ),
         ({"instruction": "a", "answer": "b", "id": 1}, "{output: answer}"),
+        (
+            {"system_prompt": "a", "question": "b", "response": "c"},
+            "{instruction: question, output: response, system: system_prompt}",
+        ),
+        ({"question": "a", "context": "b", "answer": "c"}, "{instruction: question, output: answer, input: context}"),
         ({"Answer:": "b", "problem": "a"}, '{instruction: problem, output: "Answer:"}'),
         ({"dialog": CHAT, "id": 1}, "{messages: dialog}"),
         ({"dialog": [{"from": "human", "value": "a"}]}, "{conversations: dialog}"),

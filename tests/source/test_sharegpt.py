@@ -107,7 +107,7 @@ def test_weights_are_kept(sample):
     [
         ([{"from": "gpt", "value": 3}], "expected `str | array | null`, got `int` at $.conversations[0].value"),
         ([{"value": "a"}], "no field `from` at $.conversations[0]"),
-        ("a", "expected `array | null`, got `str` at $.conversations"),
+        ('"a"', "expected `array | null`, got `str` at $.conversations"),
         ([{"human": "a"}], "no field `assistant` at $.conversations[0]"),
         ([{"human": "a", "assistant": 3}], "expected `str`, got `int` at $.conversations[0].assistant"),
     ],

@@ -234,7 +234,7 @@ def test_a_text_in_a_column_of_messages_is_json(tmp_path, kind):
     first, *others = both(tmp_path, table)
     assert [message.fields for message in first.messages] == TURNS
     assert others == [
-        ("not_json", "the JSON in column `messages`: ends too early, at byte 2"),
+        ("not_json", "the JSON in field `messages`: ends too early, at byte 2"),
         *[("unknown_schema", "no field `messages`, which schema messages needs")] * 2,
     ]
 
