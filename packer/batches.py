@@ -43,7 +43,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return role
 
 
-def says_something(message: Mapping[str, Any]) -> bool:
+def has_content(message: Mapping[str, Any]) -> bool:
     """Whether a message contains any text, tool call or reasoning."""
     for name in ("content", *REASONING_FIELDS):
         text = message.get(name)
@@ -109,7 +109,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     text: str = ""
     """The completion if `kind` is ``completion``, the whole text if it is ``text``."""
 
-    given: PretokenizedTokens | None = None
+    pretokenized: PretokenizedTokens | None = None
     """Only for ``tokens``."""
 
     preference: Preference | None = None
@@ -124,18 +124,18 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.preference is None or self.preference.rejected is None:
             return self.messages
         rejected = self.preference.rejected.messages
-        return (*self.messages, *rejected[num_shared(self.messages, rejected) :])
+        return (*self.messages, *rejected[num_common_messages(self.messages, rejected) :])
 
 
-def num_shared(one: Sequence[Message], other: Sequence[Message]) -> int:
+def num_common_messages(one: Sequence[Message], other: Sequence[Message]) -> int:
     """Return how many leading messages two conversations have in common, ignoring weights."""
-    for number, (message, its) in enumerate(zip(one, other, strict=False)):
-        if not _says_the_same(message.fields, its.fields):
+    for number, (message, other_message) in enumerate(zip(one, other, strict=False)):
+        if not _is_same_message(message.fields, other_message.fields):
             return number
     return min(len(one), len(other))
 
 
-def _says_the_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def _is_same_message(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether the fields of two messages are the same JSON. Python alone considers true, 1 and 1.0 equal."""
     is_plain = len(one) == len(other) == 2  # role and content
     return one == other and (is_plain or _encode(one) == _encode(other))

@@ -14,7 +14,7 @@ import numpy as np
 
 from packer.audit.view import DocumentView, RowView, find_inputs, make_document_view
 from packer.backend import load_backend
-from packer.batches import CHOSEN, DocumentBatch, Rejection, Sample, says_something
+from packer.batches import CHOSEN, DocumentBatch, Rejection, Sample, has_content
 from packer.errors import UsageError
 from packer.model import TOKENIZER_FILE, Model
 from packer.pack import REASONS, arrange_pairs, cut, select, trained_counter
@@ -76,7 +76,7 @@ def _of_chat(code: str, sample: Sample, message: int | None, renderer: Renderer)
     messages = conversation.messages
     first = message or 0
     turns = (k for k in range(first, len(messages)) if messages[k]["role"] == "assistant")
-    last = next((k for k in turns if says_something(messages[k])), len(messages) - 1)
+    last = next((k for k in turns if has_content(messages[k])), len(messages) - 1)
     rendered = renderable(conversation, last if message is None else message).render(messages[: last + 1], {})
     is_start = code in ("dropped_system", "dropped_tools")
     text, verb = (_head(rendered, _LONG), "begins") if is_start else (_tail(rendered, _LONG), "ends")

@@ -74,9 +74,9 @@ def content_key(sample: Sample, *, folded: bool = False) -> bytes:
         sample: the row.
         folded: hash the normalized content.
     """
-    given = sample.given
-    if given is not None:
-        return xxh3_128_digest(given.input_ids.tobytes() + given.weight.tobytes())
+    pretokenized = sample.pretokenized
+    if pretokenized is not None:
+        return xxh3_128_digest(pretokenized.input_ids.tobytes() + pretokenized.weight.tobytes())
     content = _content(sample, folded=folded)
     preference = sample.preference
     if preference is not None:

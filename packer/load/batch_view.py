@@ -16,11 +16,11 @@ from packer.load.attention import documents_of
 from packer.load.batching import Packed
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
-from packer.load.options import batching_of
+from packer.load.options import resolve_batching
 from packer.load.ordering import LengthBucketed, Windowed
 from packer.load.plan import PADDING_ROW
 from packer.load.row_source import pad_id_of
-from packer.load.rows import answers_of
+from packer.load.rows import documents_of_pairs
 from packer.load.state import ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
 from packer.store.cache import BlockShards, Cache, DocumentShards
@@ -97,7 +97,7 @@ def view_batch(
     if not 0 <= rank < world_size:
         raise UsageError(f"no rank {rank} of {world_size}", hint=f"they are numbered 0 to {world_size - 1}")
     if state is not None:
-        arguments = _of_state(decode_state(state)) | arguments
+        arguments = _saved_arguments(decode_state(state)) | arguments
     shards = _shards(cache, arguments)
     arguments |= {"world_size": world_size, "prefetch": 0, "weights": "use" if shards.weighted else "refuse"}
     loaders = [PackedLoader(cache, rank=each, **arguments) for each in range(world_size)]
@@ -105,30 +105,32 @@ def view_batch(
         loaders[0].set_epoch(epoch)
     else:
         loaders[0].load_state_dict(state)
-    there = _skipped(loaders[0], step, through_epochs=state is not None)
-    steps = [_step_at(loader, there) for loader in loaders]
-    own = steps[rank]
-    if not 0 <= micro_batch < len(own):
-        raise UsageError(f"no micro-batch {micro_batch}", hint=f"a rank has {len(own)} in this step, numbered from 0")
+    target_state = _state_after_steps(loaders[0], step, through_epochs=state is not None)
+    steps = [_step_at(loader, target_state) for loader in loaders]
+    rank_step = steps[rank]
+    if not 0 <= micro_batch < len(rank_step):
+        raise UsageError(
+            f"no micro-batch {micro_batch}", hint=f"a rank has {len(rank_step)} in this step, numbered from 0"
+        )
     paired = isinstance(shards, DocumentShards) and shards.is_paired
-    sizes = [_num_rows(each, shards) // (1 + paired) for each in own]
+    sizes = [_num_rows(each, shards) // (1 + paired) for each in rank_step]
     first = sum(sizes[:micro_batch])
-    rows = own.block_ids[first : first + sizes[micro_batch]]
+    rows = rank_step.block_ids[first : first + sizes[micro_batch]]
     return BatchView(
-        state=decode_state(there),
-        step=own,
-        micro_batch=own[micro_batch],
+        state=decode_state(target_state),
+        step=rank_step,
+        micro_batch=rank_step[micro_batch],
         parts=tuple(
             _parts(
-                own[micro_batch],
-                answers_of(rows) if paired else rows,
+                rank_step[micro_batch],
+                documents_of_pairs(rows) if paired else rows,
                 shards,
                 separated=cache.manifest.recipe["pack"]["mode"] == "eos",
             )
         ),
         check=check_batch(
-            [each for made in steps for each in made],
-            num_items_in_batch=own.num_items_in_batch,
+            [each for each_step in steps for each in each_step],
+            num_items_in_batch=rank_step.num_items_in_batch,
             pad_id=pad_id_of(cache.manifest),
         ),
     )
@@ -158,7 +160,7 @@ def _states(value: Any) -> Iterator[dict[str, Any]]:
             yield from _states(item)
 
 
-def _of_state(state: ReaderState) -> dict[str, Any]:
+def _saved_arguments(state: ReaderState) -> dict[str, Any]:
     """Return the arguments of the loader that saved a state, except weights and the rows of a curriculum."""
     names = ("split", "cutoff_len", "order", "seed", "end", "micro_batch_size")
     arguments = {name: getattr(state, name) for name in names}
@@ -171,7 +173,7 @@ def _of_state(state: ReaderState) -> dict[str, Any]:
 
 def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentShards:
     """Return the rows to read, and fill in the default split."""
-    if not isinstance(batching_of([cache], arguments.get("batching"), None)[0], Packed):
+    if not isinstance(resolve_batching([cache], arguments.get("batching"), None)[0], Packed):
         return cache.documents(arguments.setdefault("split", cache.splits("documents")[0]))
     if not cache.splits("blocks"):
         hint = "batching padded, padding_free and token_budget are made of its documents"
@@ -179,7 +181,7 @@ def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentSh
     return cache.blocks(arguments.setdefault("split", cache.splits("blocks")[0]))
 
 
-def _skipped(loader: PackedLoader, num_steps: int, *, through_epochs: bool) -> dict[str, Any]:
+def _state_after_steps(loader: PackedLoader, num_steps: int, *, through_epochs: bool) -> dict[str, Any]:
     """Return the state of a loader after `num_steps` more steps, except for its counters.
 
     Raises:
@@ -232,8 +234,8 @@ def _parts(
     changes[width - 1 :: width] = True
     for start, stop in pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), len(owners)]):
         ids, labels, positions = (column[start:stop] for column in columns)
-        owner, goes_on = int(owners[start]), start > 0 and sequences[start - 1] == sequences[start]
-        document: dict[str, Any] = {"kind": "separator" if separated and goes_on else "padding"}
+        owner, continues_sequence = int(owners[start]), start > 0 and sequences[start - 1] == sequences[start]
+        document: dict[str, Any] = {"kind": "separator" if separated and continues_sequence else "padding"}
         if owner >= 0:
             document = {"kind": "document", "doc_id": int(doc_ids[owner]), "piece_start": int(piece_starts[owner])}
         yield Part(

@@ -15,7 +15,7 @@ import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.load.arguments import MOST, one_of, whole
+from packer.load.arguments import MAX_INT32, check_choice, check_integer
 from packer.load.plan import PADDING_ROW
 from packer.load.rows import Rows
 from packer.read_rules import BatchingName, Read, Side
@@ -62,7 +62,7 @@ class TokenBudget:
 
 Batching: TypeAlias = Packed | Padded | PaddingFree | TokenBudget
 
-NAMED: dict[BatchingName, Batching] = {
+BATCHINGS: dict[BatchingName, Batching] = {
     "packed": Packed(),
     "padded": Padded(),
     "padding_free": PaddingFree(),
@@ -70,41 +70,41 @@ NAMED: dict[BatchingName, Batching] = {
 }
 
 
-def named(batching: Batching | BatchingName) -> Batching:
+def as_batching(batching: Batching | BatchingName) -> Batching:
     """Resolve the name of a batching, or return the value itself, checked.
 
     Raises:
         ValueError: unknown name, or an invalid value.
     """
-    value = NAMED.get(batching) if isinstance(batching, str) else batching
+    value = BATCHINGS.get(batching) if isinstance(batching, str) else batching
     if not isinstance(value, Packed | Padded | PaddingFree | TokenBudget) or (
         isinstance(value, TokenBudget) and not isinstance(value.padded, Padded | None)
     ):
         raise ValueError(  # noqa: TRY004 - as for an unknown name
-            f"batching {batching!r}: expected one of {', '.join(NAMED)}, or a value like TokenBudget() or Padded()"
+            f"batching {batching!r}: expected one of {', '.join(BATCHINGS)}, or a value like TokenBudget() or Padded()"
         )
     padded = padded_of(value)
     if padded is not None:
-        one_of("side", padded.side, ("right", "left"))
-        whole("multiple_of", padded.multiple_of, least=1, most=MOST)
+        check_choice("side", padded.side, ("right", "left"))
+        check_integer("multiple_of", padded.multiple_of, minimum=1, maximum=MAX_INT32)
         if padded.length is not None:
-            whole("length", padded.length, least=1, most=MOST)
+            check_integer("length", padded.length, minimum=1, maximum=MAX_INT32)
             if padded.multiple_of != 1:
                 raise ValueError("a padded batching has either a length or a multiple_of")
     return value
 
 
-def of_name(name: BatchingName, padded: Padded | None) -> Batching:
+def batching_from_name(name: BatchingName, padded: Padded | None) -> Batching:
     """Return the batching with this name and padding; :func:`name_of` and :func:`padded_of` are the inverse."""
     if name == "token_budget":
         return TokenBudget(padded=padded)
-    return padded if name == "padded" and padded is not None else NAMED[name]
+    return padded if name == "padded" and padded is not None else BATCHINGS[name]
 
 
-def of_recipe(read: Read) -> Batching:
+def batching_from_recipe(read: Read) -> Batching:
     """Return the batching that a recipe asks for."""
     padded = Padded(length=read.length, multiple_of=read.multiple_of or 1, side=read.side or "right")
-    return of_name(read.batching, padded if read.is_padded else None)
+    return batching_from_name(read.batching, padded if read.is_padded else None)
 
 
 def padded_of(batching: Batching) -> Padded | None:
@@ -115,10 +115,10 @@ def padded_of(batching: Batching) -> Padded | None:
 
 def name_of(batching: Batching) -> BatchingName:
     """Return the name of a batching's kind: what it counts and orders, whatever the shape of its micro-batches."""
-    return next(name for name, value in NAMED.items() if type(value) is type(batching))
+    return next(name for name, value in BATCHINGS.items() if type(value) is type(batching))
 
 
-def check_room(batching: Batching, micro_batch_size: int, rows: Rows) -> None:
+def check_rows_fit(batching: Batching, micro_batch_size: int, rows: Rows) -> None:
     """Refuse rows that fit into no micro-batch.
 
     Raises:
@@ -147,7 +147,7 @@ def check_room(batching: Batching, micro_batch_size: int, rows: Rows) -> None:
             )
 
 
-def spread(lengths: Int64, *, budget: int, multiple: int, padded: Padded | None) -> list[Int64]:
+def split_by_tokens(lengths: Int64, *, budget: int, multiple: int, padded: Padded | None) -> list[Int64]:
     """Divide a step into micro-batches of at most `budget` tokens, a multiple of the ranks, fullest first.
 
     Micro-batch ``i * multiple + r`` is the i-th of rank r, so that ranks work on micro-batches of similar size at the
@@ -162,12 +162,15 @@ def spread(lengths: Int64, *, budget: int, multiple: int, padded: Padded | None)
     Returns:
         for each micro-batch, positions in the step, ascending; PADDING_ROW for a padding row
     """
-    groups = _by_load(lengths, budget, multiple) if padded is None else _by_shape(lengths, budget, multiple, padded)
+    if padded is None:
+        groups = _balanced_groups(lengths, budget, multiple)
+    else:
+        groups = _similar_length_groups(lengths, budget, multiple, padded)
     groups += [[] for _ in range(-len(groups) % multiple)]
     return [np.array(sorted(group) or [PADDING_ROW], np.int64) for group in groups]
 
 
-def _by_load(lengths: Int64, budget: int, multiple: int) -> list[list[int]]:
+def _balanced_groups(lengths: Int64, budget: int, multiple: int) -> list[list[int]]:
     """Put the longest first into the emptiest micro-batch (Graham's LPT rule); retry with more until all rows fit.
 
     R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17 (1969).
@@ -176,12 +179,12 @@ def _by_load(lengths: Int64, budget: int, multiple: int) -> list[list[int]]:
     descending = np.argsort(-lengths, kind="stable").tolist()
     number = max(-(-sum(sizes) // budget), 1)
     number += -number % multiple
-    while (groups := _emptiest_first(sizes, descending, budget, number)) is None:
+    while (groups := _assign_to_emptiest(sizes, descending, budget, number)) is None:
         number += multiple
     return groups
 
 
-def _emptiest_first(
+def _assign_to_emptiest(
     sizes: Sequence[int], descending: Sequence[int], budget: int, number: int
 ) -> list[list[int]] | None:
     groups: list[list[int]] = [[] for _ in range(number)]
@@ -197,7 +200,7 @@ def _emptiest_first(
     return [groups[i] for _, i in order]
 
 
-def _by_shape(lengths: Int64, budget: int, multiple: int, padded: Padded) -> list[list[int]]:
+def _similar_length_groups(lengths: Int64, budget: int, multiple: int, padded: Padded) -> list[list[int]]:
     """Group rows of similar length, longest first, as many as fit; halve the largest groups to make ranks even."""
     groups: list[list[int]] = []
     width = 0

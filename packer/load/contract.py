@@ -119,32 +119,32 @@ def check_batch(
     for code, (check, holds) in _LINES.items():
         if code in ("shapes", "labels") and lines[-1].level == "failure":
             break  # columns of wrong dtype or shape cannot be checked further
-        lines.append(_line(code, check, holds, read))
+        lines.append(_check_line(code, check, holds, read))
     else:
         lines.append(_num_items(read, num_items_in_batch))
     return BatchCheck(lines=tuple(lines))
 
 
-class _Broken(Exception):  # noqa: N818 - a finding
+class _Violation(Exception):  # noqa: N818 - a finding
     """A line does not hold; says why, and where."""
 
 
-class _Absent(Exception):  # noqa: N818 - a finding
+class _NotApplicable(Exception):  # noqa: N818 - a finding
     """The batch lacks what a line applies to."""
 
 
 class _Columns:
     """A micro-batch as arrays, and what is derived from them."""
 
-    def __init__(self, given: Mapping[str, Any], pad_id: int | None) -> None:
-        self.given = given = {name: value for name, value in given.items() if value is not None}
+    def __init__(self, columns: Mapping[str, Any], pad_id: int | None) -> None:
+        self.columns = columns = {name: value for name, value in columns.items() if value is not None}
         self.pad_id = pad_id
-        self.arrays = {name: _array(given[name]) for name in _DTYPES if hasattr(given.get(name), "dtype")}
+        self.arrays = {name: _array(columns[name]) for name in _DTYPES if hasattr(columns.get(name), "dtype")}
         self.ids = self.arrays.get("input_ids", np.zeros(0))
         mask = self.arrays.get("attention_mask")
         self.mask = None if mask is None or mask.ndim > 2 else mask
-        self.boundaries = next((name for name in ("cu_seq_lens_q", "document_ids", "seq_idx") if name in given), None)
-        self.is_shifted = "shift_labels" in given
+        self.boundaries = next((name for name in ("cu_seq_lens_q", "document_ids", "seq_idx") if name in columns), None)
+        self.is_shifted = "shift_labels" in columns
         self.label_column = "shift_labels" if self.is_shifted else "labels"
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
@@ -175,11 +175,11 @@ class _Columns:
         return firsts
 
     @cached_property
-    def places(self) -> Int64:
+    def expected_positions(self) -> Int64:
         """Distance of each token from the beginning of its sequence.  # int64[B, T]"""
         slots = np.arange(self.ids.shape[1])
-        places: Int64 = slots - np.maximum.accumulate(np.where(self.firsts, slots, 0), axis=1)
-        return places
+        positions: Int64 = slots - np.maximum.accumulate(np.where(self.firsts, slots, 0), axis=1)
+        return positions
 
     @cached_property
     def padding(self) -> Bool:
@@ -191,7 +191,7 @@ class _Columns:
         is_padding: Bool = np.logical_and.reduceat(self.ids.reshape(-1) == self.pad_id, starts)
         return np.repeat(is_padding, np.diff(starts, append=self.ids.size)).reshape(self.ids.shape)
 
-    def unlike(self, shift: int) -> Bool:
+    def mismatched_labels(self, shift: int) -> Bool:
         """Return labels that are neither -100 nor the id `shift` places later.  # bool[B, T]"""
         labels = self[self.label_column]
         ids = np.full(labels.shape, MASKED, np.int64)
@@ -203,7 +203,7 @@ class _Columns:
     def shift(self) -> int | None:
         """Places by which labels precede their ids, as their name implies if possible; None if they are no ids."""
         shifts = (int(self.is_shifted), 0, 1, 2)
-        return next((shift for shift in shifts if not self.unlike(shift).any()), None)
+        return next((shift for shift in shifts if not self.mismatched_labels(shift).any()), None)
 
 
 def _array(value: Any) -> npt.NDArray[Any]:
@@ -215,69 +215,69 @@ def _array(value: Any) -> npt.NDArray[Any]:
 
 
 def _dtypes(batch: _Columns) -> str:
-    names = [name for name in _DTYPES if name in batch.given]
+    names = [name for name in _DTYPES if name in batch.columns]
     for name in names:
-        value = batch.given[name]
+        value = batch.columns[name]
         found = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
         if found not in _DTYPES[name] and not (name == "attention_mask" and batch.mask is None):
-            raise _Broken(f"{name} is {found}; expected {' or '.join(_DTYPES[name])}")
+            raise _Violation(f"{name} is {found}; expected {' or '.join(_DTYPES[name])}")
     return f"{len(names)} columns, as losses and kernels take them"
 
 
 def _shapes(batch: _Columns) -> str:
     shape = batch.ids.shape
     if len(shape) != 2 or not batch.ids.size:
-        raise _Broken(f"input_ids is {list(shape)}; expected rows of tokens, [B, T]")
+        raise _Violation(f"input_ids is {list(shape)}; expected rows of tokens, [B, T]")
     if batch.label_column not in batch.arrays:
-        raise _Broken("there are neither labels nor shift_labels")
+        raise _Violation("there are neither labels nor shift_labels")
     for name, array in batch.arrays.items():
         if name in _BOUNDS:
             _check_bounds(batch, name)
         elif array.shape != shape and not (name == "attention_mask" and batch.mask is None):
-            raise _Broken(f"{name} is {list(array.shape)}, and input_ids {list(shape)}")
-    _check_ids_of_sequences(batch)
+            raise _Violation(f"{name} is {list(array.shape)}, and input_ids {list(shape)}")
+    _check_sequence_ids(batch)
     return f"each token column is {list(shape)}"
 
 
-def _check_ids_of_sequences(batch: _Columns) -> None:
+def _check_sequence_ids(batch: _Columns) -> None:
     for name in sorted({"document_ids", "seq_idx"} & batch.arrays.keys()):
         if (wrong := (np.diff(batch[name]) != 0) != batch.firsts[:, 1:]).any():
-            raise _Broken(f"{name} and {batch.boundaries} differ on what begins after {_first(wrong)}")
+            raise _Violation(f"{name} and {batch.boundaries} differ on what begins after {_location(wrong)}")
     if "document_ids" in batch.arrays:
         begins = batch.firsts & ~batch.padding & (batch["document_ids"] >= 0)
-        for row, (ids, own) in enumerate(zip(batch["document_ids"], begins, strict=True)):
-            if len(np.unique(ids[own])) < own.sum():
-                raise _Broken(f"sequences of row {row} share a number in document_ids, and see each other by it")
+        for row, (ids, row_begins) in enumerate(zip(batch["document_ids"], begins, strict=True)):
+            if len(np.unique(ids[row_begins])) < row_begins.sum():
+                raise _Violation(f"sequences of row {row} share a number in document_ids, and see each other by it")
 
 
 def _check_bounds(batch: _Columns, name: str) -> None:
     bounds, (num_rows, length) = batch[name], batch.ids.shape
     if num_rows != 1:
-        raise _Broken(f"{name} beside {num_rows} rows; a flattened batch has one")
+        raise _Violation(f"{name} beside {num_rows} rows; a flattened batch has one")
     if bounds.ndim != 1 or len(bounds) < 2 or (bounds[0], bounds[-1]) != (0, length) or (np.diff(bounds) < 1).any():
-        raise _Broken(f"{name} is {_some(bounds)}; expected it to go up from 0 to {length}")
+        raise _Violation(f"{name} is {_shortened(bounds)}; expected it to go up from 0 to {length}")
     if not np.array_equal(bounds, batch.arrays.get("cu_seq_lens_q", bounds)):
-        raise _Broken("cu_seq_lens_q and cu_seq_lens_k differ")
-    longest, found = int(np.diff(bounds).max()), batch.given.get(f"max_length_{name[-1]}")
+        raise _Violation("cu_seq_lens_q and cu_seq_lens_k differ")
+    longest, found = int(np.diff(bounds).max()), batch.columns.get(f"max_length_{name[-1]}")
     if found not in (None, longest):
-        raise _Broken(f"max_length_{name[-1]} is {found}; the longest sequence has {longest} tokens")
+        raise _Violation(f"max_length_{name[-1]} is {found}; the longest sequence has {longest} tokens")
 
 
 def _labels(batch: _Columns) -> int:
     labels = batch[batch.label_column]
     if batch.shift is None:
-        wrong = batch.unlike(int(batch.is_shifted))
-        raise _Broken(f"{batch.label_column} at {_first(wrong)} is {labels[wrong][0]}, neither its id nor -100")
+        wrong = batch.mismatched_labels(int(batch.is_shifted))
+        raise _Violation(f"{batch.label_column} at {_location(wrong)} is {labels[wrong][0]}, neither its id nor -100")
     return int((labels != MASKED).sum())
 
 
 def _shift(batch: _Columns) -> str:
-    if {"labels", "shift_labels"} <= batch.given.keys():
-        raise _Broken("there are labels and shift_labels: a model shifts one of them again")
+    if {"labels", "shift_labels"} <= batch.columns.keys():
+        raise _Violation("there are labels and shift_labels: a model shifts one of them again")
     if batch.shift is None:
-        raise _Absent("labels that are no ids say nothing of it")
+        raise _NotApplicable("labels that are no ids say nothing of it")
     if batch.shift != batch.is_shifted:
-        raise _Broken(
+        raise _Violation(
             f"{batch.label_column} at t has the id at t + {batch.shift}; expected t + {int(batch.is_shifted)}"
         )
     return "shifted beforehand: the loss does not" if batch.is_shifted else "unshifted: the model shifts them"
@@ -285,16 +285,18 @@ def _shift(batch: _Columns) -> str:
 
 def _first_targets(batch: _Columns) -> int:
     if (wrong := batch.targets & batch.firsts & ~batch.padding).any():
-        raise _Broken(f"the first token at {_first(wrong)} is a target, predicted from what is before its sequence")
+        raise _Violation(
+            f"the first token at {_location(wrong)} is a target, predicted from what is before its sequence"
+        )
     return _num_sequences(batch)
 
 
 def _positions(batch: _Columns) -> int:
     if "position_ids" not in batch.arrays:
-        raise _Absent("no position_ids")
-    if (wrong := (batch["position_ids"] != batch.places) & ~batch.padding).any():
-        found, expected = batch["position_ids"][wrong][0], batch.places[wrong][0]
-        raise _Broken(f"the position at {_first(wrong)} is {found}; expected {expected}")
+        raise _NotApplicable("no position_ids")
+    if (wrong := (batch["position_ids"] != batch.expected_positions) & ~batch.padding).any():
+        found, expected = batch["position_ids"][wrong][0], batch.expected_positions[wrong][0]
+        raise _Violation(f"the position at {_location(wrong)} is {found}; expected {expected}")
     return _num_sequences(batch)
 
 
@@ -302,29 +304,29 @@ def _mask(batch: _Columns) -> int | str:
     if batch.mask is None and batch.boundaries is not None:
         return f"none, as attention goes by {batch.boundaries}"
     if batch.mask is None:
-        raise _Absent("no 2-D attention_mask")
+        raise _NotApplicable("no 2-D attention_mask")
     if not np.isin(batch.mask, (0, 1)).all():
-        raise _Broken(f"attention_mask has {_some(np.setdiff1d(batch.mask, (0, 1)))}; expected 0 and 1")
+        raise _Violation(f"attention_mask has {_shortened(np.setdiff1d(batch.mask, (0, 1)))}; expected 0 and 1")
     if batch.boundaries is not None:
-        raise _Broken(f"attention_mask beside {batch.boundaries}: transformers then overlooks the boundaries")
+        raise _Violation(f"attention_mask beside {batch.boundaries}: transformers then overlooks the boundaries")
     begins, real = batch.firsts & ~batch.padding, ~batch.padding
     seen = np.pad(begins[:, 1:] & real[:, :-1], ((0, 0), (1, 0)))
     if seen.any():
-        raise _Broken(f"a sequence begins at {_first(seen)}, and the mask shows it what is before")
+        raise _Violation(f"a sequence begins at {_location(seen)}, and the mask shows it what is before")
     if (begins.sum(axis=1) != 1).any():
         row = int(np.flatnonzero(begins.sum(axis=1) != 1)[0])
-        raise _Broken(f"row {row} of attention_mask has {begins[row].sum()} runs of 1; expected one")
+        raise _Violation(f"row {row} of attention_mask has {begins[row].sum()} runs of 1; expected one")
     pads = np.unique(batch.ids[batch.padding])
     if len(pads) > 1 or (batch.pad_id is not None and (pads != batch.pad_id).any()):
-        raise _Broken(
-            f"attention_mask is 0 on ids {_some(pads)}; expected {'one' if batch.pad_id is None else batch.pad_id}"
+        raise _Violation(
+            f"attention_mask is 0 on ids {_shortened(pads)}; expected {'one' if batch.pad_id is None else batch.pad_id}"
         )
     return int(batch.padding.sum())
 
 
 def _padding_targets(batch: _Columns) -> int:
     if (wrong := batch.targets & batch.padding).any():
-        raise _Broken(f"the target at {_first(wrong)} is padding")
+        raise _Violation(f"the target at {_location(wrong)} is padding")
     return int(batch.padding.sum())
 
 
@@ -363,7 +365,7 @@ _LINES: dict[str, tuple[Callable[[_Columns], int | str], Callable[[int], str]]] 
 """For each line, the check of a micro-batch, and the message for the summed counts if it holds."""
 
 
-def _line(
+def _check_line(
     code: str, check: Callable[[_Columns], int | str], holds: Callable[[int], str], batches: Sequence[_Columns]
 ) -> ContractLine:
     """Check a line in all micro-batches, stopping at the first that breaks it."""
@@ -372,9 +374,9 @@ def _line(
     for number, batch in enumerate(batches):
         try:
             found.append(check(batch))
-        except _Absent as lack:
+        except _NotApplicable as lack:
             absent = absent or str(lack)
-        except _Broken as broken:
+        except _Violation as broken:
             where = f"micro-batch {number}: " if len(batches) > 1 else ""
             return ContractLine(code=code, level="failure", message=f"{where}{broken}")
     if absent:
@@ -389,13 +391,13 @@ def _num_sequences(batch: _Columns) -> int:
     return int((batch.firsts & ~batch.padding).sum())
 
 
-def _first(wrong: Bool) -> str:
+def _location(wrong: Bool) -> str:
     """Return the location of the first one, and the number of others."""
     rows, slots = np.nonzero(wrong)
     more = f" (and {len(rows) - 1:,} more)" if len(rows) > 1 else ""
     return f"row {rows[0]}, slot {slots[0]}{more}"
 
 
-def _some(values: npt.NDArray[Any]) -> str:
+def _shortened(values: npt.NDArray[Any]) -> str:
     shown = ", ".join(map(str, values.reshape(-1)[:4].tolist()))
     return f"{shown}, …" if values.size > 4 else shown

@@ -25,7 +25,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer.batches import Int64
 from packer.errors import CheckError
-from packer.load.arguments import function, instance, one_of, opened
+from packer.load.arguments import check_callable, check_choice, check_instance, open_cache
 from packer.load.content import content_of, refuse_preference
 from packer.load.loader import PackedLoader
 from packer.load.rows import RowKind, check_weights
@@ -72,11 +72,11 @@ class PackedDataset(Dataset[Item]):
         kind: RowKind = "blocks",
         weights: Literal["refuse", "use"] = "refuse",
     ) -> None:
-        one_of("weights", weights, ("refuse", "use"))
-        self._kind: RowKind = one_of("kind", kind, ("blocks", "documents"))
-        self._cache = opened(cache)
+        check_choice("weights", weights, ("refuse", "use"))
+        self._kind: RowKind = check_choice("kind", kind, ("blocks", "documents"))
+        self._cache = open_cache(cache)
         refuse_preference(content_of(self._cache), "PackedDataset")
-        instance("split", split, str, "the name of a split")
+        check_instance("split", split, str, "the name of a split")
         self._split = split
         self._weighted = weights == "use"
         self._rows: Any = self._cache.blocks(split) if kind == "blocks" else self._cache.documents(split)
@@ -99,11 +99,11 @@ class PackedDataset(Dataset[Item]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Item]:
         """Return several in one read, in the order of `indices`."""
-        asked = np.array([operator.index(index) for index in indices], np.int64)
+        requested = np.array([operator.index(index) for index in indices], np.int64)
         size = len(self)
-        if np.any((asked < -size) | (asked >= size)):
+        if np.any((requested < -size) | (requested >= size)):
             raise IndexError(f"index out of range for {size} {self._kind}")
-        numbers = np.where(asked < 0, asked + size, asked)
+        numbers = np.where(requested < 0, requested + size, requested)
         found = self._rows.locate(numbers)
         columns: dict[str, Any] = {
             name: [values.astype(np.int64) for values in found.values(name)] for name in ("input_ids", "labels")
@@ -119,8 +119,8 @@ class PackedDataset(Dataset[Item]):
             sources, rows = (column[numbers] for column in self._origins)
             columns |= {"position_ids": [np.arange(length) for length in lengths], "seq_lengths": lengths[:, None]}
             columns |= {"doc_id": np.array(found.values("doc_id"), np.int64), "row": rows, "source": sources}
-        of_rows = zip(*columns.values(), strict=True)
-        return [Item(zip(columns, map(torch.as_tensor, values), strict=True)) for values in of_rows]
+        rows_of_columns = zip(*columns.values(), strict=True)
+        return [Item(zip(columns, map(torch.as_tensor, values), strict=True)) for values in rows_of_columns]
 
     def __getstate__(self) -> dict[str, Any]:
         weights = "use" if self._weighted else "refuse"
@@ -188,9 +188,9 @@ class StepDataset(IterableDataset[Any]):
     """
 
     def __init__(self, loader: PackedLoader, transform: Callable[[Step], Any] | None = None) -> None:
-        self.loader = instance("loader", loader, PackedLoader, "a PackedLoader")
+        self.loader = check_instance("loader", loader, PackedLoader, "a PackedLoader")
         if transform is not None:
-            function("transform", transform, "a function of a step")
+            check_callable("transform", transform, "a function of a step")
         self._transform = transform
         self._epoch = loader.epoch
         self._taken = 0  # steps returned of that epoch so far
@@ -204,14 +204,14 @@ class StepDataset(IterableDataset[Any]):
 
     def __len__(self) -> int:
         """Steps of the whole current epoch at the present global batch size, including those already returned."""
-        return self._taken_of_epoch() + self.loader.steps_left
+        return self._num_taken() + self.loader.steps_left
 
     def __repr__(self) -> str:
         return f"<StepDataset of {self.loader!r}>"
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's position, and how many steps of its epoch were returned. The same on every rank."""
-        return {"reader": self.loader.state_dict(), "taken": self._taken_of_epoch(), "first": self._first}
+        return {"reader": self.loader.state_dict(), "taken": self._num_taken(), "first": self._first}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved state; see :meth:`PackedLoader.load_state_dict`.
@@ -221,9 +221,9 @@ class StepDataset(IterableDataset[Any]):
         """
         if not isinstance(state, dict) or set(state) != {"reader", "taken", "first"}:
             raise CheckError("state of steps: expected reader, taken and first", hint=_HINT)
-        for name, least in (("taken", 0), ("first", None)):
+        for name, default in (("taken", 0), ("first", None)):
             number = state[name]
-            if number != least and (type(number) is not int or not 0 <= number < 2**63):
+            if number != default and (type(number) is not int or not 0 <= number < 2**63):
                 raise CheckError(f"state of steps: expected a number of steps as {name}, found {number!r}", hint=_HINT)
         self.loader.load_state_dict(state["reader"])
         self._epoch, self._taken, self._first = self.loader.epoch, state["taken"], state["first"]
@@ -239,7 +239,7 @@ class StepDataset(IterableDataset[Any]):
             yield step if self._transform is None else self._transform(step)
         self._first = None
 
-    def _taken_of_epoch(self) -> int:
+    def _num_taken(self) -> int:
         """Count the steps returned of the loader's current epoch."""
         return self._taken if self.loader.epoch == self._epoch else 0
 

@@ -46,39 +46,39 @@ class Figures(NamedTuple):
         )
 
 
-class Pace:
+class ThroughputMeter:
     """Records when steps are requested and returned; in between, training works on one and then waits for the next."""
 
     def __init__(self) -> None:
         # For each recent step: seconds until the next one, seconds of that spent waiting, and its tokens.
         self._spans: deque[tuple[float, float, int]] = deque(maxlen=_LAST_STEPS)
-        self._asked = self._given = 0.0
+        self._requested_s = self._returned_s = 0.0
         self._tokens: int | None = None  # of the step being trained on
 
-    def ask(self) -> None:
+    def step_requested(self) -> None:
         """Record that the loop requests a step."""
-        self._asked = monotonic()
+        self._requested_s = monotonic()
 
-    def give(self, tokens: int) -> None:
+    def step_returned(self, tokens: int) -> None:
         """Record that it gets one with this number of tokens."""
         now = monotonic()
         if self._tokens is not None:
-            self._spans.append((now - self._given, now - self._asked, self._tokens))
-        self._given, self._tokens = now, tokens
+            self._spans.append((now - self._returned_s, now - self._requested_s, self._tokens))
+        self._returned_s, self._tokens = now, tokens
 
-    def end(self) -> None:
+    def loop_ended(self) -> None:
         """Record the end of the loop: time until the next one is not work on a step."""
         self._tokens = None
 
     def speed(self) -> tuple[float, float]:
         """Return tokens per second, and the fraction of the time spent waiting."""
-        whole, waiting, tokens = (sum(column) for column in zip(*self._spans, (0.0, 0.0, 0), strict=True))
-        return (tokens / whole, waiting / whole) if whole else (0.0, 0.0)
+        seconds, waiting, tokens = (sum(column) for column in zip(*self._spans, (0.0, 0.0, 0), strict=True))
+        return (tokens / seconds, waiting / seconds) if seconds else (0.0, 0.0)
 
 
-def figures_of(state: ReaderState, num_rows: int, pace: Pace) -> Figures:
+def figures_of(state: ReaderState, num_rows: int, throughput: ThroughputMeter) -> Figures:
     """Return the figures at a state whose epoch has `num_rows` rows."""
-    counters, (tokens_per_s, waiting_share) = state.counters, pace.speed()
+    counters, (tokens_per_s, waiting_share) = state.counters, throughput.speed()
     return Figures(
         steps=counters.steps,
         epoch=state.epoch + state.cursor / num_rows,

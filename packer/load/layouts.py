@@ -22,7 +22,7 @@ from packer.store.cache import FoundBlocks, FoundDocuments
 
 _SEQUENCES = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 
-_ON_REQUEST = ("attention_mask", "document_ids", "special_tokens_mask")
+_OPTIONAL_COLUMNS = ("attention_mask", "document_ids", "special_tokens_mask")
 """Columns that micro-batches of every format can have on request."""
 
 Columns: TypeAlias = dict[str, Sequence[Any]]
@@ -61,14 +61,14 @@ def batch_format(
         not isinstance(columns, Collection) or not all(isinstance(name, str) or name is ... for name in columns)
     ):
         raise TypeError(f"columns is {columns!r}; expected names")
-    usual = list(_columns(batching, flatten=flatten, weighted=weighted))
-    there = list(dict.fromkeys((*usual, *_ON_REQUEST)))
-    wanted = frozenset(usual if columns is None else columns)
+    default = list(_columns(batching, flatten=flatten, weighted=weighted))
+    available = list(dict.fromkeys((*default, *_OPTIONAL_COLUMNS)))
+    wanted = frozenset(default if columns is None else columns)
     if ... in wanted:
-        wanted = wanted - {...} | frozenset(usual)
-    if not wanted or not wanted <= frozenset(there):
-        found = ", ".join(sorted(wanted - frozenset(there))) or "none"
-        raise ValueError(f"columns {found}: expected some of {', '.join(there)}")
+        wanted = wanted - {...} | frozenset(default)
+    if not wanted or not wanted <= frozenset(available):
+        found = ", ".join(sorted(wanted - frozenset(available))) or "none"
+        raise ValueError(f"columns {found}: expected some of {', '.join(available)}")
     if "special_tokens_mask" in wanted and "input_ids" not in wanted:
         raise ValueError("the column special_tokens_mask needs the column input_ids")
     if labels == "shifted" and "labels" not in wanted:
@@ -136,7 +136,7 @@ class BlockLayout:
         self._block_len, self._ids, self._form = block_len, ids, form
         fill = {"input_ids": ids.pad, "labels": MASKED, "position_ids": np.arange(block_len)}
         self._fill: dict[str, Any] = {name: value for name, value in fill.items() if form.wants(name)}
-        self._memory = ReusedMemory()
+        self._pool = ArrayPool()
 
     def micro_batches(self, found: FoundBlocks, parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
         del sizes  # all blocks have one length
@@ -144,14 +144,14 @@ class BlockLayout:
         shape = (len(parts) * num_rows, self._block_len)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, fill in self._fill.items():
-            arrays[name] = column = self._memory.empty(shape)
+            arrays[name] = column = self._pool.empty(shape)
             found.copy(name, column[:num_real])
             column[num_real:] = fill
         if form.wants("loss_weights"):
             arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
             found.copy("loss_weights", weights[:num_real])
         if form.wants("attention_mask", "special_tokens_mask"):
-            real = self._real(found, shape)
+            real = self._real_slots(found, shape)
             if form.wants("attention_mask"):
                 arrays["attention_mask"] = real.astype(np.int64)
             if form.wants("special_tokens_mask"):
@@ -166,7 +166,7 @@ class BlockLayout:
         tensors = {name: torch.from_numpy(array.reshape(len(parts), *rows)) for name, array in arrays.items()}
         return by_micro_batch({name: tensor.unbind() for name, tensor in tensors.items()} | columns)
 
-    def _real(self, found: FoundBlocks, shape: tuple[int, int]) -> Bool:
+    def _real_slots(self, found: FoundBlocks, shape: tuple[int, int]) -> Bool:
         """Return which slots hold a piece, or an EOS after one.
 
         Worked example in mode ``eos``: pieces at 0 and 4, of 3 and 2 slots, sequences of 7 and 1: 1 1 1 1 1 1 1 0.
@@ -183,7 +183,7 @@ class BlockLayout:
         """Return the slots of every sequence, and the number of sequences per micro-batch."""
         lengths = found.values("seq_lengths")
         lengths += [np.full(1, self._block_len, np.int32)] * (number * num_rows - len(found))
-        ends = np.cumsum([len(of_row) for of_row in lengths])[num_rows - 1 :: num_rows]
+        ends = np.cumsum([len(row_lengths) for row_lengths in lengths])[num_rows - 1 :: num_rows]
         return np.concatenate(lengths), np.diff(ends, prepend=0).tolist()
 
 
@@ -205,7 +205,7 @@ class DocumentLayout:
         self._fill = {name: np.full(1, value, np.int32) for name, value in fill.items() if form.wants(name)}
         if form.wants("loss_weights"):
             self._fill["loss_weights"] = np.zeros(1, np.float32)
-        self._memory = ReusedMemory()
+        self._pool = ArrayPool()
 
     def micro_batches(self, found: FoundDocuments, parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
         counts, is_real = [len(part) for part in parts], np.concatenate(parts) != PADDING_ROW
@@ -213,8 +213,8 @@ class DocumentLayout:
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name in self._fill:
             arrays[name] = column = self._empty(int(widths.sum()), np.float32 if name == "loss_weights" else np.int64)
-            np.concatenate(self._pieces(found, name, is_real, sizes, widths), out=column)
-        for name, values in self._computed(is_real, sizes, widths, counts, arrays).items():
+            np.concatenate(self._padded_rows(found, name, is_real, sizes, widths), out=column)
+        for name, values in self._derived_columns(is_real, sizes, widths, counts, arrays).items():
             if self._form.wants(name):
                 arrays[name] = column = self._empty(len(values), np.int32 if name == "document_ids" else np.int64)
                 column[:] = values
@@ -227,9 +227,9 @@ class DocumentLayout:
         return by_micro_batch(columns)
 
     def _empty(self, size: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
-        return self._memory.empty((size,)) if dtype is np.int64 else np.empty(size, dtype)
+        return self._pool.empty((size,)) if dtype is np.int64 else np.empty(size, dtype)
 
-    def _computed(
+    def _derived_columns(
         self, is_real: Bool, sizes: Int64, widths: Int64, counts: list[int], arrays: Mapping[str, npt.NDArray[Any]]
     ) -> dict[str, npt.NDArray[Any]]:
         """Return the requested columns that follow from the placement of rows alone, one value per position."""
@@ -260,12 +260,12 @@ class DocumentLayout:
         longest = [self._padded.rounded(length) for length in np.maximum.reduceat(sizes, firsts).tolist()]
         return np.repeat(longest, counts), list(zip(counts, longest, strict=True))
 
-    def _pieces(self, found: FoundDocuments, name: str, is_real: Bool, sizes: Int64, widths: Int64) -> list[Any]:
+    def _padded_rows(self, found: FoundDocuments, name: str, is_real: Bool, sizes: Int64, widths: Int64) -> list[Any]:
         """Return one column's values of each row, with padding before or after it, in layout order."""
         rows: list[Any] = found.values(name)
         if len(rows) < len(is_real):
             values = iter(rows)
-            rows = [next(values) if own else self._fill[name] for own in is_real.tolist()]
+            rows = [next(values) if is_row else self._fill[name] for is_row in is_real.tolist()]
         rows = [row if len(row) == size else row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)]
         if self._padded is None:
             return rows
@@ -295,8 +295,8 @@ def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat
     firsts = offsets_of(num_sequences)[:-1]
     bounds = np.zeros(len(lengths) + len(num_sequences), np.int32)
     starts = offsets_of(lengths)
-    behind = np.arange(len(lengths)) + np.repeat(np.arange(1, len(num_sequences) + 1), num_sequences)
-    bounds[behind] = starts[1:] - np.repeat(starts[firsts], num_sequences)
+    indices = np.arange(len(lengths)) + np.repeat(np.arange(1, len(num_sequences) + 1), num_sequences)
+    bounds[indices] = starts[1:] - np.repeat(starts[firsts], num_sequences)
     sizes = [number + 1 for number in num_sequences]
     longest = np.maximum.reduceat(lengths, firsts).tolist()
     columns: Columns = {}
@@ -313,18 +313,18 @@ def sequence_ids(lengths: Int32, num_sequences: list[int]) -> Int32:
 
     Worked example: lengths [3, 2, 4], of which the first micro-batch has two: [0, 0, 0, 1, 1, 0, 0, 0, 0].
     """
-    of_sequence = np.arange(len(lengths)) - np.repeat(offsets_of(num_sequences)[:-1], num_sequences)
-    return np.repeat(of_sequence.astype(np.int32), lengths)
+    indices = np.arange(len(lengths)) - np.repeat(offsets_of(num_sequences)[:-1], num_sequences)
+    return np.repeat(indices.astype(np.int32), lengths)
 
 
-_SMALLEST_BYTES = 1 << 17
+_MIN_POOLED_BYTES = 1 << 17
 """Below this size the system allocator is as fast."""
 
-_MOST_IDLE = 64
+_MAX_FREE = 64
 """Number of unused arrays that are kept: those of sixteen micro-batches."""
 
 
-class ReusedMemory:
+class ArrayPool:
     """Allocates int64 arrays whose memory is recycled once no tensor and no view of them is left.
 
     Memory of hundreds of kilobytes comes from the system as fresh pages, and touching these for the first time costs
@@ -333,33 +333,33 @@ class ReusedMemory:
     """
 
     def __init__(self) -> None:
-        self._idle: deque[Int64] = deque(maxlen=_MOST_IDLE)  # appended to in whichever thread the last view dies
+        self._free: deque[Int64] = deque(maxlen=_MAX_FREE)  # appended to in whichever thread the last view dies
 
     def empty(self, shape: tuple[int, ...]) -> Int64:
         """Return an uninitialized array."""
         size = prod(shape)
-        if 8 * size < _SMALLEST_BYTES:
+        if 8 * size < _MIN_POOLED_BYTES:
             return np.empty(shape, np.int64)
-        lent: Int64 = np.asarray(_Lent(self._taken(size), self._idle))[:size].reshape(shape)
-        return lent
+        array: Int64 = np.asarray(_PooledArray(self._acquire(size), self._free))[:size].reshape(shape)
+        return array
 
-    def _taken(self, size: int) -> Int64:
-        for _ in range(len(self._idle)):
-            memory = self._idle.popleft()
+    def _acquire(self, size: int) -> Int64:
+        for _ in range(len(self._free)):
+            memory = self._free.popleft()
             if size <= len(memory) <= 2 * size:
                 return memory
-            self._idle.append(memory)
+            self._free.append(memory)
         return np.empty(size, np.int64)
 
 
-class _Lent:
+class _PooledArray:
     """Base object of an array that was handed out: it lives as long as any view of it, in numpy or in torch."""
 
-    __slots__ = ("__array_interface__", "_idle", "_memory")
+    __slots__ = ("__array_interface__", "_free", "_memory")
 
-    def __init__(self, memory: Int64, idle: "deque[Int64]") -> None:
+    def __init__(self, memory: Int64, free: "deque[Int64]") -> None:
         self.__array_interface__ = memory.__array_interface__
-        self._memory, self._idle = memory, idle
+        self._memory, self._free = memory, free
 
     def __del__(self) -> None:
-        self._idle.append(self._memory)
+        self._free.append(self._memory)

@@ -11,12 +11,12 @@ import torch
 
 from packer.batches import Int64
 from packer.errors import CheckError
-from packer.load.arguments import MOST, instance, whole
+from packer.load.arguments import MAX_INT32, check_instance, check_integer
 from packer.load.batching import Batching
 from packer.load.content import Content
-from packer.load.figures import Figures, Pace, figures_of
+from packer.load.figures import Figures, ThroughputMeter, figures_of
 from packer.load.mixture import Mixture, opened_source
-from packer.load.options import Schedule, options_of
+from packer.load.options import Schedule, resolve_options
 from packer.load.ordering import OrderKind
 from packer.load.plan import End, StepPlan
 from packer.load.read_ahead import Prefetch
@@ -28,7 +28,7 @@ from packer.load.step import Step
 from packer.read_rules import BatchingName
 from packer.store.cache import Cache
 
-_OF_CACHE = {"self", "cache", "cache_dir", "cache_bytes"}
+_NOT_PICKLED = {"self", "cache", "cache_dir", "cache_bytes"}
 
 
 class PackedLoader:
@@ -139,17 +139,17 @@ class PackedLoader:
         cache_dir: str | Path | None = None,
         cache_bytes: int | str | None = None,
     ) -> None:
-        self._arguments = {name: value for name, value in locals().items() if name not in _OF_CACHE}
+        self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
         self._cache = opened_source(cache, cache_dir=cache_dir, cache_bytes=cache_bytes)
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
-        self._options = options_of(caches, SimpleNamespace(**self._arguments))
+        self._options = resolve_options(caches, SimpleNamespace(**self._arguments))
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
-        self._state = self._source.beginning()
+        self._state = self._source.initial_state()
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
-        self._ahead: Prefetch[tuple[Step | None, ReaderState]] | None = None
+        self._prefetch: Prefetch[tuple[Step | None, ReaderState]] | None = None
         self._iteration: object = None
-        self._pace = Pace()
+        self._throughput = ThroughputMeter()
 
     @property
     def epoch(self) -> int:
@@ -193,12 +193,12 @@ class PackedLoader:
 
     def figures(self) -> Figures:
         """Return how much was read so far and how fast: a line to print, numbers for a logger."""
-        return figures_of(self._state, self.num_blocks, self._pace)
+        return figures_of(self._state, self.num_blocks, self._throughput)
 
     @property
     def left_out(self) -> Int64:
         """Blocks that ``drop`` left out of the last finished epoch.  # int64[n]"""
-        return np.zeros(0, np.int64) if self._epoch_end is None else self._source.rest(self._epoch_end)
+        return np.zeros(0, np.int64) if self._epoch_end is None else self._source.rows_left(self._epoch_end)
 
     @property
     def untrained(self) -> Int64:
@@ -223,7 +223,7 @@ class PackedLoader:
 
     def steps_until(self, epoch: int) -> int:
         """Count the steps from here that begin before `epoch`: those needed to train up to it. Reads no rows."""
-        return self._source.steps_until(self._state, whole("epoch", epoch))
+        return self._source.steps_until(self._state, check_integer("epoch", epoch))
 
     def summary(self) -> EpochSummary:
         """Return totals over the steps that iterating yields from here, counted without reading rows."""
@@ -266,7 +266,7 @@ class PackedLoader:
         cache they are read from.
         # int64[P] for a block of P pieces, int64[1] for a document, int64[2] for a pair
         """
-        return self._source.rows.doc_ids(instance("step", step, Step, "a step of this loader").block_ids)
+        return self._source.rows.doc_ids(check_instance("step", step, Step, "a step of this loader").block_ids)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position, counting the steps returned, not those prefetched. It is the same on every rank."""
@@ -302,10 +302,10 @@ class PackedLoader:
         Loops over epochs call this on torch's samplers. Resuming does not need it, and calling it with the resumed
         epoch does not restart that epoch.
         """
-        epoch = whole("epoch", epoch, least=0, most=MOST)
+        epoch = check_integer("epoch", epoch, minimum=0, maximum=MAX_INT32)
         if epoch != self._state.epoch:
             self.close()
-            self._state = self._source.at_epoch(self._state, epoch)
+            self._state = self._source.state_at_epoch(self._state, epoch)
 
     def set_global_batch_size(self, global_batch_size: int) -> None:
         """Change the size from the next step on. A schedule continues from it.
@@ -315,9 +315,9 @@ class PackedLoader:
         Raises:
             UsageError: the size is not a whole number of micro-batches.
         """
-        size = whole("global_batch_size", global_batch_size, most=MOST)
+        size = check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32)
         self._source.check_sizes(size, self._state.micro_batch_size)
-        self._stop_ahead()
+        self._stop_prefetch()
         self._state = msgspec.structs.replace(self._state, batch_size=size)
 
     def set_micro_batch_size(self, micro_batch_size: int) -> None:
@@ -326,9 +326,9 @@ class PackedLoader:
         Raises:
             UsageError: the global batch size is not a whole number of such micro-batches, or a document does not fit.
         """
-        size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
+        size = check_integer("micro_batch_size", micro_batch_size, minimum=1, maximum=MAX_INT32)
         self._source.check_sizes(self._state.batch_size, size)
-        self._stop_ahead()
+        self._stop_prefetch()
         self._state = msgspec.structs.replace(self._state, micro_batch_size=size)
 
     def set_shares(self, proportions: Sequence[float]) -> None:
@@ -341,13 +341,13 @@ class PackedLoader:
                 sorted by length, because those are mixed already.
         """
         state = self._source.with_shares(self._state, proportions)
-        self._stop_ahead()
+        self._stop_prefetch()
         self._state = state
 
     def close(self) -> None:
         """Stop the background threads and end the running iteration. The loader can be iterated again."""
         self._iteration = None
-        self._stop_ahead()
+        self._stop_prefetch()
         self._source.orders.close()
 
     def __enter__(self) -> Self:
@@ -364,39 +364,39 @@ class PackedLoader:
         self.load_state_dict(saved["state"])
 
     def _steps(self, *, through_epochs: bool, worker: tuple[int, int, int] = (0, 0, 1)) -> Iterator[Step]:
-        self._stop_ahead()
+        self._stop_prefetch()
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and again after each change of the batch size
-            made = self._reader.steps(self.plans(last_epoch=last_epoch), self._state, worker=worker)
-            ahead = self._ahead = Prefetch(made, depth=self._options.prefetch)
+            steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state, worker=worker)
+            prefetch = self._prefetch = Prefetch(steps, depth=self._options.prefetch)
             try:
-                self._pace.ask()
-                for step, state in ahead:
-                    if self._ahead is ahead:  # else a signal handler ended it while this waited
+                self._throughput.step_requested()
+                for step, state in prefetch:
+                    if self._prefetch is prefetch:  # else a signal handler ended it while this waited
                         if step is not None and step.epoch > self._state.epoch:
                             self._epoch_end = self._state
                         self._state = state
                         if step is None:
                             continue
-                        self._pace.give(step.num_tokens)
+                        self._throughput.step_returned(step.num_tokens)
                         device = self._options.device
                         yield step if device.type == "cpu" else step.to(device, non_blocking=True)
-                    if self._ahead is not ahead:
+                    if self._prefetch is not prefetch:
                         break
-                    self._pace.ask()
+                    self._throughput.step_requested()
             finally:
-                self._pace.end()
-                ahead.close()
+                self._throughput.loop_ended()
+                prefetch.close()
             if self._iteration is not iteration:
                 raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
-            if self._ahead is ahead:
+            if self._prefetch is prefetch:
                 break
         if last_epoch is not None and self._state.epoch == last_epoch:
             self._epoch_end = self._state
-            self._state = self._source.at_epoch(self._state, last_epoch + 1)
+            self._state = self._source.state_at_epoch(self._state, last_epoch + 1)
 
-    def _stop_ahead(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead.close()
+    def _stop_prefetch(self) -> None:
+        prefetch, self._prefetch = self._prefetch, None
+        if prefetch is not None:
+            prefetch.close()

@@ -31,7 +31,7 @@ from msgspec import Meta
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.arguments import function, one_of, opened
+from packer.load.arguments import check_callable, check_choice, open_cache
 from packer.load.ordering import EpochOrder, Order
 from packer.store.cache import Cache
 
@@ -99,10 +99,10 @@ class Mixture:
         epoch: MixtureEnd = "first_exhausted",
         schedule: Callable[[int], Sequence[float]] | None = None,
     ) -> None:
-        self.by = one_of("by", by, ("rows", "tokens"))
-        self.epoch: MixtureEnd = one_of("epoch", epoch, ("first_exhausted", "all_exhausted"))
+        self.by = check_choice("by", by, ("rows", "tokens"))
+        self.epoch: MixtureEnd = check_choice("epoch", epoch, ("first_exhausted", "all_exhausted"))
         if schedule is not None:
-            function("schedule", schedule, "a function of a step's index")
+            check_callable("schedule", schedule, "a function of a step's index")
         self.schedule = schedule
         pairs = _pairs(caches)
         if not pairs:
@@ -110,9 +110,9 @@ class Mixture:
         self.shares = _shares(pairs)
         """Proportions scaled to add up to 1, computed exactly from the binary values of the given numbers."""
 
-        self.caches = tuple(opened(cache) for cache, _ in pairs)
+        self.caches = tuple(open_cache(cache) for cache, _ in pairs)
         for other in self.caches[1:]:
-            _check_alike(self.caches[0], other)
+            _check_same_tokenizer(self.caches[0], other)
 
     def __repr__(self) -> str:
         pairs = zip(self.caches, self.shares, strict=True)
@@ -156,7 +156,7 @@ def opened_source(source: Any, **limits: Any) -> Cache | Mixture:
     """Return a mixture as it is, or open a cache as :func:`packer.load.arguments.opened` does."""
     if isinstance(source, Mixture) and not any(value is not None for value in limits.values()):
         return source
-    return opened(source, **limits)
+    return open_cache(source, **limits)
 
 
 class MixtureOrder(Order):
@@ -193,12 +193,12 @@ class MixtureOrder(Order):
         self._orders, self._bases = tuple(orders), tuple(bases)
         zeros = (0,) * len(orders)
         self._since = mix.since if mix else zeros
-        leads = _kept(mix.lead if mix else zeros, shares)
+        leads = _redistributed_leads(mix.lead if mix else zeros, shares)
         self._unit = lcm(*(number.denominator for number in (*shares, *leads)))
-        self._parts = [int(share * self._unit) for share in shares]
+        self._unit_shares = [int(share * self._unit) for share in shares]
         self._leads = [int(lead * self._unit) for lead in leads]
         before = tuple(self._since if taken is None else taken)
-        if not self._is_possible(start, before):
+        if not self._is_valid_position(start, before):
             raise ValueError(f"rows taken of each cache, {list(before)}, are not the shares of {start}")
         self._start, self._before = start, before
         self._picks: Int32 = np.zeros(0, np.int32)  # the cache of each row from there on
@@ -206,10 +206,10 @@ class MixtureOrder(Order):
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...]:
         return self._counts(epoch * self.num_items + cursor)
 
-    def changed(self, shares: Sequence[Fraction], *, epoch: int, cursor: int) -> Shares:
+    def change_shares(self, shares: Sequence[Fraction], *, epoch: int, cursor: int) -> Shares:
         """Return the record of a change to other shares at a position."""
         taken = self.taken(epoch=epoch, cursor=cursor)
-        lead = [round(Fraction(each * _LEAD_UNITS, self._unit)) for each in self._ahead(taken)[:-1]]
+        lead = [round(Fraction(each * _LEAD_UNITS, self._unit)) for each in self._leads_after(taken)[:-1]]
         return Shares(shares=tuple(map(str, shares)), since=taken, lead=(*lead, -sum(lead)))
 
     def _rows(self, epoch: int, start: int, stop: int) -> Int64:
@@ -220,101 +220,102 @@ class MixtureOrder(Order):
         picks = self._picks[: stop - start]
         rows = np.empty(len(picks), np.int64)
         for number, (order, base) in enumerate(zip(self._orders, self._bases, strict=True)):
-            places = np.flatnonzero(picks == number)
-            rows[places] = base + _run_on(order, self._before[number], len(places))
+            positions = np.flatnonzero(picks == number)
+            rows[positions] = base + _slice_across_epochs(order, self._before[number], len(positions))
         return rows
 
-    def _counts(self, place: int) -> tuple[int, ...]:
+    def _counts(self, position: int) -> tuple[int, ...]:
         """Count the rows of each cache before a position; afterwards the picks up to there are known."""
-        if place < self._start:
-            if place < sum(self._since):
+        if position < self._start:
+            if position < sum(self._since):
                 raise UsageError("the proportions were changed since: what came before cannot be given again")
             self._start, self._before, self._picks = sum(self._since), self._since, self._picks[:0]
         end = self._start + len(self._picks)
-        if place > end:
-            picks = _assign(self._parts, self._unit, self._ahead(self._counts(end)), place - end)
+        if position > end:
+            picks = _assign(self._unit_shares, self._unit, self._leads_after(self._counts(end)), position - end)
             self._picks = np.concatenate([self._picks, picks])
-        picked = np.bincount(self._picks[: place - self._start], minlength=len(self._parts)).tolist()
+        picked = np.bincount(self._picks[: position - self._start], minlength=len(self._unit_shares)).tolist()
         return tuple(before + count for before, count in zip(self._before, picked, strict=True))
 
-    def _ahead(self, counts: Sequence[int]) -> list[int]:
+    def _leads_after(self, counts: Sequence[int]) -> list[int]:
         """Return how far each share is ahead of its count after some rows of each cache, in 1 / `_unit` of a row."""
         rows = sum(counts) - sum(self._since)
-        columns = zip(self._leads, self._parts, counts, self._since, strict=True)
+        columns = zip(self._leads, self._unit_shares, counts, self._since, strict=True)
         return [lead + part * rows - (count - since) * self._unit for lead, part, count, since in columns]
 
-    def _is_possible(self, start: int, taken: Sequence[int]) -> bool:
+    def _is_valid_position(self, start: int, taken: Sequence[int]) -> bool:
         """Whether no count departs from its share by more than Tijdeman's bound, or than leads allow."""
-        K = len(self._parts)
+        K = len(self._unit_shares)
         if len(taken) != K or sum(taken) != start or sum(self._leads) != 0:
             return False
         if any(count < since for count, since in zip(taken, self._since, strict=True)):
             return False
         slack = max(2 * K - 2, 1)
-        most = 2 * K * slack if any(self._leads) else slack - 1
-        return max(map(abs, self._ahead(taken))) * slack <= self._unit * most
+        bound = 2 * K * slack if any(self._leads) else slack - 1
+        return max(map(abs, self._leads_after(taken))) * slack <= self._unit * bound
 
 
-def _kept(leads: Sequence[int], shares: Sequence[Fraction]) -> list[Fraction]:
+def _redistributed_leads(leads: Sequence[int], shares: Sequence[Fraction]) -> list[Fraction]:
     """Return leads in rows; those of caches without a share are split among the others by their shares."""
     kept = [Fraction(lead, _LEAD_UNITS) if share else Fraction(0) for lead, share in zip(leads, shares, strict=True)]
-    given_up = Fraction(sum(leads), _LEAD_UNITS) - sum(kept)
-    return [lead + given_up * share for lead, share in zip(kept, shares, strict=True)]
+    released = Fraction(sum(leads), _LEAD_UNITS) - sum(kept)
+    return [lead + released * share for lead, share in zip(kept, shares, strict=True)]
 
 
-def _assign(parts: Sequence[int], unit: int, ahead: Sequence[int], number: int) -> Int32:
+def _assign(unit_shares: Sequence[int], unit: int, leads: Sequence[int], number: int) -> Int32:
     """Pick the cache of each of the next rows by Tijdeman's rule, in integers.  # int32[number]
 
     Args:
-        parts: shares in units, not all of them 0.
+        unit_shares: shares in units, not all of them 0.
         unit: their sum, equal to one row.
-        ahead: how far each share is ahead of its count now, in units; 0 for caches without a share; the sum is 0.
+        leads: how far each share is ahead of its count now, in units; 0 for caches without a share; the sum is 0.
         number: rows to assign.
     """
-    slack = max(2 * len(parts) - 2, 1)
-    served = [k for k, part in enumerate(parts) if part]
+    slack = max(2 * len(unit_shares) - 2, 1)
+    served = [k for k, part in enumerate(unit_shares) if part]
     if len(served) == 1:
         return np.full(number, served[0], np.int32)
     # In units of 1 / (unit · slack) rows everything is an integer.
-    lead, steps = ([each * slack for each in numbers] for numbers in (ahead, parts))
+    lead, steps = ([each * slack for each in numbers] for numbers in (leads, unit_shares))
     bound, row = unit * (slack - 1), unit * slack
     picks = np.empty(number, np.int32)
-    for place in range(number):
-        best, earliest = -1, 0
+    for position in range(number):
+        best, earliest_deadline = -1, 0
         for k in served:
             lead[k] += steps[k]
             if lead[k] >= unit:  # a lead of at least 1 / slack rows: picking it keeps its count within the bound
-                behind = (bound - lead[k]) // steps[k]  # rows until its count falls behind by the bound, if not picked
-                if best < 0 or behind < earliest:
-                    best, earliest = k, behind
+                # Rows until its count falls behind by the bound, if not picked.
+                deadline = (bound - lead[k]) // steps[k]
+                if best < 0 or deadline < earliest_deadline:
+                    best, earliest_deadline = k, deadline
         assert best >= 0, "Tijdeman's theorem"
         lead[best] -= row
-        picks[place] = best
+        picks[position] = best
     return picks
 
 
-def _run_on(order: EpochOrder, first: int, number: int) -> Int64:
+def _slice_across_epochs(order: EpochOrder, first: int, number: int) -> Int64:
     """Return `number` rows of an order from position `first` on, running across epochs.  # int64[number]"""
-    parts, place = [np.zeros(0, np.int64)], first
+    parts, position = [np.zeros(0, np.int64)], first
     while number:
-        epoch, start = divmod(place, order.num_items)
+        epoch, start = divmod(position, order.num_items)
         stop = min(start + number, order.num_items)
         parts.append(order.slice(epoch=epoch, start=start, stop=stop))
-        place += stop - start
+        position += stop - start
         number -= stop - start
     return np.concatenate(parts)
 
 
-def _check_alike(one: Cache, other: Cache) -> None:
+def _check_same_tokenizer(one: Cache, other: Cache) -> None:
     """Refuse to mix caches of different tokenizers."""
-    if _language(one) != _language(other):
+    if _tokenizer_identity(one) != _tokenizer_identity(other):
         raise UsageError(
             f"{other.folder} cannot be mixed with {one.folder}: their tokenizers differ",
             hint=f"packer diff {one.folder} {other.folder} says in what; build both with the same tokenizer",
         )
 
 
-def _language(cache: Cache) -> tuple[Any, ...]:
+def _tokenizer_identity(cache: Cache) -> tuple[Any, ...]:
     model = cache.manifest.model
     tokenizer = sorted(file.sha256 for file in model.files if file.path.endswith("tokenizer.json"))
     return model.vocab_size, model.pad_id, model.stop_ids, tokenizer

@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Int32, Int64
-from packer.load.arguments import MOST, whole
+from packer.load.arguments import MAX_INT32, check_integer
 from packer.permute import permutation_key, permute
 
 OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed", "weighted", "curriculum"]
@@ -125,7 +125,7 @@ def ordering_of(order: Any) -> Ordering | Literal["random", "sequential"]:
     if isinstance(order, str) and order in _DEFAULTS:
         return _DEFAULTS[order]
     if isinstance(order, LengthBucketed | Windowed) and order != Windowed():
-        whole("window", order.window, least=1, most=MOST)
+        check_integer("window", order.window, minimum=1, maximum=MAX_INT32)
     by = getattr(order, "by", None)
     is_value = isinstance(order, Ordering) and not (isinstance(by, str) and by not in get_args(Column))
     if not is_value and (not isinstance(order, str) or order not in ("random", "sequential")):
@@ -150,16 +150,16 @@ class Order(ABC):
 
     def __init__(self, num_items: int) -> None:
         self.num_items = num_items
-        self._known: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, rows
+        self._cached_slice: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, rows
 
     def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
         """Return Ω[start:stop] of an epoch, with 0 <= start <= stop <= its length, as a read-only array."""
-        known_epoch, known_start, rows = self._known
-        offset = start - known_start
-        if epoch != known_epoch or offset < 0 or stop - known_start > len(rows):
+        cached_epoch, cached_start, rows = self._cached_slice
+        offset = start - cached_start
+        if epoch != cached_epoch or offset < 0 or stop - cached_start > len(rows):
             rows = self._rows(epoch, start, min(start + max(stop - start, SLICE), self.length(epoch)))
             rows.flags.writeable = False  # steps hold views of it
-            self._known, offset = (epoch, start, rows), 0
+            self._cached_slice, offset = (epoch, start, rows), 0
         return rows[offset : offset + stop - start]
 
     def length(self, epoch: int) -> int:  # noqa: ARG002 - only curricula use it
@@ -213,17 +213,17 @@ class WeightedOrder(EpochOrder):
 
     def __init__(self, *, fingerprint: str, seed: int, weights: Float64, rows: Int64 | None = None) -> None:
         super().__init__(fingerprint=fingerprint, seed=seed, num_items=len(weights), shuffled=True)
-        self._of_places = rows
-        self._ends = np.cumsum(weights)
-        self._last = int(np.flatnonzero(weights)[-1])
+        self._weighted_rows = rows
+        self._cumulative_weights = np.cumsum(weights)
+        self._last_positive = int(np.flatnonzero(weights)[-1])
 
     def _rows(self, epoch: int, start: int, stop: int) -> Int64:
-        places = super()._rows(epoch, start, stop)
+        positions = super()._rows(epoch, start, stop)
         key = permutation_key("packer.load.weighted", self.fingerprint, self.seed, epoch)
         first = float(key[0] >> np.uint64(11)) / 2**53
-        points = (places + first) * (self._ends[-1] / self.num_items)
-        rows: Int64 = np.minimum(np.searchsorted(self._ends, points, side="right"), self._last)
-        return rows if self._of_places is None else self._of_places[rows]
+        points = (positions + first) * (self._cumulative_weights[-1] / self.num_items)
+        rows: Int64 = np.minimum(np.searchsorted(self._cumulative_weights, points, side="right"), self._last_positive)
+        return rows if self._weighted_rows is None else self._weighted_rows[rows]
 
 
 class CurriculumOrder(Order):
@@ -233,20 +233,20 @@ class CurriculumOrder(Order):
         of_epoch: returns the rows of an epoch, checked, at least one.
     """
 
-    def __init__(self, of_epoch: Callable[[int], Int64]) -> None:
-        self._of_epoch = of_epoch
-        self._epoch: tuple[int, Int64] = (0, of_epoch(0))
+    def __init__(self, rows_of_epoch: Callable[[int], Int64]) -> None:
+        self._rows_of_epoch = rows_of_epoch
+        self._epoch: tuple[int, Int64] = (0, rows_of_epoch(0))
         super().__init__(len(self._epoch[1]))
 
     def length(self, epoch: int) -> int:
-        return len(self._whole(epoch))
+        return len(self._cached_rows(epoch))
 
     def _rows(self, epoch: int, start: int, stop: int) -> Int64:
-        return self._whole(epoch)[start:stop].copy()
+        return self._cached_rows(epoch)[start:stop].copy()
 
-    def _whole(self, epoch: int) -> Int64:
+    def _cached_rows(self, epoch: int) -> Int64:
         if self._epoch[0] != epoch:
-            self._epoch = (epoch, self._of_epoch(epoch))
+            self._epoch = (epoch, self._rows_of_epoch(epoch))
         return self._epoch[1]
 
 
@@ -268,15 +268,15 @@ class BucketedOrder(Order):
         self._order, self._lengths = order, lengths
         self._key = (fingerprint, seed)
         self._size = window
-        self._taken: dict[tuple[int, int], tuple[int, ...] | None] = {}  # before each of the last windows
+        self._taken_before_window: dict[tuple[int, int], tuple[int, ...] | None] = {}  # before each of the last windows
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:
         first = cursor - cursor % self._size
-        if (epoch, first) not in self._taken:
-            self._taken[epoch, first] = self._order.taken(epoch=epoch, cursor=first)
-            for old in list(self._taken)[:-_KEPT_WINDOWS]:
-                del self._taken[old]
-        return self._taken[epoch, first]
+        if (epoch, first) not in self._taken_before_window:
+            self._taken_before_window[epoch, first] = self._order.taken(epoch=epoch, cursor=first)
+            for old in list(self._taken_before_window)[:-_KEPT_WINDOWS]:
+                del self._taken_before_window[old]
+        return self._taken_before_window[epoch, first]
 
     def _rows(self, epoch: int, start: int, stop: int) -> Int64:
         first = start // self._size
@@ -292,6 +292,6 @@ class BucketedOrder(Order):
         key = permutation_key("packer.load.bucketed", *self._key, epoch, window)
         num_buckets = -(-len(rows) // BUCKET)
         buckets = permute(np.arange(num_buckets), num_buckets, key)
-        places = (buckets[:, None] * BUCKET + np.arange(BUCKET)).reshape(-1)  # the last bucket may be shorter
-        bucketed: Int64 = ascending[places[places < len(rows)]]
+        positions = (buckets[:, None] * BUCKET + np.arange(BUCKET)).reshape(-1)  # the last bucket may be shorter
+        bucketed: Int64 = ascending[positions[positions < len(rows)]]
         return bucketed

@@ -30,7 +30,7 @@ End = Literal["drop", "pad", "short", "wrap"]
 PADDING_ROW = -1
 """Placeholder among a step's row numbers for a fully masked row."""
 
-_FEWEST_ROWS = 64
+_MIN_SLICE_ROWS = 64
 """Number of rows whose lengths are looked up first for a step of tokens."""
 
 
@@ -96,25 +96,25 @@ def plan_step(
     Raises:
         UsageError: `end` is ``drop`` and not even a whole epoch fills one step.
     """
-    rows = _fitting(order, lengths, epoch, cursor, size)
+    rows = _rows_that_fit(order, lengths, epoch, cursor, size)
     if not len(rows):
         return None
-    stop, room = cursor + len(rows), size - _total(rows, lengths)
+    stop, remaining = cursor + len(rows), size - _total(rows, lengths)
     length = order.length(epoch)
     next_epoch, coverage, num_rows = epoch, stop / length, len(rows)
-    if stop == length and room:
+    if stop == length and remaining:
         if end == "drop":
             if cursor == 0:
-                check_fits(size=size, num_items=size - room, unit="blocks" if lengths is None else "tokens")
+                check_fits(size=size, num_items=size - remaining, unit="blocks" if lengths is None else "tokens")
             return None
         if end == "pad" and lengths is None:
-            rows = np.concatenate([rows, np.full(room, PADDING_ROW, np.int64)])
+            rows = np.concatenate([rows, np.full(remaining, PADDING_ROW, np.int64)])
         elif end == "wrap":
             parts = [rows]
-            while room and stop == order.length(next_epoch):
+            while remaining and stop == order.length(next_epoch):
                 next_epoch += 1
-                parts.append(_fitting(order, lengths, next_epoch, 0, room))
-                room -= _total(parts[-1], lengths)
+                parts.append(_rows_that_fit(order, lengths, next_epoch, 0, remaining))
+                remaining -= _total(parts[-1], lengths)
                 stop = len(parts[-1])
             rows = np.concatenate(parts)
             num_rows = len(rows)
@@ -189,15 +189,15 @@ def _total(rows: Int64, lengths: Int32 | None) -> int:
     return len(rows) if lengths is None else int(lengths[rows].sum(dtype=np.int64))
 
 
-def _fitting(order: Order, lengths: Int32 | None, epoch: int, start: int, room: int) -> Int64:
-    """Return the rows from `start` on that fit into `room` rows or tokens, up to the end of the epoch.  # int64[n]"""
-    asked, length = room if lengths is None else _FEWEST_ROWS, order.length(epoch)
+def _rows_that_fit(order: Order, lengths: Int32 | None, epoch: int, start: int, remaining: int) -> Int64:
+    """Return the rows from `start` on that fit into `remaining` rows or tokens, within the epoch.  # int64[n]"""
+    num_requested, length = remaining if lengths is None else _MIN_SLICE_ROWS, order.length(epoch)
     while True:
-        stop = min(start + asked, length)
+        stop = min(start + num_requested, length)
         rows = order.slice(epoch=epoch, start=start, stop=stop)
         if lengths is None:
             return rows
-        num_fitting = int(np.searchsorted(np.cumsum(lengths[rows], dtype=np.int64), room, side="right"))
+        num_fitting = int(np.searchsorted(np.cumsum(lengths[rows], dtype=np.int64), remaining, side="right"))
         if num_fitting < len(rows) or stop == length:
             return rows[:num_fitting]
-        asked *= 2
+        num_requested *= 2

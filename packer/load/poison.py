@@ -27,7 +27,7 @@ Logits: TypeAlias = Callable[[MicroBatch], Tensor]
 """Returns the logits [B, T, V] of a micro-batch; [B·T, V] is accepted as well."""
 
 _MAX_LISTED = 6
-_POSITIONS_AT_ONCE = 1024  # logits are compared in chunks, so that the differences take little memory
+_CHUNK_POSITIONS = 1024  # logits are compared in chunks, so that the differences take little memory
 _SEED = 20  # for the replacement ids; arbitrary
 
 # Rounding tolerance for other shapes and kernels, as a fraction of the largest logit. Eager attention in transformers
@@ -36,26 +36,28 @@ _ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 5e-2, tor
 
 _TARGETS = ("labels", "shift_labels", "loss_weights", "shift_loss_weights")
 
-_BEFORE = (
+_EARLIER_POSITIONS_HINT = (
     "what leaks is what stands before in the row. Eager, SDPA and FlexAttention of transformers overlook boundaries "
     "beside a 2-D attention_mask or a key-value cache (use_cache=True); flash attention needs cu_seq_lens_* or, in a "
     "batch of 1, position_ids. model(**huggingface(micro_batch)) sees to it. A 4-D mask must have the model's dtype "
     "under eager attention: a bool mask hides nothing there"
 )
-_STATE = (
+_RECURRENT_STATE_HINT = (
     "convolution and state space layers need huggingface(micro_batch, seq_idx=True) and their kernels; models that "
     "make no use of seq_idx (Mamba, Mamba-2, Jamba) need padded micro-batches, one document a row"
 )
-_PADDING = "padding is attended to: pass attention_mask, as model(**huggingface(micro_batch)) does"
-_ELSEWHERE = (
+_PADDING_HINT = "padding is attended to: pass attention_mask, as model(**huggingface(micro_batch)) does"
+_NOT_CAUSAL_HINT = (
     "what reaches earlier positions or other rows is no causal attention: a mean or a statistic over the whole "
     "micro-batch, attention in both directions (eager attention with a bool mask), or experts: of limited capacity, or "
     "rounding otherwise with other tokens beside them; if the differences are that small, say so with atol"
 )
-_UNMOVED = "look at what `logits` returns, and whether input_ids reach the model: the test shows nothing there"
-_NOISY = "nothing can be said: take deterministic kernels (torch.use_deterministic_algorithms), or allow it with atol"
-_NOT_A_NUMBER = "find where it comes from first; a mask that hides everything from a position is the usual cause"
-_NOT_ALONE = (
+_UNMOVED_HINT = "look at what `logits` returns, and whether input_ids reach the model: the test shows nothing there"
+_NOISE_HINT = (
+    "nothing can be said: take deterministic kernels (torch.use_deterministic_algorithms), or allow it with atol"
+)
+_NAN_HINT = "find where it comes from first; a mask that hides everything from a position is the usual cause"
+_ALONE_HINT = (
     "positions that do not restart (pass position_ids), a mask that hides too much, or a layer whose state does not "
     "start anew at a boundary; in bfloat16 and float16 rounding may reach this far: run the test in float32"
 )
@@ -151,25 +153,26 @@ class PoisonReport:
         """Return what is wrong, the details, and what to do about it; root causes are checked first."""
         names = [f"{at} ({span})" for at, span in enumerate(self.spans)]
         if self.has_nan:
-            return "logits are not numbers, before anything was changed", [], [_NOT_A_NUMBER]
+            return "logits are not numbers, before anything was changed", [], [_NAN_HINT]
         if self.noise > self.atol:
-            return f"the model answers the same input in two ways, {self.noise:.2g} apart", [], [_NOISY]
+            return f"the model answers the same input in two ways, {self.noise:.2g} apart", [], [_NOISE_HINT]
         if self.unmoved:
             head = f"the model ignores {len(self.unmoved)} sequences: their logits do not depend on their ids"
-            return head, [names[at] for at in self.unmoved], [_UNMOVED]
+            return head, [names[at] for at in self.unmoved], [_UNMOVED_HINT]
         if self.leaks:
             moved = len({leak.target for leak in self.leaks})
             head = f"boundaries leak: {moved} of {len(self.spans)} sequences moved when others were changed"
             lines = [
                 f"{names[leak.source]} leaks into {leak.target}: by up to {leak.difference:.2g}" for leak in self.leaks
             ]
-            hints = [_PADDING] if any(self.spans[leak.source].is_padding for leak in self.leaks) else []
-            hints += [_BEFORE, _STATE] if all(leak.is_forward for leak in self.leaks) else [_ELSEWHERE]
+            hints = [_PADDING_HINT] if any(self.spans[leak.source].is_padding for leak in self.leaks) else []
+            are_forward = all(leak.is_forward for leak in self.leaks)
+            hints += [_EARLIER_POSITIONS_HINT, _RECURRENT_STATE_HINT] if are_forward else [_NOT_CAUSAL_HINT]
             return head, lines, hints
         if self.deviating:
             differences = self.alone or {}
             head = f"{len(self.deviating)} sequences give other logits by themselves"
-            return head, [f"{names[at]}: {differences[at]:.2g}" for at in self.deviating], [_NOT_ALONE]
+            return head, [f"{names[at]}: {differences[at]:.2g}" for at in self.deviating], [_ALONE_HINT]
         return None
 
 
@@ -229,7 +232,9 @@ def poison_test(
             noise=runs.noise,
             has_nan=runs.has_nan,
             atol=atol,
-            alone={at: runs.apart(at) for at, span in enumerate(spans) if not span.is_padding} if alone else None,
+            alone={at: runs.difference_alone(at) for at, span in enumerate(spans) if not span.is_padding}
+            if alone
+            else None,
             alone_tolerance=_ROUNDING.get(runs.dtype, _ROUNDING[torch.bfloat16]) * runs.largest_logit,
             attention=getattr(getattr(model, "config", None), "_attn_implementation", None),
         )
@@ -264,28 +269,28 @@ class _Runs:
         self._logits, self._micro_batch, self._spans, self._cuda = logits, micro_batch, spans, cuda
         self._poison = _poison(micro_batch["input_ids"])
         # A copy: a compiled model may overwrite this output with the next one.
-        self._clean = self._run(micro_batch).clone()
-        self.dtype = self._clean.dtype
+        self._baseline = self._run(micro_batch).clone()
+        self.dtype = self._baseline.dtype
         real = [at for at, span in enumerate(spans) if not span.is_padding]
-        self.noise = float(self._moved(micro_batch)[real].max())
-        clean = torch.cat([self._part(self._clean, spans[at]).flatten() for at in real])
+        self.noise = float(self._difference_by_sequence(micro_batch)[real].max())
+        clean = torch.cat([self._slice(self._baseline, spans[at]).flatten() for at in real])
         self.has_nan = bool(clean.isnan().any())
         self.largest_logit = float(clean.nan_to_num(0, 0, 0).abs().max())
 
     def moved_by(self, at: int) -> Tensor:
         """Return the largest difference of a logit of each sequence when sequence `at` is changed.  # float64[S]"""
         ids = self._micro_batch["input_ids"].clone()
-        self._part(ids, self._spans[at])[:] = self._part(self._poison, self._spans[at])
-        return self._moved({**self._micro_batch, "input_ids": ids})
+        self._slice(ids, self._spans[at])[:] = self._slice(self._poison, self._spans[at])
+        return self._difference_by_sequence({**self._micro_batch, "input_ids": ids})
 
-    def apart(self, at: int) -> float:
+    def difference_alone(self, at: int) -> float:
         """Return the largest difference of a logit between a sequence among the others and alone."""
-        among = self._part(self._clean, self._spans[at])
+        among = self._slice(self._baseline, self._spans[at])
         return float(_differences(among, self._run(_alone(self._micro_batch, self._spans[at]))).max())
 
-    def _moved(self, micro_batch: MicroBatch) -> Tensor:
-        differences = _differences(self._clean, self._run(micro_batch))
-        return torch.stack([self._part(differences, span).max() for span in self._spans])
+    def _difference_by_sequence(self, micro_batch: MicroBatch) -> Tensor:
+        differences = _differences(self._baseline, self._run(micro_batch))
+        return torch.stack([self._slice(differences, span).max() for span in self._spans])
 
     def _run(self, micro_batch: MicroBatch) -> Tensor:
         """Run the model from the same random state every time, and restore it afterwards.  # [B, T, V]"""
@@ -303,7 +308,7 @@ class _Runs:
         )
 
     @staticmethod
-    def _part(values: Tensor, span: Span) -> Tensor:
+    def _slice(values: Tensor, span: Span) -> Tensor:
         return values[span.row : span.row + 1, span.start : span.stop]
 
 
@@ -339,7 +344,7 @@ def _alone(micro_batch: MicroBatch, span: Span) -> MicroBatch:
 
 def _differences(first: Tensor, second: Tensor) -> Tensor:
     """Return the largest difference of a logit at each position; infinite if only one is NaN.  # float64[B, T]"""
-    pieces = [torch.split(logits.flatten(0, 1), _POSITIONS_AT_ONCE) for logits in (first, second)]
+    pieces = [torch.split(logits.flatten(0, 1), _CHUNK_POSITIONS) for logits in (first, second)]
     return torch.cat([_largest(one, other) for one, other in zip(*pieces, strict=True)]).view(first.shape[:-1])
 
 

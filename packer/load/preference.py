@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from packer.batches import CHOSEN, REJECTED, Bool, Int32, Int64
 from packer.errors import UsageError
 from packer.layout import MASKED, crossed
-from packer.load.arguments import opened
+from packer.load.arguments import open_cache
 from packer.load.attention import document_ids
 from packer.load.step import MicroBatch
 from packer.store.cache import Cache, DocumentShards
@@ -28,7 +28,7 @@ def preference_documents(cache: str | Path | Cache, split: str = "train") -> tup
     Raises:
         UsageError: there is no such split, or it has examples to imitate, or fractional loss weights.
     """
-    found = opened(cache)
+    found = open_cache(cache)
     documents = found.documents(split)
     if not documents.is_preference:
         raise UsageError(
@@ -92,7 +92,7 @@ def padded_documents(documents: DocumentShards, numbers: Int64, *, pad_id: int, 
     return padded_rows(ids, [each != MASKED for each in labels], pad_id=pad_id, multiple_of=multiple_of)
 
 
-def crossed_documents(
+def mismatched_documents(
     documents: DocumentShards, prompts: Int64, answers: Int64, *, pad_id: int, multiple_of: int = 1
 ) -> MicroBatch:
     """Read the prompts of some documents, each followed by the answer of another one.  # as padded_documents

@@ -5,7 +5,7 @@ import os
 import torch
 
 from packer.errors import UsageError
-from packer.load.arguments import whole
+from packer.load.arguments import check_integer
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -19,7 +19,7 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if (rank is None) != (world_size is None):
         raise ValueError("give rank and world_size together, or neither")
     if rank is not None and world_size is not None:
-        rank, world_size = whole("rank", rank), whole("world_size", world_size, least=1)
+        rank, world_size = check_integer("rank", rank), check_integer("world_size", world_size, minimum=1)
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
         return rank, world_size

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 from packer.batches import Int64
 from packer.layout import offsets_of
-from packer.load.batching import TokenBudget, padded_of, spread
+from packer.load.batching import TokenBudget, padded_of, split_by_tokens
 from packer.load.layouts import layout_of
 from packer.load.options import Options
 from packer.load.plan import PADDING_ROW, StepPlan
@@ -20,10 +20,10 @@ from packer.load.sides import with_sides
 from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
 
-_MOST_STEPS = 16
+_MAX_STEPS = 16
 """Steps that are read together, to spread the fixed cost of reading over several of them."""
 
-_MOST_TOKENS = 1 << 18
+_MAX_TOKENS = 1 << 18
 """Upper bound of one rank's tokens in steps that are read together; a column of int64 is then 2 MB."""
 
 
@@ -50,7 +50,7 @@ class StepReader:
         self._shifted, self._reference = form.shifted, options.reference
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
-        self._most_rows = max(int(_MOST_TOKENS * self._world_size / max(source.rows.mean_length, 1)), 1)
+        self._max_rows = max(int(_MAX_TOKENS * self._world_size / max(source.rows.mean_length, 1)), 1)
 
     def steps(
         self, plans: Iterator[StepPlan], state: ReaderState, *, worker: tuple[int, int, int] = (0, 0, 1)
@@ -67,8 +67,8 @@ class StepReader:
             CheckError: a row of this rank does not match its digest.
         """
         first, own, num_workers = worker
-        for group in read_together(plans, most_rows=self._most_rows, window_after=self._orders.window_after):
-            self._orders.reach(state)
+        for group in group_steps(plans, max_rows=self._max_rows, window_after=self._orders.window_after):
+            self._orders.prefetch_from(state)
             shares = [self._share(plan) for plan in group]
             indices = range(state.counters.steps, state.counters.steps + len(group))
             is_own = [(index - first) % num_workers == own for index in indices]
@@ -92,7 +92,7 @@ class StepReader:
                         num_slots=share.num_slots,
                         num_pairs=self._rows.num_pairs(plan.real_rows),
                     )
-                state = _after(state, plan, trained=trained, tokens=tokens, slots=share.num_slots)
+                state = _state_after(state, plan, trained=trained, tokens=tokens, slots=share.num_slots)
                 yield step, state
 
     def summary(self, plans: Iterable[StepPlan]) -> EpochSummary:
@@ -117,9 +117,9 @@ class StepReader:
         return float(self._rows.weight_sums(plan.real_rows).sum()) if self._sums_weights else num_trained
 
     def _share(self, plan: StepPlan) -> "_Share":
-        return self._by_tokens(plan) if isinstance(self._batching, TokenBudget) else self._by_rows(plan)
+        return self._share_by_tokens(plan) if isinstance(self._batching, TokenBudget) else self._share_by_rows(plan)
 
-    def _by_rows(self, plan: StepPlan) -> "_Share":
+    def _share_by_rows(self, plan: StepPlan) -> "_Share":
         """Divide by rows, the same number in each micro-batch; pad a short step so that all ranks are even."""
         size, rows, num_sides = plan.micro_batch_size, plan.rows, self._rows.num_sides
         if missing := -len(rows) % (size * self._world_size):
@@ -137,14 +137,14 @@ class StepReader:
         widths = map(self._padded.rounded, longest.reshape(-1, size).max(1).tolist())
         return _Share(parts, num_sides * size * sum(widths))
 
-    def _by_tokens(self, plan: StepPlan) -> "_Share":
+    def _share_by_tokens(self, plan: StepPlan) -> "_Share":
         """Fill each micro-batch up to its token budget; if padded, a pair counts as two rows of its longer side."""
         padded, num_sides = self._padded, self._rows.num_sides
         sides = self._rows.lengths_of_sides[plan.real_rows].astype(np.int64)
         lengths, budget = sides.sum(1), plan.micro_batch_size
         if padded is not None:
             lengths, budget = sides.max(1), plan.micro_batch_size // num_sides
-        groups = spread(lengths, budget=budget, multiple=self._world_size, padded=padded)
+        groups = split_by_tokens(lengths, budget=budget, multiple=self._world_size, padded=padded)
         parts = [np.where(group == PADDING_ROW, PADDING_ROW, plan.rows[group]) for group in groups]
         own = parts[self._rank :: self._world_size]
         if padded is None:
@@ -183,8 +183,8 @@ class _Share(NamedTuple):
     """Positions of the whole step, over all ranks, including padding."""
 
 
-def read_together(
-    plans: Iterator[StepPlan], *, most_rows: int, window_after: Callable[[StepPlan], object] = lambda _: None
+def group_steps(
+    plans: Iterator[StepPlan], *, max_rows: int, window_after: Callable[[StepPlan], object] = lambda _: None
 ) -> Iterator[list[StepPlan]]:
     """Group steps to be read together: first one, so that training need not wait, then twice as many each time.
 
@@ -194,7 +194,7 @@ def read_together(
     at most two windows of shards are in use at a time.
     """
     group: list[StepPlan] = []
-    num_rows, most_steps = 0, 1
+    num_rows, max_steps = 0, 1
     window: object = None
     for plan in plans:
         if group and plan.micro_batch_size != group[0].micro_batch_size:
@@ -203,15 +203,15 @@ def read_together(
         group.append(plan)
         num_rows += len(plan.rows)
         before, window = window, window_after(plan)
-        full = len(group) == most_steps or num_rows + len(plan.rows) > most_rows or window != before
+        full = len(group) == max_steps or num_rows + len(plan.rows) > max_rows or window != before
         if full or plan.num_rows < len(plan.rows) or plan.coverage == 1:
             yield group
-            group, num_rows, most_steps = [], 0, min(2 * most_steps, _MOST_STEPS)
+            group, num_rows, max_steps = [], 0, min(2 * max_steps, _MAX_STEPS)
     if group:
         yield group
 
 
-def _after(state: ReaderState, plan: StepPlan, *, trained: int, tokens: int, slots: int) -> ReaderState:
+def _state_after(state: ReaderState, plan: StepPlan, *, trained: int, tokens: int, slots: int) -> ReaderState:
     before = state.counters
     return msgspec.structs.replace(
         state,

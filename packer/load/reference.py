@@ -23,19 +23,19 @@ from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
 from packer.batches import Bool, Float32, Int64, UInt64
 from packer.errors import CheckError, InputError, UsageError
 from packer.limits import storage_errors
-from packer.load.arguments import function, instance, whole
+from packer.load.arguments import check_callable, check_instance, check_integer
 from packer.load.preference import padded_documents, preference_documents
 from packer.load.ranks import resolve_rank
-from packer.load.rows import answers_of
+from packer.load.rows import documents_of_pairs
 from packer.load.step import MicroBatch
 from packer.progress import Progress, Silent
 from packer.store.cache import Cache, DocumentShards
 from packer.store.digest import digest_rows
 
 _RECORD = np.dtype([("logps", "<f4", 2), ("digest", "<u8")])
-_ALIGNED = 512
-_LONGEST_LINE = 1 << 16
-_ABOVE_ZERO = 1e-3
+_ALIGNMENT = 512
+_MAX_HEADER_BYTES = 1 << 16
+_TOLERANCE = 1e-3
 """Tolerance for sums of log-probabilities that rounding puts above 0."""
 
 LogProbabilities = Callable[[MicroBatch], Any]
@@ -70,7 +70,7 @@ class Reference:
             UsageError: some are missing.
         """
         if self.documents != digest_of(documents):
-            raise _of_others(self.path)
+            raise _wrong_documents(self.path)
         if self.num_missing:
             raise UsageError(
                 f"{self.path}: {self.num_missing:,} of {len(self.chosen):,} pairs have no reference log-probabilities",
@@ -113,18 +113,18 @@ def fill_reference(
         CheckError: the file is damaged, or belongs to other documents; or the function returned an invalid number.
         StorageError: the file cannot be written.
     """
-    function("logps", logps, "a function from a batch to log-probabilities")
-    instance("model", model, str, "a name of the reference model")
-    whole("batch_size", batch_size, least=1)
+    check_callable("logps", logps, "a function from a batch to log-probabilities")
+    check_instance("model", model, str, "a name of the reference model")
+    check_integer("batch_size", batch_size, minimum=1)
     rank, world_size = resolve_rank(rank, world_size)
     found, documents = _pairs(cache, split)
     file = _File(Path(path), documents, split)
     progress = progress or Silent()
     progress.stage("filling", len(documents) // 2, "pairs")
-    with file.filled_up(model) as descriptor:
+    with file.open_for_filling(model) as descriptor:
         is_missing = np.isnan(file.reference().chosen)
         for pairs in _batches(documents, is_missing, batch_size, rank, world_size):
-            rows = answers_of(pairs)
+            rows = documents_of_pairs(pairs)
             with torch.no_grad():
                 values = logps(padded_documents(documents, rows, pad_id=found.manifest.model.pad_id))
             file.write(descriptor, pairs, _by_side(values, pairs))
@@ -158,22 +158,22 @@ class _File:
         self.path = path
         self._digest = digest_of(documents)
         self._num_pairs = len(documents) // 2
-        self._head = {"format": "packer-reference", "version": 1, "split": split, "documents": self._digest}
+        self._header = {"format": "packer-reference", "version": 1, "split": split, "documents": self._digest}
 
     @contextmanager
-    def filled_up(self, model: str) -> Iterator[int]:
+    def open_for_filling(self, model: str) -> Iterator[int]:
         """Open the file for writing, created at full size if it does not exist; it is synced to disk at the end."""
-        line = json.dumps(self._head | {"pairs": self._num_pairs, "model": model}).encode()
-        line = line.ljust(-(-(len(line) + 1) // _ALIGNED) * _ALIGNED - 1) + b"\n"
+        header = json.dumps(self._header | {"pairs": self._num_pairs, "model": model}).encode()
+        header = header.ljust(-(-(len(header) + 1) // _ALIGNMENT) * _ALIGNMENT - 1) + b"\n"
         with storage_errors("write", self.path):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             with storage_errors("write", self.path):
                 if not os.fstat(descriptor).st_size:
                     # Several processes may write this concurrently, but they write the same bytes.
-                    os.pwrite(descriptor, line, 0)
-                    os.ftruncate(descriptor, len(line) + self._num_pairs * _RECORD.itemsize)
-            _, found = self._line()
+                    os.pwrite(descriptor, header, 0)
+                    os.ftruncate(descriptor, len(header) + self._num_pairs * _RECORD.itemsize)
+            _, found = self._read_header()
             if found != model:
                 raise UsageError(
                     f"{self.path} holds log-probabilities of the model '{found}'; expected '{model}'",
@@ -191,14 +191,14 @@ class _File:
         Raises:
             CheckError: a record is not what was written.
         """
-        line, model = self._line()
+        header, model = self._read_header()
         with storage_errors("read", self.path):
-            records = np.fromfile(self.path, _RECORD, offset=len(line))
+            records = np.fromfile(self.path, _RECORD, offset=len(header))
         if len(records) != self._num_pairs:
             raise _damaged(self.path, f"expected {self._num_pairs:,} records, found {len(records):,}")
         values: Float32 = np.ascontiguousarray(records["logps"], np.float32)
         is_empty = (records["digest"] == 0) & (values == 0).all(1)
-        wrong = ~is_empty & (records["digest"] != _digests(line, np.arange(len(values)), values))
+        wrong = ~is_empty & (records["digest"] != _digests(header, np.arange(len(values)), values))
         if wrong.any():
             raise _damaged(self.path, f"the values of pair {int(wrong.argmax())} are not those that were written")
         values[is_empty] = np.nan
@@ -207,36 +207,36 @@ class _File:
 
     def write(self, descriptor: int, pairs: Int64, values: Float32) -> None:
         """Write the values of some pairs."""
-        line, _ = self._line()
+        header, _ = self._read_header()
         records = np.empty(len(pairs), _RECORD)
-        records["logps"], records["digest"] = values, _digests(line, pairs, values)
+        records["logps"], records["digest"] = values, _digests(header, pairs, values)
         with storage_errors("write", self.path):
             for pair, record in zip(pairs.tolist(), records, strict=True):
-                os.pwrite(descriptor, record.tobytes(), len(line) + pair * _RECORD.itemsize)
+                os.pwrite(descriptor, record.tobytes(), len(header) + pair * _RECORD.itemsize)
 
-    def _line(self) -> tuple[bytes, str]:
+    def _read_header(self) -> tuple[bytes, str]:
         """Return the first line with its padding, and the model it names.
 
         Raises:
             CheckError: it is not a header, or belongs to other documents.
         """
         with storage_errors("read", self.path), self.path.open("rb") as file:
-            line = file.readline(_LONGEST_LINE)
+            header = file.readline(_MAX_HEADER_BYTES)
         try:
-            head = json.loads(line)
-            model, num_pairs = str(head.pop("model")), head.pop("pairs")
+            found = json.loads(header)
+            model, num_pairs = str(found.pop("model")), found.pop("pairs")
         except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
             raise _damaged(self.path, "it does not begin as one does") from None
-        if any(head.get(name) != self._head[name] for name in ("format", "version")):
+        if any(found.get(name) != self._header[name] for name in ("format", "version")):
             raise _damaged(self.path, "it is no reference of this version of packer")
-        if head != self._head or num_pairs != self._num_pairs or len(line) % _ALIGNED:
-            raise _of_others(self.path)
-        return line, model
+        if found != self._header or num_pairs != self._num_pairs or len(header) % _ALIGNMENT:
+            raise _wrong_documents(self.path)
+        return header, model
 
 
-def _digests(line: bytes, pairs: Int64, values: Float32) -> UInt64:
+def _digests(header: bytes, pairs: Int64, values: Float32) -> UInt64:
     """Return the digest of each record.  # uint64[B]"""
-    key = np.full(len(pairs), xxh3_64_intdigest(line), np.uint64).view(np.int64)
+    key = np.full(len(pairs), xxh3_64_intdigest(header), np.uint64).view(np.int64)
     bits = np.ascontiguousarray(values, "<f4").view("<i8")[:, 0]
     return digest_rows(np.stack([pairs, bits, key], axis=1), [])
 
@@ -246,10 +246,10 @@ def _batches(
 ) -> Iterator[Int64]:
     """Yield the pairs this rank fills, longest first, so that running out of memory shows immediately."""
     longest = documents.lengths().reshape(-1, 2).max(1)
-    own = np.argsort(-longest, kind="stable")[rank::world_size]
-    own = own[is_missing[own]]
-    for first in range(0, len(own), batch_size):
-        yield own[first : first + batch_size]
+    rank_pairs = np.argsort(-longest, kind="stable")[rank::world_size]
+    rank_pairs = rank_pairs[is_missing[rank_pairs]]
+    for first in range(0, len(rank_pairs), batch_size):
+        yield rank_pairs[first : first + batch_size]
 
 
 def _by_side(values: Any, pairs: Int64) -> Float32:
@@ -259,7 +259,7 @@ def _by_side(values: Any, pairs: Int64) -> Float32:
     if found.shape != (2 * len(pairs),):
         raise UsageError(f"logps gave values of shape {list(found.shape)}; expected [{2 * len(pairs)}]")
     by_side: Float32 = np.ascontiguousarray(found.reshape(2, -1).T)
-    wrong = ~np.isfinite(by_side) | (by_side > _ABOVE_ZERO)
+    wrong = ~np.isfinite(by_side) | (by_side > _TOLERANCE)
     if wrong.any():
         row, side = np.argwhere(wrong)[0].tolist()
         raise UsageError(
@@ -283,7 +283,7 @@ def _damaged(path: Path, reason: str) -> CheckError:
     return CheckError(f"{path} is damaged: {reason}", hint="fill another file, or remove this one")
 
 
-def _of_others(path: Path) -> CheckError:
+def _wrong_documents(path: Path) -> CheckError:
     return CheckError(
         f"{path} holds the log-probabilities of other documents than this split's",
         hint="the cache was built again from other rows or rules: fill another file",

@@ -29,7 +29,7 @@ from packer.load.ordering import (
 from packer.load.plan import StepPlan
 from packer.load.rows import RowKind, Rows
 from packer.load.state import ReaderState
-from packer.load.windows import ShardsToCome, WindowedOrder, check_room, usual_window
+from packer.load.windows import ShardPrefetcher, WindowedOrder, check_window_fits, default_window
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 
@@ -52,13 +52,13 @@ class RowOrders:
         self._mixture = source if isinstance(source, Mixture) else None
         self._caches = source.caches if isinstance(source, Mixture) else (source,)
         self.fingerprint = self._mixture.fingerprint if self._mixture else self._caches[0].manifest.content_fingerprint
-        self._own = [self._ordered_rows(number) for number in range(len(self._caches))]
+        self._ordered = [self._ordered_rows(number) for number in range(len(self._caches))]
         self._weights = self._checked_weights(options.order.by) if isinstance(options.order, Weighted) else None
-        self._windows = [self._window(number) for number in range(len(self._caches))]
-        self._to_come = {
-            number: ShardsToCome(rows, number, self._windowed(number), ahead)
+        self._windows = [self._shards_per_window(number) for number in range(len(self._caches))]
+        self._prefetchers = {
+            number: ShardPrefetcher(rows, number, self._windowed_order(number), fetcher)
             for number, cache in enumerate(self._caches)
-            if self._windows[number] and (ahead := CacheFiles(cache.folder).fetch_ahead()) is not None
+            if self._windows[number] and (fetcher := CacheFiles(cache.folder).fetch_ahead()) is not None
         }
         self._mean_lengths = [Fraction(1)] * len(self._caches)
         if self._mixture is not None and self._mixture.by == "tokens":
@@ -66,7 +66,7 @@ class RowOrders:
                 Fraction(rows.num_tokens(number), self._num_ordered(number)) for number in range(len(self._caches))
             ]
 
-    def at(
+    def build(
         self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None, mix: Shares | None = None
     ) -> Order:
         """Return the order, ready to continue from a position.
@@ -78,38 +78,38 @@ class RowOrders:
         if self._mixture is None and (taken is not None or mix is not None):
             raise ValueError("rows taken of each cache, where there is one cache")
         if isinstance(order, Curriculum):
-            return CurriculumOrder(lambda epoch: self._of_epoch(order.by, epoch))
-        made = [self._of_cache(number) for number in range(len(self._caches))]
+            return CurriculumOrder(lambda epoch: self._curriculum_rows(order.by, epoch))
+        orders = [self._cache_order(number) for number in range(len(self._caches))]
         start = cursor - cursor % order.window if isinstance(order, LengthBucketed) else cursor
-        mixed = made[0] if self._mixture is None else self._mixed(made, epoch, start, taken, mix)
+        mixed = orders[0] if self._mixture is None else self._mixture_order(orders, epoch, start, taken, mix)
         if isinstance(order, LengthBucketed):
             lengths, fingerprint = self._rows.lengths, self.fingerprint
             return BucketedOrder(mixed, lengths, fingerprint=fingerprint, seed=seed, window=order.window)
         return mixed
 
-    def reach(self, state: ReaderState) -> None:
+    def prefetch_from(self, state: ReaderState) -> None:
         """Announce that rows from a state on are read next, so that their shards are fetched from a bucket."""
-        for shards, place in self._places(state.epoch, state.cursor, state.taken):
-            shards.reach(*place)
+        for prefetcher, position in self._bucket_positions(state.epoch, state.cursor, state.taken):
+            prefetcher.prefetch_from(*position)
 
     def window_after(self, plan: StepPlan) -> list[tuple[int, int]]:
         """Return the window of shards, for each cache in a bucket, that a step leads to."""
-        places = self._places(plan.next_epoch, plan.next_cursor, plan.taken)
-        return [shards.window(*place) for shards, place in places]
+        positions = self._bucket_positions(plan.next_epoch, plan.next_cursor, plan.taken)
+        return [prefetcher.window(*position) for prefetcher, position in positions]
 
-    def _places(
+    def _bucket_positions(
         self, epoch: int, cursor: int, taken: tuple[int, ...] | None
-    ) -> Iterator[tuple[ShardsToCome, tuple[int, int]]]:
-        """Yield each cache in a bucket that is read shard by shard, with the position in its own order."""
-        for number, shards in self._to_come.items():
-            yield shards, (epoch, cursor) if taken is None else divmod(taken[number], self._num_ordered(number))
+    ) -> Iterator[tuple[ShardPrefetcher, tuple[int, int]]]:
+        """Yield the prefetcher of each cache in a bucket that is read by shards, with the position in its order."""
+        for number, prefetcher in self._prefetchers.items():
+            yield prefetcher, (epoch, cursor) if taken is None else divmod(taken[number], self._num_ordered(number))
 
     def close(self) -> None:
         """Stop fetching."""
-        for shards in self._to_come.values():
-            shards.close()
+        for prefetcher in self._prefetchers.values():
+            prefetcher.close()
 
-    def _mixed(
+    def _mixture_order(
         self,
         orders: list[EpochOrder],
         epoch: int,
@@ -119,9 +119,9 @@ class RowOrders:
     ) -> MixtureOrder:
         mixture = self._mixture
         assert mixture is not None
-        opened = mixture.of_rows(mixture.shares, self._mean_lengths)
-        num_items = mixture.num_items(opened, [order.num_items for order in orders])
-        shares = opened if mix is None else mixture.of_rows(mix.fractions(len(orders)), self._mean_lengths)
+        initial_shares = mixture.of_rows(mixture.shares, self._mean_lengths)
+        num_items = mixture.num_items(initial_shares, [order.num_items for order in orders])
+        shares = initial_shares if mix is None else mixture.of_rows(mix.fractions(len(orders)), self._mean_lengths)
         return MixtureOrder(
             orders,
             shares,
@@ -132,18 +132,18 @@ class RowOrders:
             mix=mix,
         )
 
-    def _of_cache(self, number: int) -> EpochOrder:
+    def _cache_order(self, number: int) -> EpochOrder:
         """Build the order of the rows of one cache."""
-        seed, own, rows = self._options.seed, self._own[number], self._rows.trained_of(number)
+        seed, ordered, rows = self._options.seed, self._ordered[number], self._rows.ordered_rows(number)
         fingerprint = self._caches[number].manifest.content_fingerprint
         if self._weights is not None:
-            return WeightedOrder(fingerprint=fingerprint, seed=seed, weights=self._weights[own], rows=rows)
+            return WeightedOrder(fingerprint=fingerprint, seed=seed, weights=self._weights[ordered], rows=rows)
         if isinstance(self._options.order, Windowed):
-            return self._windowed(number)
+            return self._windowed_order(number)
         shuffled, num_items = self._options.order != "sequential", self._num_ordered(number)
         return EpochOrder(fingerprint=fingerprint, seed=seed, num_items=num_items, shuffled=shuffled, rows=rows)
 
-    def _window(self, number: int) -> int:
+    def _shards_per_window(self, number: int) -> int:
         """Return the shards per window of one cache; 0 if rows are not read shard by shard.
 
         Raises:
@@ -152,36 +152,36 @@ class RowOrders:
         order, shards = self._options.order, self._rows.shards_of(number)
         window = 0
         if order == "sequential" or isinstance(order, Windowed):
-            window = (order.window if isinstance(order, Windowed) else None) or usual_window(shards)
+            window = (order.window if isinstance(order, Windowed) else None) or default_window(shards)
         if order == "random" or isinstance(order, LengthBucketed | Windowed):
-            check_room(shards, order_name(order), window)
+            check_window_fits(shards, order_name(order), window)
         return window
 
-    def _windowed(self, number: int) -> WindowedOrder:
+    def _windowed_order(self, number: int) -> WindowedOrder:
         """Build the windowed order of one cache; for the sequential order only its windows are used."""
         return WindowedOrder(
             fingerprint=self._caches[number].manifest.content_fingerprint,
             seed=self._options.seed,
-            sizes=self._sizes(number),
+            sizes=self._rows_per_shard(number),
             window=self._windows[number],
             shuffled=self._options.order != "sequential",
-            rows=self._rows.trained_of(number),
+            rows=self._rows.ordered_rows(number),
         )
 
-    def _sizes(self, number: int) -> Int64:
+    def _rows_per_shard(self, number: int) -> Int64:
         """Count the ordered rows in each shard of one cache.  # int64[shards]"""
-        bounds, trained = self._rows.shard_bounds(number), self._rows.trained_of(number)
+        bounds, trained = self._rows.shard_bounds(number), self._rows.ordered_rows(number)
         return np.diff(bounds if trained is None else np.searchsorted(trained, bounds))
 
     def _ordered_rows(self, number: int) -> slice | Int64:
         """Return the rows of one cache that are put in order, numbered consecutively across caches."""
         first, end = self._rows.bounds[number : number + 2].tolist()
-        trained = self._rows.trained_of(number)
+        trained = self._rows.ordered_rows(number)
         return slice(first, end) if trained is None else first + trained
 
     def _num_ordered(self, number: int) -> int:
-        own = self._own[number]
-        return own.stop - own.start if isinstance(own, slice) else len(own)
+        ordered = self._ordered[number]
+        return ordered.stop - ordered.start if isinstance(ordered, slice) else len(ordered)
 
     def order_by(self) -> str | None:
         """Return what identifies the order's parameters in a state."""
@@ -189,27 +189,27 @@ class RowOrders:
         if isinstance(order, LengthBucketed):
             return None if order.window == WINDOW else str(order.window)
         if isinstance(order, Windowed):
-            sizes = np.concatenate([self._sizes(number) for number in range(len(self._caches))])
+            sizes = np.concatenate([self._rows_per_shard(number) for number in range(len(self._caches))])
             return f"{','.join(map(str, self._windows))} of {sha256(sizes.tobytes()).hexdigest()[:16]}"
         if isinstance(order, Curriculum):
-            return sha256(self._of_epoch(order.by, 0).tobytes()).hexdigest()[:16]
+            return sha256(self._curriculum_rows(order.by, 0).tobytes()).hexdigest()[:16]
         return None if self._weights is None else sha256(self._weights.tobytes()).hexdigest()[:16]
 
     def _checked_weights(self, by: Any) -> Float64:
         if isinstance(by, Mapping):
-            by = self._rows.of_inputs(self._caches, by)
-        weights = np.asarray(self._column(by), np.float64)
+            by = self._rows.values_by_input(self._caches, by)
+        weights = np.asarray(self._row_values(by), np.float64)
         if weights.shape != (len(self._rows),) or not np.isfinite(weights).all() or weights.min(initial=0) < 0:
             raise ValueError(f"weights of shape {weights.shape}; expected {len(self._rows)} numbers, none below 0")
-        for cache, own in zip(self._caches, self._own, strict=True):
-            if not weights[own].any():
+        for cache, ordered in zip(self._caches, self._ordered, strict=True):
+            if not weights[ordered].any():
                 raise ValueError(f"no row of {cache.folder} has a weight above 0")
         return weights
 
-    def _of_epoch(self, by: Any, epoch: int) -> Int64:
+    def _curriculum_rows(self, by: Any, epoch: int) -> Int64:
         """Return the rows of an epoch of a curriculum, checked."""
-        given = by(epoch) if callable(by) else by
-        rows = np.argsort(self._column(given), kind="stable") if isinstance(given, str) else np.asarray(given)
+        values = by(epoch) if callable(by) else by
+        rows = np.argsort(self._row_values(values), kind="stable") if isinstance(values, str) else np.asarray(values)
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
             raise ValueError(f"a curriculum of {rows.dtype} {list(rows.shape)}; expected the numbers of rows")
         if not len(rows) or rows.min() < 0 or rows.max() >= len(self._rows):
@@ -219,7 +219,7 @@ class RowOrders:
             raise ValueError(f"a curriculum's epoch {epoch} has no row with a trained token")
         return kept
 
-    def _column(self, by: Any) -> npt.ArrayLike:
+    def _row_values(self, by: Any) -> npt.ArrayLike:
         if not isinstance(by, str):
             return by  # type: ignore[no-any-return]
         return self._rows.lengths if by == "length" else self._rows.num_trained

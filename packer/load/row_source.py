@@ -9,8 +9,8 @@ import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.load.arguments import MOST, whole
-from packer.load.batching import Packed, TokenBudget, check_room, name_of, padded_of
+from packer.load.arguments import MAX_INT32, check_integer
+from packer.load.batching import Packed, TokenBudget, check_rows_fit, name_of, padded_of
 from packer.load.layouts import Ids
 from packer.load.mixture import Mixture, MixtureOrder, Shares
 from packer.load.options import Options
@@ -18,7 +18,7 @@ from packer.load.ordering import Curriculum, Order, Weighted, order_name
 from packer.load.plan import StepPlan, check_batch_size, check_fits, plan_step, steps_left
 from packer.load.row_orders import RowOrders, check_order
 from packer.load.rows import RowKind, Rows, check_weights
-from packer.load.state import NOTHING_RETURNED, STATE_VERSION, ReaderState
+from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
@@ -56,9 +56,9 @@ class RowSource:
         self.unit = "pairs" if self.rows.num_sides == 2 else kind
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 
-        self._varies = isinstance(options.order, Curriculum)
-        self._num_items = self.orders.at().num_items
-        self._with_room = 0  # a micro-batch size that every row is known to fit into
+        self._epochs_vary = isinstance(options.order, Curriculum)
+        self._num_items = self.orders.build().num_items
+        self._checked_micro_batch_size = 0  # a micro-batch size that every row is known to fit into
         check_weights(weighted=self.rows.weighted, wanted=options.form.weighted)
         self.check_sizes(options.global_batch_size, options.micro_batch_size)
         if len(self.rows.untrained):
@@ -68,7 +68,7 @@ class RowSource:
                 stacklevel=3,  # the caller who opens the loader
             )
 
-    def beginning(self) -> ReaderState:
+    def initial_state(self) -> ReaderState:
         """Return the state of a loader that has returned no step yet."""
         options, mixture = self._options, self._mixture
         zeros = (0,) * (1 if mixture is None else len(mixture.caches))
@@ -84,8 +84,8 @@ class RowSource:
             order_by=self.orders.order_by(),
             seed=options.seed,
             end=options.end,
-            schedule=_name(options.schedule),
-            share_schedule=None if mixture is None else _name(mixture.schedule),
+            schedule=_schedule_name(options.schedule),
+            share_schedule=None if mixture is None else _schedule_name(mixture.schedule),
             epoch=0,
             cursor=0,
             batch_size=options.global_batch_size,
@@ -94,8 +94,8 @@ class RowSource:
             opened_micro_batch_size=options.micro_batch_size,
             shares=shares,
             mix=None if shares is None else Shares(shares=shares, since=zeros, lead=zeros),
-            taken=self.orders.at().taken(epoch=0, cursor=0),
-            counters=NOTHING_RETURNED,
+            taken=self.orders.build().taken(epoch=0, cursor=0),
+            counters=ZERO_COUNTERS,
         )
 
     def steps(self, state: ReaderState, *, last_epoch: int | None) -> Iterator[StepPlan]:
@@ -104,33 +104,33 @@ class RowSource:
         index, epoch, cursor = state.counters.steps, state.epoch, state.cursor
         size, micro_batch_size = state.batch_size, state.micro_batch_size
         lengths = self.rows.lengths if self._counts_tokens else None
-        asked = -1  # index of the last step the schedule was called for: once per step, even if an epoch ends before it
+        last_scheduled = -1  # the last step the schedule was called for: once per step, even if an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
-            if schedule is not None and asked != index:
-                size, micro_batch_size = self._scheduled(schedule(index, size), micro_batch_size)
-                asked = index
+            if schedule is not None and last_scheduled != index:
+                size, micro_batch_size = self._scheduled_sizes(schedule(index, size), micro_batch_size)
+                last_scheduled = index
             # Proportions change where a step begins; rows that an epoch leaves over still come in the old proportions.
-            own_order, own_mix = self._with_scheduled_shares(order, mix, index, epoch, cursor)
+            step_order, step_mix = self._with_scheduled_shares(order, mix, index, epoch, cursor)
             plan = plan_step(
-                own_order,
+                step_order,
                 epoch=epoch,
                 cursor=cursor,
                 size=size,
                 end=self._options.end,
                 lengths=lengths,
                 micro_batch_size=micro_batch_size,
-                mix=own_mix,
+                mix=step_mix,
             )
             if plan is None:
                 epoch, cursor = epoch + 1, 0
                 continue
-            order, mix = own_order, own_mix
+            order, mix = step_order, step_mix
             yield plan
             index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
 
     def steps_until(self, state: ReaderState, epoch: int) -> int:
         """Count the steps from a state on that begin before an epoch: by arithmetic, unless sizes or epochs vary."""
-        if self._options.schedule is not None or self._counts_tokens or self._varies:
+        if self._options.schedule is not None or self._counts_tokens or self._epochs_vary:
             return sum(1 for _ in self.steps(state, last_epoch=epoch - 1))
         return steps_left(
             num_items=self.length(state.epoch),
@@ -146,30 +146,30 @@ class RowSource:
         Raises:
             TypeError: the number depends on what was read before: sizes vary, or steps counted in tokens wrap around.
         """
-        end, is_planned = self._options.end, self._counts_tokens or self._varies
+        end, is_planned = self._options.end, self._counts_tokens or self._epochs_vary
         mixes_tokens = self._counts_tokens and self._mixture is not None and self._mixture.schedule is not None
         is_scheduled = self._options.schedule is not None or mixes_tokens
         if is_scheduled or (is_planned and end == "wrap"):
             kind = "sizes follow a schedule" if is_scheduled else "steps of varying size wrap around"
             raise TypeError(f"an epoch has no fixed number of steps where {kind}: use steps_left or steps_until(epoch)")
         if is_planned:
-            return self.steps_until(self.at_epoch(state, state.epoch), state.epoch + 1)
+            return self.steps_until(self.state_at_epoch(state, state.epoch), state.epoch + 1)
         # Worked example, 7 rows, steps of 4 that wrap: if the cursor is 5, steps of this epoch began at 1 and 5.
         cursor = state.cursor % state.batch_size if end == "wrap" else 0
         return steps_left(num_items=self.length(state.epoch), cursor=cursor, size=state.batch_size, end=end)
 
-    def rest(self, state: ReaderState) -> Int64:
+    def rows_left(self, state: ReaderState) -> Int64:
         """Return the rows left in the state's epoch.  # int64[n]"""
         return self.order_at(state).slice(epoch=state.epoch, start=state.cursor, stop=self.length(state.epoch)).copy()
 
-    def at_epoch(self, state: ReaderState, epoch: int) -> ReaderState:
+    def state_at_epoch(self, state: ReaderState, epoch: int) -> ReaderState:
         """Return the state moved to the beginning of an epoch."""
         taken = self.order_at(state).taken(epoch=epoch, cursor=0)
         return msgspec.structs.replace(state, epoch=epoch, cursor=0, taken=taken)
 
     def length(self, epoch: int) -> int:
         """Return the number of rows of an epoch."""
-        return self.orders.at().length(epoch) if self._varies else self._num_items
+        return self.orders.build().length(epoch) if self._epochs_vary else self._num_items
 
     def with_shares(self, state: ReaderState, proportions: Sequence[float]) -> ReaderState:
         """Return a state whose mixture continues with other proportions.
@@ -182,7 +182,7 @@ class RowSource:
             raise UsageError("proportions can be set of a Mixture, and not where its windows are sorted by length")
         if mixture.schedule is not None:
             raise UsageError("the proportions of this mixture follow its schedule", hint="open it without one")
-        mix = order.changed(mixture.shares_of(proportions), epoch=state.epoch, cursor=state.cursor)
+        mix = order.change_shares(mixture.shares_of(proportions), epoch=state.epoch, cursor=state.cursor)
         return msgspec.structs.replace(state, mix=mix)
 
     def check_sizes(self, batch_size: int, micro_batch_size: int) -> None:
@@ -206,15 +206,17 @@ class RowSource:
         Raises:
             ValueError: the state's record of a mixture is impossible.
         """
-        return self.orders.at(state.epoch, state.cursor, state.taken, state.mix)
+        return self.orders.build(state.epoch, state.cursor, state.taken, state.mix)
 
-    def _scheduled(self, given: Any, micro_batch_size: int) -> tuple[int, int]:
+    def _scheduled_sizes(self, returned: Any, micro_batch_size: int) -> tuple[int, int]:
         """Check and return what a schedule returned, as step size and micro-batch size."""
-        size, own = given if isinstance(given, tuple) else (given, micro_batch_size)
-        size = whole("the schedule's size", size, most=MOST)
-        own = whole("the schedule's micro-batch size", own, least=1, most=MOST)
-        self._check_division(size, own)
-        return size, own
+        size, micro_batch_size = returned if isinstance(returned, tuple) else (returned, micro_batch_size)
+        size = check_integer("the schedule's size", size, maximum=MAX_INT32)
+        micro_batch_size = check_integer(
+            "the schedule's micro-batch size", micro_batch_size, minimum=1, maximum=MAX_INT32
+        )
+        self._check_division(size, micro_batch_size)
+        return size, micro_batch_size
 
     def _with_scheduled_shares(
         self, order: Order, mix: Shares | None, index: int, epoch: int, cursor: int
@@ -227,21 +229,21 @@ class RowSource:
         if mix.shares == tuple(map(str, shares)):
             return order, mix
         assert isinstance(order, MixtureOrder)
-        changed = order.changed(shares, epoch=epoch, cursor=cursor)
-        return self.orders.at(epoch, cursor, changed.since, changed), changed
+        changed = order.change_shares(shares, epoch=epoch, cursor=cursor)
+        return self.orders.build(epoch, cursor, changed.since, changed), changed
 
     def _check_division(self, size: int, micro_batch_size: int) -> None:
         check_batch_size(size, micro_batch_size=micro_batch_size, world_size=self._options.world_size)
-        if micro_batch_size != self._with_room:
-            check_room(self._options.batching, micro_batch_size, self.rows)
-            self._with_room = micro_batch_size
+        if micro_batch_size != self._checked_micro_batch_size:
+            check_rows_fit(self._options.batching, micro_batch_size, self.rows)
+            self._checked_micro_batch_size = micro_batch_size
 
 
-def _name(schedule: Any) -> str | None:
+def _schedule_name(schedule: Any) -> str | None:
     return None if schedule is None else str(getattr(schedule, "__qualname__", "a callable"))
 
 
 def pad_id_of(manifest: Manifest) -> int:
     """Return the id used for padding: the recipe's, else the tokenizer's."""
-    named = manifest.recipe.get("pack", {}).get("pad_id")
-    return manifest.model.pad_id if named is None else int(named)
+    pad_id = manifest.recipe.get("pack", {}).get("pad_id")
+    return manifest.model.pad_id if pad_id is None else int(pad_id)

@@ -55,7 +55,7 @@ class Rows:
         for number, (cache, part) in enumerate(zip(caches, self._parts, strict=True)):
             if not len(part):
                 raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
-            trained = self.trained_of(number)
+            trained = self.ordered_rows(number)
             if trained is not None and not len(trained):
                 raise InputError(
                     f"no document of split '{split}' of {cache.folder} has a trained token among its first "
@@ -153,7 +153,7 @@ class Rows:
 
     def documents_of(self, rows: Int64) -> Int64:
         """Return the blocks or documents that make up some rows, which may include padding rows."""
-        return rows if self.num_sides == 1 else answers_of(rows)
+        return rows if self.num_sides == 1 else documents_of_pairs(rows)
 
     def doc_ids(self, rows: Int64) -> list[Int64]:
         """Return the document ids of each row; empty for a padding row."""
@@ -186,9 +186,9 @@ class Rows:
         if self._cutoff_len is None:
             return int(self._parts[number].num_tokens)
         lengths = self.lengths[self.bounds[number] : self.bounds[number + 1]]
-        return int(lengths[self.trained_of(number)].sum(dtype=np.int64))
+        return int(lengths[self.ordered_rows(number)].sum(dtype=np.int64))
 
-    def trained_of(self, number: int) -> Int64 | None:
+    def ordered_rows(self, number: int) -> Int64 | None:
         """Return the rows of one cache that are put in order, relative to its first one; None means all of them."""
         if self._cutoff_len is None:
             return None
@@ -203,7 +203,7 @@ class Rows:
         """Return the first row of each shard of one cache, and the end, relative to its first row.  # int64[S + 1]"""
         return offsets_of(self._parts[number].num_of_shards() // self.num_sides)
 
-    def of_inputs(self, caches: Sequence[Cache], values: Mapping[str, float]) -> Float64:
+    def values_by_input(self, caches: Sequence[Cache], values: Mapping[str, float]) -> Float64:
         """Return, for each document, the value of its input file, keyed by name in the manifest.  # float64[N]
 
         Raises:
@@ -246,7 +246,7 @@ class Rows:
         return FoundBlocks(opened, places) if self.block_len else FoundDocuments(opened, places)
 
 
-def answers_of(pairs: Int64) -> Int64:
+def documents_of_pairs(pairs: Int64) -> Int64:
     """Return the documents of some pairs, padding rows included: all chosen answers, then the rejected ones.
 
     Worked example: pairs 3 0 and a padding row are documents 6 0 -1 7 1 -1.

@@ -35,17 +35,17 @@ def with_sides(
         found: the blocks or documents as read.
         reference: log-probabilities of a reference model, or None.
     """
-    of_all = _of_blocks(parts, found) if rows.block_len else [_of_documents(part, rows) for part in parts]
-    given = []
+    of_all = _block_columns(parts, found) if rows.block_len else [_document_columns(part, rows) for part in parts]
+    extended = []
     for micro_batch, columns in zip(micro_batches, of_all, strict=True):
         labels = micro_batch.get("labels")
         if labels is not None:
             columns["completion_mask"] = (labels != MASKED).to(torch.int64)
-        given.append(micro_batch | columns | ({} if reference is None else _of_reference(reference, columns)))
-    return given
+        extended.append(micro_batch | columns | ({} if reference is None else _reference_columns(reference, columns)))
+    return extended
 
 
-def _of_documents(documents: Int64, rows: Rows) -> MicroBatch:
+def _document_columns(documents: Int64, rows: Rows) -> MicroBatch:
     """Return the columns of one micro-batch of documents, with an entry per answer or pair."""
     is_real = documents != PADDING_ROW
     columns = {"sides": np.where(is_real, rows.sides[documents], NO_SIDE)}
@@ -59,7 +59,7 @@ def _of_documents(documents: Int64, rows: Rows) -> MicroBatch:
     return {name: torch.from_numpy(column) for name, column in columns.items()}
 
 
-def _of_blocks(parts: list[Int64], found: FoundBlocks) -> list[MicroBatch]:
+def _block_columns(parts: list[Int64], found: FoundBlocks) -> list[MicroBatch]:
     """Return a side for each sequence and a number for each pair, for every micro-batch.
 
     Worked example, a block of one pair and padding: sides 0 1 -1.
@@ -69,17 +69,17 @@ def _of_blocks(parts: list[Int64], found: FoundBlocks) -> list[MicroBatch]:
     for part in parts:
         sides, numbers = [], [np.zeros(0, np.int64)]
         for is_real in (part != PADDING_ROW).tolist():
-            own = next(pairs).astype(np.int64) if is_real else np.zeros(0, np.int64)
-            of_row = np.full(len(next(sequences)) if is_real else 1, NO_SIDE, np.int64)
-            of_row[: 2 * len(own)] = np.tile((CHOSEN, REJECTED), len(own))
-            sides.append(of_row)
-            numbers.append(own)
-        named = {"sides": np.concatenate(sides), "pair_ids": np.concatenate(numbers)}
-        columns.append({name: torch.from_numpy(of_all) for name, of_all in named.items()})
+            pair_ids = next(pairs).astype(np.int64) if is_real else np.zeros(0, np.int64)
+            row_sides = np.full(len(next(sequences)) if is_real else 1, NO_SIDE, np.int64)
+            row_sides[: 2 * len(pair_ids)] = np.tile((CHOSEN, REJECTED), len(pair_ids))
+            sides.append(row_sides)
+            numbers.append(pair_ids)
+        arrays = {"sides": np.concatenate(sides), "pair_ids": np.concatenate(numbers)}
+        columns.append({name: torch.from_numpy(of_all) for name, of_all in arrays.items()})
     return columns
 
 
-def _of_reference(reference: Any, columns: MicroBatch) -> dict[str, Tensor]:
+def _reference_columns(reference: Any, columns: MicroBatch) -> dict[str, Tensor]:
     """Return the reference log-probabilities of some pairs, 0 where the pair's number is -1.  # float32[B] each"""
     pairs = columns["pair_ids"].numpy()
     found = {"ref_chosen_logps": reference.chosen, "ref_rejected_logps": reference.rejected}

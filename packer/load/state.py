@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import CheckError
-from packer.load.batching import Batching, Padded, of_name
+from packer.load.batching import Batching, Padded, batching_from_name
 from packer.load.mixture import Count, Shares
 from packer.load.ordering import OrderName
 from packer.load.plan import End
@@ -46,7 +46,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return 1 - self.tokens / self.slots if self.slots else 0.0
 
 
-NOTHING_RETURNED: Final = Counters(steps=0, rows=0, trained=0, tokens=0, slots=0)
+ZERO_COUNTERS: Final = Counters(steps=0, rows=0, trained=0, tokens=0, slots=0)
 
 
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,7 +115,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def batching_value(self) -> Batching:
         """The batching, with its padding."""
-        return of_name(self.batching, self.padded)
+        return batching_from_name(self.batching, self.padded)
 
 
 def decode_state(value: Any) -> ReaderState:

@@ -68,7 +68,7 @@ class Step:
         return iter(self.micro_batches)
 
     def __repr__(self) -> str:
-        columns = ", ".join(f"{name} {_shown(value)}" for name, value in (self[0] if len(self) else {}).items())
+        columns = ", ".join(f"{name} {_tensor_repr(value)}" for name, value in (self[0] if len(self) else {}).items())
         micro_batches = f"{len(self)} micro-batch{'es' * (len(self) != 1)}"
         return (
             f"<Step {self.index} of epoch {self.epoch}: {micro_batches} of {columns}; {self.num_tokens:,} tokens, "
@@ -116,7 +116,7 @@ def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
     return shifted
 
 
-def _shown(value: Any) -> str:
+def _tensor_repr(value: Any) -> str:
     """Return ``int64 [1, 4096]`` for such a tensor, the repr of anything else."""
     is_tensor = isinstance(value, Tensor)
     return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}" if is_tensor else repr(value)

@@ -31,13 +31,13 @@ WINDOW_BYTES: Final = 4 * 2**30
 """Average size of a window if no number of shards is given."""
 
 
-def usual_window(shards: BlockShards | DocumentShards) -> int:
+def default_window(shards: BlockShards | DocumentShards) -> int:
     """Return the default number of shards per window; it depends on the data, never on the space available."""
     mean = sum(shard.num_bytes for shard in shards.shards) / len(shards.shards)
     return max(round(WINDOW_BYTES / mean), 1)
 
 
-def check_room(shards: BlockShards | DocumentShards, order: str, window: int) -> None:
+def check_window_fits(shards: BlockShards | DocumentShards, order: str, window: int) -> None:
     """Refuse an order that would fetch shards from a bucket repeatedly.
 
     Args:
@@ -48,21 +48,21 @@ def check_room(shards: BlockShards | DocumentShards, order: str, window: int) ->
     Raises:
         UsageError: these shards together exceed the cache's limit.
     """
-    most = CacheFiles(shards.folder).most_bytes
+    limit = CacheFiles(shards.folder).most_bytes
     sizes = sorted((shard.num_bytes for shard in shards.shards), reverse=True)
     needed = sum(sizes[:window] if window else sizes)
-    if most is None or needed <= most:
+    if limit is None or needed <= limit:
         return
     where = f"{shards.folder}: order '{order}' reads"
     if not window:
         raise UsageError(
-            f"{where} rows of all shards, {needed:,} bytes, all the time, and {most:,} bytes of them are kept: nearly "
+            f"{where} rows of all shards, {needed:,} bytes, all the time, and {limit:,} bytes of them are kept: nearly "
             "every row would be fetched anew",
             hint=f"order='windowed'; or a cache_bytes of {needed} or more",
         )
-    fitting = int(np.searchsorted(np.cumsum(sizes), most // 2, side="right"))
+    fitting = int(np.searchsorted(np.cumsum(sizes), limit // 2, side="right"))
     raise UsageError(
-        f"{where} {min(window, len(sizes))} shards at a time, up to {needed:,} bytes, and {most:,} bytes are kept",
+        f"{where} {min(window, len(sizes))} shards at a time, up to {needed:,} bytes, and {limit:,} bytes are kept",
         hint=f"Windowed(window={max(fitting, 1)}), or cache_bytes={2 * needed}: room for the next window as well",
     )
 
@@ -93,29 +93,29 @@ class WindowedOrder(EpochOrder):
         super().__init__(fingerprint=fingerprint, seed=seed, num_items=num_items, shuffled=shuffled, rows=rows)
         self._size = window
         self._sizes, self._first_rows = sizes, offsets_of(sizes)[:-1]
-        self._laid_out: tuple[int, Int64, Int64] = (-1, sizes, sizes)  # an epoch, and the result of _shards for it
+        self._cached_shards: tuple[int, Int64, Int64] = (-1, sizes, sizes)  # an epoch, and the result of _shards for it
 
-    def window(self, epoch: int, place: int) -> tuple[int, int, int]:
+    def window(self, epoch: int, position: int) -> tuple[int, int, int]:
         """Return number, first position and end (exclusive) of the window that contains a position."""
         _, bounds = self._shards(epoch)
-        number = (int(np.searchsorted(bounds, place, side="right")) - 1) // self._size
+        number = (int(np.searchsorted(bounds, position, side="right")) - 1) // self._size
         first, end = number * self._size, min((number + 1) * self._size, len(bounds) - 1)
         return number, int(bounds[first]), int(bounds[end])
 
-    def shards_from(self, epoch: int, place: int) -> list[int]:
+    def shards_from(self, epoch: int, position: int) -> list[int]:
         """Return the shards of the window that contains a position, in the order in which the next rows need them."""
-        _, first, end = self.window(epoch, place)
-        asked, _ = self._located(epoch, place, min(place + SLICE, end))
+        _, first, end = self.window(epoch, position)
+        next_shards, _ = self._shards_and_rows(epoch, position, min(position + SLICE, end))
         shards, bounds = self._shards(epoch)
         of_window = shards[np.searchsorted(bounds, first) : np.searchsorted(bounds, end)]
-        return list(dict.fromkeys([*asked.tolist(), *of_window.tolist()]))
+        return list(dict.fromkeys([*next_shards.tolist(), *of_window.tolist()]))
 
     def _rows(self, epoch: int, start: int, stop: int) -> Int64:
-        shards, rows = self._located(epoch, start, stop)
+        shards, rows = self._shards_and_rows(epoch, start, stop)
         index: Int64 = self._first_rows[shards] + rows
         return index if self._numbers is None else self._numbers[index]
 
-    def _located(self, epoch: int, start: int, stop: int) -> tuple[Int64, Int64]:
+    def _shards_and_rows(self, epoch: int, start: int, stop: int) -> tuple[Int64, Int64]:
         """Return the shard of each position in [start, stop), and its row there.  # int64[stop - start] each"""
         parts = [np.zeros(0, np.int64)]
         while start < stop:
@@ -126,64 +126,64 @@ class WindowedOrder(EpochOrder):
                 index = first + permute(index - first, end - first, key)
             parts.append(index)
             start += len(index)
-        places = np.concatenate(parts)
+        positions = np.concatenate(parts)
         shards, bounds = self._shards(epoch)
-        at = np.searchsorted(bounds, places, side="right") - 1
-        return shards[at], places - bounds[at]
+        at = np.searchsorted(bounds, positions, side="right") - 1
+        return shards[at], positions - bounds[at]
 
     def _shards(self, epoch: int) -> tuple[Int64, Int64]:
         """Return the non-empty shards in the order of an epoch, and the offsets of their rows laid end to end."""
-        if self._laid_out[0] != epoch:
+        if self._cached_shards[0] != epoch:
             shards = np.flatnonzero(self._sizes)
             if self._shuffled:
                 key = permutation_key("packer.load.windowed", self.fingerprint, self.seed, epoch)
                 shards = shards[permute(np.arange(len(shards)), len(shards), key)]
-            self._laid_out = (epoch, shards, offsets_of(self._sizes[shards]))
-        return self._laid_out[1:]
+            self._cached_shards = (epoch, shards, offsets_of(self._sizes[shards]))
+        return self._cached_shards[1:]
 
 
-class ShardsToCome:
+class ShardPrefetcher:
     """Prefetches the shards of this window and the next one, and releases earlier ones. Not thread-safe.
 
     Args:
         rows: of some caches.
         number: index of the cache in a bucket whose shards are prefetched.
         order: of its rows, not shared with anything else.
-        ahead: fetches them.
+        fetcher: fetches them.
 
     """
 
-    def __init__(self, rows: Rows, number: int, order: WindowedOrder, ahead: FetchAhead) -> None:
+    def __init__(self, rows: Rows, number: int, order: WindowedOrder, fetcher: FetchAhead) -> None:
         self._rows, self._number, self._shards = rows, number, rows.shards_of(number)
-        self._order, self._ahead = order, ahead
+        self._order, self._fetcher = order, fetcher
         self._window: tuple[int, int] | None = None  # its epoch and number
         self._wanted: dict[int, None] = {}
 
-    def window(self, epoch: int, place: int) -> tuple[int, int]:
+    def window(self, epoch: int, position: int) -> tuple[int, int]:
         """Return epoch and number of the window that the rows from a position on begin in."""
-        epoch, place = self._beginning(epoch, place)
-        return epoch, self._order.window(epoch, place)[0]
+        epoch, position = self._valid_position(epoch, position)
+        return epoch, self._order.window(epoch, position)[0]
 
-    def reach(self, epoch: int, place: int) -> None:
+    def prefetch_from(self, epoch: int, position: int) -> None:
         """Announce that rows from this position of the order on are about to be read, and none before it."""
-        epoch, place = self._beginning(epoch, place)
-        number, _, end = self._order.window(epoch, place)
+        epoch, position = self._valid_position(epoch, position)
+        number, _, end = self._order.window(epoch, position)
         if self._window == (epoch, number):
             return
-        after = self._beginning(epoch, end)
-        wanted = dict.fromkeys([*self._order.shards_from(epoch, place), *self._order.shards_from(*after)])
+        after = self._valid_position(epoch, end)
+        wanted = dict.fromkeys([*self._order.shards_from(epoch, position), *self._order.shards_from(*after)])
         self._shards.unmap(self._wanted.keys() - wanted)  # else they would occupy space even after eviction
         shards = [self._shards.shards[number] for number in wanted]
-        self._ahead.want([(shard.path, shard.num_bytes) for shard in shards])
+        self._fetcher.want([(shard.path, shard.num_bytes) for shard in shards])
         self._window, self._wanted = (epoch, number), wanted
         self._rows.await_shards(self._number, wanted)
 
-    def _beginning(self, epoch: int, place: int) -> tuple[int, int]:
+    def _valid_position(self, epoch: int, position: int) -> tuple[int, int]:
         """Return the position itself, or the start of the next epoch if this one is over."""
-        return (epoch, place) if place < self._order.num_items else (epoch + 1, 0)
+        return (epoch, position) if position < self._order.num_items else (epoch + 1, 0)
 
     def close(self) -> None:
-        """Stop fetching; :meth:`reach` resumes it."""
+        """Stop fetching; :meth:`prefetch_from` resumes it."""
         self._window = None
         self._rows.await_shards(self._number, ())
-        self._ahead.close()
+        self._fetcher.close()

@@ -12,7 +12,7 @@ from packer import row_rules
 from packer.errors import InputError
 from packer.pipeline.input_resolution import input_place
 from packer.recipe import Recipe
-from packer.source import NoRowsError, detect_format, field_names, listed
+from packer.source import NoRowsError, detect_format, field_names, list_names
 from packer.source.decode import Refused
 from packer.source.file_bytes import FilePath, file_sha256
 from packer.source.partition import TABLE_FORMATS
@@ -136,9 +136,9 @@ def _column(path: str, place: FilePath, column: str | None) -> str:
     if found in names:
         return found
     close = difflib.get_close_matches(column or "", names, n=2) or names[:8]
-    asked = f"no column '{column}'" if column else f"none of the columns {listed(QUESTION_COLUMNS)}"
+    asked = f"no column '{column}'" if column else f"none of the columns {list_names(QUESTION_COLUMNS)}"
     raise InputError(
-        f"{path}: its rows have {asked}", hint=f"its columns: {listed(close)}; name the one with the question"
+        f"{path}: its rows have {asked}", hint=f"its columns: {list_names(close)}; name the one with the question"
     )
 
 

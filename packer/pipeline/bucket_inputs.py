@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packer.errors import InputError, stands_for
 from packer.names import fits
-from packer.source.file_bytes import READ_BYTES, FilePath, changed, read_chunks
+from packer.source.file_bytes import READ_BYTES, FilePath, changed_error, read_chunks
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
 from packer.store.folder import AtomicFile
 from packer.store.place import folder_of
@@ -81,7 +81,7 @@ class ObjectFile:
         bucket, name = _parent(self.url)
         etag = bucket.etag(name)
         if etag != self.etag:
-            raise _another(self.url) if etag else changed(self.url, "it was removed from the bucket")
+            raise _another(self.url) if etag else changed_error(self.url, "it was removed from the bucket")
 
     def _requests(self, start: int, stop: int | None) -> Iterator[tuple[int, int]]:
         size = READ_BYTES if stop is None else _MOST_REQUESTED
@@ -168,7 +168,7 @@ def _cut(content: bytes) -> Iterator[bytes]:
 
 
 def _another(url: str) -> InputError:
-    return changed(url, "the object in the bucket is another one now")
+    return changed_error(url, "the object in the bucket is another one now")
 
 
 def _parent(url: str) -> tuple[Bucket, str]:

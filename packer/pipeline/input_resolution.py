@@ -16,7 +16,7 @@ from packer.model import FOLDER_FILES
 from packer.names import refuse_address
 from packer.pipeline.bucket_inputs import objects_of
 from packer.recipe import Recipe, Source
-from packer.source import STANDARD_INPUT, data_set_files, expand, is_data_set, place_of
+from packer.source import STANDARD_INPUT, data_set_files, expand, input_path, is_data_set
 from packer.source.file_bytes import FilePath
 from packer.store.bucket import bucket_url
 
@@ -101,7 +101,7 @@ def source_files(source: Source) -> list[SourceFile]:
     elif bucket_url(source.path) is not None:
         found = ((None, file.url, file) for file in objects_of(source.path))
     elif source.path == STANDARD_INPUT:
-        found = [(None, source.path, place_of(source.path))]
+        found = [(None, source.path, input_path(source.path))]
     elif is_data_set(Path(source.path)):
         found = ((split, path.as_posix(), path) for split, path in data_set_files(Path(source.path)))
     else:
@@ -117,4 +117,4 @@ def input_place(path: str) -> FilePath:
     name = data_name(path)
     if bucket_url(path) is not None:
         return objects_of(path)[0]
-    return place_of(path) if name is None else fetch_data(name)[0].path
+    return input_path(path) if name is None else fetch_data(name)[0].path

@@ -23,13 +23,13 @@ from packer.source import (
     fields_read,
     first_rows,
     is_data_set,
-    listed,
+    list_names,
+    quoted,
     refuse_absent_columns,
     refuse_empty,
     refuse_unread_columns,
-    shown,
 )
-from packer.source.file_bytes import READ_BYTES, FilePath, changed, file_sha256
+from packer.source.file_bytes import READ_BYTES, FilePath, changed_error, file_sha256
 from packer.source.partition import FileStatus
 from packer.store.manifest import Input
 
@@ -185,7 +185,7 @@ def note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: f
     """Report fields in a file's first rows that neither its schema nor any rule about rows reads."""
     taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
     try:
-        names = field_names(entry.path, format=entry.format, most=_FEW_ROWS)
+        names = field_names(entry.path, format=entry.format, max_rows=_FEW_ROWS)
     except InputError:
         return  # reading the whole file will report the error
     read = fields_read(entry.schema)
@@ -193,7 +193,9 @@ def note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: f
         read -= {"label"}  # checked, but used only if boolean
     unread = sorted(names - taken - read - asked_about)
     if unread:
-        note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
+        note(
+            f"{entry.name}: fields of rows that are not read: {list_names(unread)}; sources.columns maps or hides them"
+        )
 
 
 def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
@@ -227,7 +229,7 @@ def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[st
     used = {name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name}
     keys = sorted((key for key in counts if key not in used), key=lambda key: (-counts[key], key))
     if keys:
-        named = ", ".join(f"{shown(key)} ({counts[key]:,})" for key in keys[:_MOST_KEYS])
+        named = ", ".join(f"{quoted(key)} ({counts[key]:,})" for key in keys[:_MOST_KEYS])
         more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
         note(f"messages have keys that are not used: {named}{more}")
 
@@ -267,4 +269,4 @@ def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequenc
     for (path, status), entry in zip(files, inputs, strict=True):
         now = FileStatus.of(path)
         if now != status and file_sha256(path) != entry.sha256:
-            raise changed(path, f"{entry.num_bytes} bytes were read, and now it holds {now.num_bytes} others")
+            raise changed_error(path, f"{entry.num_bytes} bytes were read, and now it holds {now.num_bytes} others")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.batches import Rejection, RowBatch, Sample, TurnBatch, says_something
+from packer.batches import Rejection, RowBatch, Sample, TurnBatch, has_content
 from packer.literals import longest_of
 from packer.model import Model
 from packer.recipe import Recipe
@@ -248,7 +248,7 @@ class Renderer:
     ) -> RenderedRow:
         self._refuse_empty_user(sample)
         wanted = turn_weights(sample, self._rules.turns)
-        weights = {k: weight for k, weight in wanted.items() if says_something(sample.messages[k].fields)}
+        weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")
         for k in weights:

@@ -10,14 +10,14 @@ is lost: each becomes one or the other. `InputFile` reads the first rows of a fi
 
 from packer.source.chat import TEXT_FIELDS, unused_keys
 from packer.source.detect import detect_format, detect_schema, field_names, fields_found, first_rows
-from packer.source.file_bytes import NoRowsError, shown
+from packer.source.file_bytes import NoRowsError, quoted
 from packer.source.file_cuts import partition_file, smallest_partition
-from packer.source.files import STANDARD_INPUT, data_set_files, data_set_splits, expand, is_data_set, place_of
+from packer.source.files import STANDARD_INPUT, data_set_files, data_set_splits, expand, input_path, is_data_set
 from packer.source.partition import Partition
 from packer.source.roles import roles_hint
 from packer.source.rows import InputFile, RawRow, read_rows, refuse_empty
 from packer.source.schema import SCHEMAS, fields_read
-from packer.source.schema_errors import listed, refuse_absent_columns, refuse_unread_columns, schema_hint
+from packer.source.schema_errors import list_names, refuse_absent_columns, refuse_unread_columns, schema_hint
 
 __all__ = [
     "SCHEMAS",
@@ -36,17 +36,17 @@ __all__ = [
     "fields_found",
     "fields_read",
     "first_rows",
+    "input_path",
     "is_data_set",
-    "listed",
+    "list_names",
     "partition_file",
-    "place_of",
+    "quoted",
     "read_rows",
     "refuse_absent_columns",
     "refuse_empty",
     "refuse_unread_columns",
     "roles_hint",
     "schema_hint",
-    "shown",
     "smallest_partition",
     "unused_keys",
 ]

@@ -6,9 +6,9 @@ ms-swift calls the fields `query` and `response`.
 from typing import Any
 
 from packer.batches import Message, Sample
-from packer.source.chat import chat_sample, reasoned
+from packer.source.chat import chat_sample, with_reasoning_fields
 from packer.source.decode import Refused
-from packer.source.row import RowFields, RowSchema, one_of, typed_row
+from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
 from packer.source.unsupported_rows import refuse_media_tags
 
 
@@ -32,8 +32,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
     """
     shape = typed_row(row, AlpacaRow)
-    instruction = one_of({"instruction": shape.instruction, "query": shape.query}, where="$")
-    output = one_of({"output": shape.output, "response": shape.response}, where="$")
+    instruction = coalesce_aliases({"instruction": shape.instruction, "query": shape.query}, where="$")
+    output = coalesce_aliases({"output": shape.output, "response": shape.response}, where="$")
     assert instruction is not None, "rows without it do not get here"
     assert output is not None, "rows without it do not get here"
     question = f"{instruction}\n{shape.input}" if instruction and shape.input else instruction or shape.input
@@ -48,7 +48,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         messages.append(Message(fields={"role": "assistant", "content": answered}))
     if shape.reasoning:
         refuse_media_tags(shape.reasoning)
-        messages[-1] = Message(fields=reasoned(messages[-1].fields, shape.reasoning))
+        messages[-1] = Message(fields=with_reasoning_fields(messages[-1].fields, shape.reasoning))
     return chat_sample(row, shape, messages, number=number)
 
 

@@ -16,9 +16,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from packer.batches import REASONING_FIELDS, Message, Sample
 from packer.source.decode import Refused
-from packer.source.file_bytes import shown
+from packer.source.file_bytes import quoted
 from packer.source.message_parts import Content, Part, read_calls, read_content, read_tools
-from packer.source.row import TRAIN_FIELDS, RowFields, RowSchema, one_of, sample_id, typed_row
+from packer.source.row import TRAIN_FIELDS, RowFields, RowSchema, coalesce_aliases, sample_id, typed_row
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
 
@@ -27,7 +27,7 @@ _READ_FIELDS = frozenset(
 )
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
 TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
-_MOST_NAMED = 8
+_MAX_LISTED = 8
 _PLAIN_FIELDS = frozenset({"role", "content"})
 
 
@@ -95,8 +95,8 @@ def role_of(name: str, *, where: str) -> str:
     """
     role = ROLES.get(name) or ROLES.get(name.lower())
     if role is None:
-        named = f"`{name}`" if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", name) else "no role packer knows"
-        raise Refused("unknown_role", f"the role at {where} is {named}; known: {', '.join(ROLES)}")
+        described = f"`{name}`" if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", name) else "no role packer knows"
+        raise Refused("unknown_role", f"the role at {where} is {described}; known: {', '.join(ROLES)}")
     return role
 
 
@@ -130,15 +130,16 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     content = _content(shape, where=where)
     calls = [*read_calls(shape.tool_calls, where=f"{where}.tool_calls"), *content.calls]
     if shape.function_call:
-        calls = _with_older_call(calls, shape.function_call, where=f"{where}.function_call")
+        calls = _merge_function_call(calls, shape.function_call, where=f"{where}.function_call")
     role = "assistant" if shape.role in CALL_ROLES else role_of(shape.role, where=f"{where}.role")
     if shape.refusal:
-        content = _refusal(content, shape.refusal, role, where=where)
-    thought = calls or content.reasoning or any(getattr(shape, name) for name in REASONING_FIELDS)
-    if thought and role != "assistant":
+        content = _with_refusal(content, shape.refusal, role, where=where)
+    calls_or_reasoning = calls or content.reasoning or any(getattr(shape, name) for name in REASONING_FIELDS)
+    if calls_or_reasoning and role != "assistant":
         raise Refused("wrong_type", f"calls or reasoning of a message that is not the assistant's at {where}")
-    if not thought and (content.text is None or (not content.text.strip() and _says_elsewhere(raw))):
-        raise _no_content(raw, where=where)
+    is_empty = content.text is None or (not content.text.strip() and _has_text_in_other_field(raw))
+    if is_empty and not calls_or_reasoning:
+        raise _no_content_error(raw, where=where)
     text = "" if content.text is None and shape.content is UNSET else content.text
     fields: dict[str, Any] = {"role": role, "content": text}
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
@@ -146,8 +147,8 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         fields["tool_calls"] = calls
     if role != "assistant":
         content = replace(content, trained=frozenset())
-    weight = _weight(shape, content, where=where)
-    return Message(fields=_with_reasoning(fields, content.reasoning, where=where), weight=weight)
+    weight = _message_weight(shape, content, where=where)
+    return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight)
 
 
 def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
@@ -161,9 +162,11 @@ def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
                 yield from (key for key in message.fields if key not in _KNOWN_FIELDS)
 
 
-def _with_older_call(calls: list[dict[str, Any]], older: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
+def _merge_function_call(
+    calls: list[dict[str, Any]], function_call: dict[str, Any], *, where: str
+) -> list[dict[str, Any]]:
     """Return the calls, with the one of `function_call` added unless it repeats what `tool_calls` contains."""
-    call = read_calls([older], where=where)
+    call = read_calls([function_call], where=where)
     if not calls:
         return call
     if [each["function"] for each in calls] == [each["function"] for each in call]:
@@ -182,17 +185,17 @@ def _content(shape: ChatMessage, *, where: str) -> Content:
     return Content(text=None, calls=tuple(calls))
 
 
-def _says_elsewhere(raw: dict[str, Any]) -> bool:
+def _has_text_in_other_field(raw: dict[str, Any]) -> bool:
     """Whether a message with empty content has a text under a name that other tools use."""
     return any(isinstance(raw.get(name), str) and raw[name].strip() for name in TEXT_FIELDS)
 
 
-def _no_content(raw: dict[str, Any], *, where: str) -> Refused:
-    others = [shown(key) for key, value in raw.items() if value is not None and key not in _KNOWN_FIELDS][:_MOST_NAMED]
+def _no_content_error(raw: dict[str, Any], *, where: str) -> Refused:
+    others = [quoted(key) for key, value in raw.items() if value is not None and key not in _KNOWN_FIELDS][:_MAX_LISTED]
     return Refused("no_content", f"no content at {where}; its other keys: {', '.join(others) or 'none'}")
 
 
-def _refusal(content: Content, refusal: str, role: str, *, where: str) -> Content:
+def _with_refusal(content: Content, refusal: str, role: str, *, where: str) -> Content:
     """Make a refusal the assistant's content, as templates have no other place for it."""
     if role != "assistant":
         raise Refused("wrong_type", f"`refusal` of a message that is not the assistant's at {where}")
@@ -201,19 +204,19 @@ def _refusal(content: Content, refusal: str, role: str, *, where: str) -> Conten
     return replace(content, text=read_content(refusal, where=f"{where}.refusal").text)
 
 
-def _with_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str) -> dict[str, Any]:
-    said = {name: fields[name] for name in REASONING_FIELDS if name in fields}
-    if len({text.strip() for text in said.values() if text.strip()}) > 1:
-        names = " and ".join(f"`{name}`" for name in said)
+def _merge_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str) -> dict[str, Any]:
+    reasonings = {name: fields[name] for name in REASONING_FIELDS if name in fields}
+    if len({text.strip() for text in reasonings.values() if text.strip()}) > 1:
+        names = " and ".join(f"`{name}`" for name in reasonings)
         raise Refused("wrong_type", f"different reasoning under {names} at {where}")
-    given = next((text for text in said.values() if text.strip()), next(iter(said.values()), None))
-    if given is not None and reasoning is not None:
+    from_field = next((text for text in reasonings.values() if text.strip()), next(iter(reasonings.values()), None))
+    if from_field is not None and reasoning is not None:
         raise Refused("wrong_type", f"reasoning both as a field and as a content part at {where}")
-    reasoning = given if reasoning is None else reasoning
-    return fields if reasoning is None else reasoned(fields, reasoning)
+    reasoning = from_field if reasoning is None else reasoning
+    return fields if reasoning is None else with_reasoning_fields(fields, reasoning)
 
 
-def reasoned(fields: dict[str, Any], reasoning: str) -> dict[str, Any]:
+def with_reasoning_fields(fields: dict[str, Any], reasoning: str) -> dict[str, Any]:
     """Return a message with its reasoning where transformers 5 puts it.
 
     That is `reasoning_content`, and also `thinking` unless that has a text.
@@ -223,22 +226,22 @@ def reasoned(fields: dict[str, Any], reasoning: str) -> dict[str, Any]:
     return {"thinking": reasoning, **others, "reasoning_content": reasoning}
 
 
-def _weight(shape: MessageFields, content: Content, *, where: str) -> float | None:
+def _message_weight(shape: MessageFields, content: Content, *, where: str) -> float | None:
     """Return a message's own weight: 0 for `train: false`, else its weight if it has one, else 1 for `train: true`."""
-    given = shape.weight if shape.weight is not None else shape.loss_weight
-    if shape.loss_weight is not None and given != shape.loss_weight:
+    weight = shape.weight if shape.weight is not None else shape.loss_weight
+    if shape.loss_weight is not None and weight != shape.loss_weight:
         raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
-    words = [getattr(shape, name) for name in TRAIN_FIELDS if name != "loss"] + [*content.trained]
-    words += [bool(shape.loss)] if shape.loss in {0, 1} else []
-    trained = {bool(word) for word in words if word is not None}
+    flags = [getattr(shape, name) for name in TRAIN_FIELDS if name != "loss"] + [*content.trained]
+    flags += [bool(shape.loss)] if shape.loss in {0, 1} else []
+    trained = {bool(flag) for flag in flags if flag is not None}
     if len(trained) > 1:
         raise Refused("wrong_type", f"part of the message is trained and part is not at {where}")
     if False in trained:
         return 0.0
-    return 1.0 if trained and given is None else given
+    return 1.0 if trained and weight is None else weight
 
 
-def weighted(message: Message, weight: float) -> Message:
+def with_weight(message: Message, weight: float) -> Message:
     """Return the message with another loss weight; only the assistant's messages have one."""
     return Message(fields=message.fields, weight=weight) if message.role == "assistant" else message
 
@@ -255,7 +258,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
         if messages[0].role == "system":
             raise Refused("wrong_type", "a system message in the field `system` and another among the messages")
         messages = (Message(fields={"role": "system", "content": fields.system}), *messages)
-    tools = one_of({"tools": fields.tools, "functions": fields.functions}, where="$")
+    tools = coalesce_aliases({"tools": fields.tools, "functions": fields.functions}, where="$")
     return Sample(
         kind="chat",
         row=number,

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 from packer.batches import Sample
-from packer.source.chat import ChatMessage, chat_sample, read_message, weighted
+from packer.source.chat import ChatMessage, chat_sample, read_message, with_weight
 from packer.source.decode import Refused
-from packer.source.row import RowFields, RowSchema, sample_id, type_name, typed, with_filled_messages
+from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id, type_name, typed
 from packer.source.unsupported_rows import refuse_media_tags
 
 
@@ -31,7 +31,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
-    row = with_filled_messages(row, "prompt", "completion")
+    row = drop_empty_optional_fields(row, "prompt", "completion")
     prompt, completion = row.get("prompt"), row.get("completion")
     if "reasoning" in row:
         raise Refused(
@@ -74,13 +74,13 @@ def _chat(row: dict[str, Any], number: int) -> Sample:
     if not shape.completion:
         raise Refused("empty", "`completion` has no messages")
     prompt = [
-        weighted(read_message(row["prompt"][i], message, where=f"$.prompt[{i}]"), 0.0)
+        with_weight(read_message(row["prompt"][i], message, where=f"$.prompt[{i}]"), 0.0)
         for i, message in enumerate(shape.prompt)
     ]
     completion = [
         read_message(row["completion"][i], m, where=f"$.completion[{i}]") for i, m in enumerate(shape.completion)
     ]
-    trained = [message if message.weight is not None else weighted(message, 1.0) for message in completion]
+    trained = [message if message.weight is not None else with_weight(message, 1.0) for message in completion]
     return chat_sample(row, shape, [*prompt, *trained], number=number)
 
 

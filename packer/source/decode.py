@@ -47,9 +47,9 @@ def decode_json(data: bytes) -> Any:
     except msgspec.ValidationError:
         raise Refused("wrong_type", "a number is out of range") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _refusal(data, str(error)) from None
+        raise _decode_error(data, str(error)) from None
     if _is_deep(data):
-        raise _too_deep()
+        raise _too_deep_error()
     repeated = _repeated_key(data, value)
     if repeated is not None:
         raise Refused("duplicate_key", f"an object has the key `{repeated[:_SHOWN_KEY]}` twice")
@@ -66,24 +66,24 @@ def _repeated_key(data: bytes, value: Any) -> str | None:
         return None
     repeated: list[str] = []
 
-    def look(pairs: list[tuple[str, Any]]) -> None:
+    def collect_repeated(pairs: list[tuple[str, Any]]) -> None:
         repeated.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
 
-    json.loads(data, object_pairs_hook=look)
+    json.loads(data, object_pairs_hook=collect_repeated)
     return repeated[0] if repeated else None
 
 
-def _too_deep() -> Refused:
+def _too_deep_error() -> Refused:
     return Refused("not_json", f"nested deeper than {MAX_DEPTH} levels")
 
 
-def _refusal(data: bytes, message: str) -> Refused:
+def _decode_error(data: bytes, message: str) -> Refused:
     try:
         data.decode()
     except UnicodeDecodeError as error:
         return Refused("not_utf8", f"invalid UTF-8 at byte {error.start}")
     if _is_deep(data):
-        return _too_deep()
+        return _too_deep_error()
     if _SURROGATE.search(data) and _is_lenient_json(data):
         return Refused("not_utf8", "an escape stands for half of a surrogate pair")
     malformed = re.search(r"malformed: (.*) \(byte (\d+)\)", message)
@@ -95,13 +95,13 @@ def _refusal(data: bytes, message: str) -> Refused:
 def _is_lenient_json(data: bytes) -> bool:
     """Whether Python's own decoder, which accepts lone surrogates, reads it; NaN and Infinity are still refused."""
     try:
-        json.loads(data, parse_constant=_no_json)
+        json.loads(data, parse_constant=_reject_constant)
     except ValueError:
         return False
     return True
 
 
-def _no_json(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 

@@ -11,7 +11,15 @@ import pyarrow as pa
 
 from packer.errors import InputError
 from packer.source.decode import Refused, decode_json
-from packer.source.file_bytes import BLANK, BYTE_ORDER_MARK, FilePath, codec_of, decompressed, no_rows, read_chunks
+from packer.source.file_bytes import (
+    BLANK,
+    BYTE_ORDER_MARK,
+    FilePath,
+    codec_of,
+    decompressed,
+    no_rows_error,
+    read_chunks,
+)
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.row import Columns, rename
 from packer.source.rows import file_rows, file_stream
@@ -76,7 +84,7 @@ def _binary_format(head: bytes) -> Format | None:
 def _text_format(path: FilePath, head: bytes) -> Format:
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip(BLANK)
     if not text:
-        raise no_rows(path)
+        raise no_rows_error(path)
     lines = [line.strip(b"\r") for line in text.split(b"\n")]
     named = {".csv", ".tsv"}.intersection(suffix.lower() for suffix in PurePath(str(path)).suffixes[-2:])
     if named and text[:1] not in (b"[", b"{") and b"\x00" not in head:
@@ -93,7 +101,7 @@ def _text_format(path: FilePath, head: bytes) -> Format:
     names = cells_of(lines[0].decode("utf-8", "replace"), delimiter)
     if len(names) > 1 and not VOTING_FIELDS.isdisjoint(names):
         return "tsv" if delimiter == "\t" else "csv"
-    raise _neither(path, head)
+    raise _unknown_format(path, head)
 
 
 def _is_json(data: bytes) -> bool:
@@ -104,7 +112,7 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _neither(path: FilePath, head: bytes) -> InputError:
+def _unknown_format(path: FilePath, head: bytes) -> InputError:
     what, hint = "text that is not JSON", _MAY_BE_CSV
     if b"\x00" in head:
         what, hint = "binary data", "convert it to JSON lines first: one object a line, UTF-8"
@@ -131,7 +139,7 @@ def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  
     return schema
 
 
-def field_names(path: FilePath, *, format: Format, most: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word
+def field_names(path: FilePath, *, format: Format, max_rows: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word
     """Return the columns of a table, or all fields of the first `most` rows of JSON.
 
     Raises:
@@ -139,7 +147,7 @@ def field_names(path: FilePath, *, format: Format, most: int = _SAMPLED_ROWS) ->
     """
     if format in TABLE_FORMATS or format in CSV_FORMATS:
         return {*_columns_of(path, format)}
-    return {name for row in first_rows(path, format, {}, most) for name in row}
+    return {name for row in first_rows(path, format, {}, max_rows) for name in row}
 
 
 def fields_found(path: FilePath, fields: Collection[str], *, format: Format) -> set[str]:  # noqa: A002 - as above
@@ -185,7 +193,7 @@ def first_rows(
     path: FilePath,
     format: Format,  # noqa: A002 - the recipe's word
     columns: Columns,
-    most: int = _SAMPLED_ROWS,
+    max_rows: int = _SAMPLED_ROWS,
 ) -> Iterator[dict[str, Any]]:
     """Yield the objects among the first rows, as many as fit in a few megabytes.
 
@@ -195,7 +203,7 @@ def first_rows(
     """
     left, row = _SAMPLED_BYTES, None
     rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
-    for row in islice(rows, most):
+    for row in islice(rows, max_rows):
         with suppress(Refused):
             if isinstance(value := row.value(), dict):
                 yield value
@@ -203,4 +211,4 @@ def first_rows(
         if left < 0:
             return
     if row is None:
-        raise no_rows(path)
+        raise no_rows_error(path)

@@ -67,9 +67,9 @@ def read_chunks(path: FilePath, start: int = 0, stop: int | None = None) -> Iter
                 position += len(chunk)
                 yield chunk
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     if stop is not None and position < stop:
-        raise changed(path, f"expected {stop} bytes, found {position}")
+        raise changed_error(path, f"expected {stop} bytes, found {position}")
 
 
 def file_sha256(path: FilePath) -> str:
@@ -85,7 +85,7 @@ def file_sha256(path: FilePath) -> str:
     return digest.hexdigest()
 
 
-def hashed(chunks: Iterator[bytes], *updates: Callable[[bytes], object]) -> Iterator[bytes]:
+def tee_chunks(chunks: Iterator[bytes], *updates: Callable[[bytes], object]) -> Iterator[bytes]:
     """Pass the chunks through, calling each of `updates`, which hash or count them, with every chunk."""
 
     def passed(chunk: bytes) -> bytes:
@@ -190,22 +190,22 @@ class NoRowsError(InputError):
     """A file is empty, or contains only blank lines."""
 
 
-def no_rows(path: FilePath) -> NoRowsError:
+def no_rows_error(path: FilePath) -> NoRowsError:
     return NoRowsError(f"{path}: holds no rows", hint="remove the file from the sources, or write rows to it")
 
 
-def unreadable(path: FilePath, error: OSError) -> PackerError:
+def unreadable_error(path: FilePath, error: OSError) -> PackerError:
     if (limit := out_of(error, f"{path}: cannot be read")) is not None:
         return limit
     hint = "the path must be a file this user can read" if isinstance(error, PermissionError) else None
     return InputError(f"{path}: cannot be read: {error.strerror or error}", hint=hint)
 
 
-def changed(path: FilePath | str, detail: str) -> InputError:
+def changed_error(path: FilePath | str, detail: str) -> InputError:
     return InputError(f"{path}: changed while being read: {detail}", hint="build again when nothing writes to the file")
 
 
-def shown(text: str, length: int = 40) -> str:
+def quoted(text: str, length: int = 40) -> str:
     """Return a text of a file for a message: quoted, truncated, and without anything that could affect a terminal."""
     printable = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:length])
     return f"`{''.join(printable)}`"

@@ -30,9 +30,9 @@ from packer.source.file_bytes import (
     FilePath,
     codec_of,
     file_sha256,
-    hashed,
-    no_rows,
+    no_rows_error,
     read_chunks,
+    tee_chunks,
     text_stream,
 )
 from packer.source.partition import TABLE_FORMATS, FilePartitions, FileStatus, Format, Partition, TableFile
@@ -57,7 +57,7 @@ def partition_file(path: FilePath, *, format: Format, partition_bytes: int, limi
         sha256, num_bytes, partitions = _cut_table(path, format, partition_bytes, limit)
     else:
         sha, xxh3, length = hashlib.sha256(), xxhash.xxh3_128(), _Length()
-        chunks = hashed(read_chunks(path), sha.update, xxh3.update, length.update)
+        chunks = tee_chunks(read_chunks(path), sha.update, xxh3.update, length.update)
         if format == "jsonl" and codec_of(path) is None:
             partitions = list(_cut_lines(path, chunks, partition_bytes, limit))
         else:
@@ -67,7 +67,7 @@ def partition_file(path: FilePath, *, format: Format, partition_bytes: int, limi
             ]
         sha256, num_bytes = sha.hexdigest(), length.num_bytes
     if not partitions:
-        raise no_rows(path)
+        raise no_rows_error(path)
     num_rows = sum(partition.num_rows for partition in partitions)
     return FilePartitions(sha256=sha256, num_bytes=num_bytes, num_rows=num_rows, partitions=tuple(partitions))
 
@@ -86,7 +86,7 @@ def smallest_partition(partition_bytes: int) -> int:
     return max(1, partition_bytes // 8)
 
 
-def nominal(position: int, partition_bytes: int) -> tuple[int, int]:
+def nominal_partition(position: int, partition_bytes: int) -> tuple[int, int]:
     """Return the number of the nominal partition that contains a byte of the file, and where that partition ends."""
     start = 0
     unit = smallest_partition(partition_bytes)
@@ -105,7 +105,7 @@ def _cut_lines(path: FilePath, chunks: Iterator[bytes], partition_bytes: int, li
     position = num_rows = num_lines = 0
     while num_rows != limit and stream.peek(1):
         start, first_row, first_line, xxh3 = position, num_rows, num_lines, xxhash.xxh3_128()
-        _, end = nominal(position, partition_bytes)
+        _, end = nominal_partition(position, partition_bytes)
         while position < end and num_rows != limit and (piece := stream.readline(READ_BYTES)):
             is_row = bool((piece if position else piece.removeprefix(BYTE_ORDER_MARK)).strip(BLANK))
             xxh3.update(piece)
@@ -155,14 +155,14 @@ def _cut_table(
     partitions: list[Partition] = []
     num_rows = 0
     for run in cut_groups(groups, partition_bytes, limit):
-        own = [group for group in groups[run.first_group : run.first_group + run.num_groups] if group.num_rows]
+        non_empty = [group for group in groups[run.first_group : run.first_group + run.num_groups] if group.num_rows]
         key = f"{file.sha256} {run.first_group} {run.num_groups} {run.skip}"
         partitions.append(
             Partition(
                 path=path,
                 format=kind,
-                start=own[0].start,
-                stop=own[-1].stop,
+                start=non_empty[0].start,
+                stop=non_empty[-1].stop,
                 first_row=num_rows,
                 first_line=0,
                 num_rows=run.num_rows,
@@ -177,7 +177,7 @@ def _cut_table(
     return file.sha256, status.num_bytes, partitions
 
 
-class Run(NamedTuple):
+class GroupRange(NamedTuple):
     """The groups of a partition, or a range of rows of one group."""
 
     first_group: int
@@ -188,7 +188,7 @@ class Run(NamedTuple):
     num_rows: int
 
 
-def cut_groups(groups: Sequence[Group], partition_bytes: int, limit: int | None = None) -> list[Run]:
+def cut_groups(groups: Sequence[Group], partition_bytes: int, limit: int | None = None) -> list[GroupRange]:
     """Return the partitions of a table, in order, up to `limit` rows; each has at least one row.
 
     The nominal cuts are applied to the groups' uncompressed sizes. A group of more than `partition_bytes` is cut by
@@ -198,7 +198,7 @@ def cut_groups(groups: Sequence[Group], partition_bytes: int, limit: int | None 
     nominal partitions 0, 0, 1 and 4. So the first two are one partition, the third is one, and the last is cut into
     three.
     """
-    runs: list[Run] = []
+    runs: list[GroupRange] = []
     start = end = 0  # start of the group; end of the nominal partition that the last run belongs to
     for number, group in enumerate(groups):
         if not group.num_rows:
@@ -206,18 +206,18 @@ def cut_groups(groups: Sequence[Group], partition_bytes: int, limit: int | None 
         elif group.num_bytes > partition_bytes:
             num_pieces = min(-(-group.num_bytes // partition_bytes), MAX_PIECES, group.num_rows)
             cuts = [group.num_rows * i // num_pieces for i in range(num_pieces + 1)]
-            runs += [Run(number, 1, first, stop - first) for first, stop in pairwise(cuts)]
+            runs += [GroupRange(number, 1, first, stop - first) for first, stop in pairwise(cuts)]
             end = 0
         elif start < end:
             last = runs[-1]
             runs[-1] = last._replace(num_groups=number + 1 - last.first_group, num_rows=last.num_rows + group.num_rows)
         else:
-            runs.append(Run(number, 1, 0, group.num_rows))
-            _, end = nominal(start, partition_bytes)
+            runs.append(GroupRange(number, 1, 0, group.num_rows))
+            _, end = nominal_partition(start, partition_bytes)
         start += group.num_bytes
-    before = [0, *accumulate(run.num_rows for run in runs)]
+    first_rows = [0, *accumulate(run.num_rows for run in runs)]
     return [
         run if limit is None else run._replace(num_rows=min(run.num_rows, limit - first))
-        for run, first in zip(runs, before, strict=False)
+        for run, first in zip(runs, first_rows, strict=False)
         if limit is None or first < limit
     ]

@@ -29,7 +29,7 @@ from packer.errors import InputError, StorageError, UsageError
 from packer.hub import may_be_repository
 from packer.limits import out_of
 from packer.names import SPLIT_NAME, FileName, data_ending, in_words, is_file_name
-from packer.source.file_bytes import no_rows
+from packer.source.file_bytes import no_rows_error
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ STANDARD_INPUT = "-"
 
 _STATE = "state.json"
 _SPLITS = "dataset_dict.json"
-_AGAIN = "save it again with save_to_disk"
+_SAVE_AGAIN_HINT = "save it again with save_to_disk"
 _MANIFEST = "manifest.json"
 _CACHE_MARK = re.compile(rb'"format"\s*:\s*"packer-cache"')
 """Occurs near the start of every manifest of packer, but not in other files of that name."""
@@ -70,7 +70,7 @@ def _matches(pattern: str) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        raise _no_data_set(path)
+        raise _not_a_data_set(path)
     nearest = next((folder for folder in path.parents if folder.is_dir()), Path.cwd())
     looked = f"looked in {nearest.absolute()}"
     if not glob.has_magic(pattern):
@@ -86,7 +86,7 @@ def _matches(pattern: str) -> list[Path]:
     return files
 
 
-def _no_data_set(folder: Path) -> InputError:
+def _not_a_data_set(folder: Path) -> InputError:
     """Return the error for a folder that is not a dataset. It does not guess which file belongs to which split."""
     if _is_cache(folder):
         return InputError(
@@ -141,14 +141,14 @@ def data_set_files(folder: Path) -> list[tuple[str | None, Path]]:
         NoRowsError: there are no files.
     """
     if not is_data_set(folder):
-        raise _no_data_set(folder)
+        raise _not_a_data_set(folder)
     splits = data_set_splits(folder)
     for split, _ in splits:
         if split is not None and not re.fullmatch(SPLIT_NAME, split):
             raise InputError(f"{folder}: '{split}' cannot be a split's name", hint="name its folder, and give `split`")
     found = [(split, path) for split, files in splits for path in files]
     if not found:
-        raise no_rows(folder)
+        raise no_rows_error(folder)
     return found
 
 
@@ -165,7 +165,7 @@ def data_set_splits(folder: Path) -> list[tuple[str | None, list[Path]]]:
     splits = _read(folder / _SPLITS, _Splits).splits
     strange = next((split for split in splits if not is_file_name(split)), None)
     if strange is not None:
-        raise InputError(f"{folder / _SPLITS}: '{strange}' is no name of a folder within it", hint=_AGAIN)
+        raise InputError(f"{folder / _SPLITS}: '{strange}' is no name of a folder within it", hint=_SAVE_AGAIN_HINT)
     return [(split, _arrow_files(folder / split)) for split in splits]
 
 
@@ -180,7 +180,7 @@ def _arrow_files(folder: Path) -> list[Path]:
     files = [folder / file.filename for file in state.data_files]
     missing = next((file for file in files if not file.is_file()), None)
     if missing is not None:
-        raise InputError(f"{missing}: no such file, and {_STATE} names it", hint=_AGAIN)
+        raise InputError(f"{missing}: no such file, and {_STATE} names it", hint=_SAVE_AGAIN_HINT)
     return files
 
 
@@ -188,11 +188,11 @@ def _read(path: Path, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        refused = InputError(f"{path}: cannot be read as a data set's: {in_words(str(error))}", hint=_AGAIN)
+        refused = InputError(f"{path}: cannot be read as a data set's: {in_words(str(error))}", hint=_SAVE_AGAIN_HINT)
         raise out_of(error) or refused from None
 
 
-def place_of(name: str) -> Path:
+def input_path(name: str) -> Path:
     """Return the file that contains an input, given the name that a recipe or a manifest uses for it.
 
     Raises:

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from packer.source.decode import Refused
-from packer.source.file_bytes import shown
-from packer.source.row import nested_json, one_of, type_name
+from packer.source.file_bytes import quoted
+from packer.source.row import coalesce_aliases, nested_json, type_name
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
 
 _json = partial(nested_json, code="bad_tools")
@@ -89,18 +89,18 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
 def _trained(parts: list[Part], *, where: str) -> frozenset[bool]:
     if any(part.weight not in (None, 0, 1) for part in parts):
         raise Refused("wrong_type", f"a part with a weight of its own at {where}; give the message one weight")
-    words = [part.train if part.train is not None else part.weight for part in parts]
-    if all(word is None for word in words):
+    flags = [part.train if part.train is not None else part.weight for part in parts]
+    if all(flag is None for flag in flags):
         return frozenset()
-    return frozenset(word is None or bool(word) for word in words)
+    return frozenset(flag is None or bool(flag) for flag in flags)
 
 
 def _part_text(part: Part, *, where: str) -> str:
-    given = {name: getattr(part, name) for name in _TEXT_FIELDS if getattr(part, name) is not None}
-    for name, value in given.items():
+    present = {name: getattr(part, name) for name in _TEXT_FIELDS if getattr(part, name) is not None}
+    for name, value in present.items():
         if not isinstance(value, str):
             raise Refused("wrong_type", f"expected `str` at {where}.{name}")
-    text: str | None = one_of(given, where=where)
+    text: str | None = coalesce_aliases(present, where=where)
     if text is None:
         raise Refused("wrong_type", f"no field `text` at {where}")
     return text
@@ -196,8 +196,8 @@ def _function(function: Any, *, where: str) -> dict[str, Any]:
         arguments = {}  # a call without arguments, for which servers write ""
     if not isinstance(arguments, dict):
         raise Refused("bad_tools", f"expected an object, got `{type_name(arguments)}` at {where}.arguments")
-    others = [key for key, given in function.items() if key not in _CALL_KEYS and not isinstance(given, bool)]
+    others = [key for key, value in function.items() if key not in _CALL_KEYS and not isinstance(value, bool)]
     if not arguments and any(function[key] not in (None, "", {}, []) for key in others):
-        named = ", ".join(map(shown, others))
-        raise Refused("bad_tools", f"a call without `arguments` at {where}; its other keys: {named}")
+        described = ", ".join(map(quoted, others))
+        raise Refused("bad_tools", f"a call without `arguments` at {where}; its other keys: {described}")
     return {**function, "arguments": arguments}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from packer.source.file_bytes import Codec, FilePath, unreadable
+from packer.source.file_bytes import Codec, FilePath, unreadable_error
 
 Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "arrow"]
 
@@ -32,7 +32,7 @@ class FileStatus:
         try:
             found = path.stat()
         except OSError as error:
-            raise unreadable(path, error) from error
+            raise unreadable_error(path, error) from error
         return cls(num_bytes=found.st_size, modified_ns=found.st_mtime_ns, inode=found.st_ino)
 
 

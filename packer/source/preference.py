@@ -15,11 +15,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from packer.batches import Message, Preference, Sample, num_shared, says_something
+from packer.batches import Message, Preference, Sample, has_content, num_common_messages
 from packer.source import alpaca, chat, completion, sharegpt
-from packer.source.chat import CALL_ROLES, ROLES, weighted
+from packer.source.chat import CALL_ROLES, ROLES, with_weight
 from packer.source.decode import Refused, decode_json
-from packer.source.row import ID_FIELDS, RowFields, RowSchema, one_of, type_name
+from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, type_name
 from packer.source.unsupported_rows import is_preference
 
 Turns: TypeAlias = list[Any]
@@ -29,10 +29,10 @@ Messages: TypeAlias = tuple[Message, ...]
 
 _CHOSEN = ("chosen", "chosen_messages", "chosen_response")
 _REJECTED = ("rejected", "rejected_messages", "rejected_response")
-_OPENINGS = ("prompt", "conversations", "conversation", "messages")
+_CONTEXT_FIELDS = ("prompt", "conversations", "conversation", "messages")
 """Fields that may contain the messages before the answers."""
 
-_OF_ALPACA = ("instruction", "query", "input", "history")
+_ALPACA_FIELDS = ("instruction", "query", "input", "history")
 _SCORES = (
     ("score_chosen", "score_rejected"),
     ("chosen_score", "rejected_score"),
@@ -42,17 +42,17 @@ _SCORES = (
     ("chosen_avg_rating", "rejected_avg_rating"),
 )
 _LARGEST_MARGIN = float(np.finfo(np.float32).max)
-_SPEAKER = re.compile(r"\n\n(Human|Assistant):")
-_OPENS_MESSAGE = re.compile(r"\s*(?:\[\s*)?\{")
+_SPEAKER_PATTERN = re.compile(r"\n\n(Human|Assistant):")
+_MESSAGE_START = re.compile(r"\s*(?:\[\s*)?\{")
 _MESSAGE_KEYS = ({"from", "value"}, {"role", "content"})
 
-_BESIDE = {*RowFields.__struct_fields__, *ID_FIELDS, *_OF_ALPACA}
+_SHARED_FIELDS = {*RowFields.__struct_fields__, *ID_FIELDS, *_ALPACA_FIELDS}
 """Fields that apply to both answers, except the messages or the text before them."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class _TwoRows(NamedTuple):
+class _PairRows(NamedTuple):
     """A pair as two rows: the function that reads them, the field in which they differ, and its two values."""
 
     read: Callable[[dict[str, Any], int], Sample]
@@ -68,78 +68,80 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
-    beside = {name: row[name] for name in row.keys() & _BESIDE}
-    prompt = _text(row.get("prompt"))
-    rows = _as_two_rows(row, prompt)
+    shared_fields = {name: row[name] for name in row.keys() & _SHARED_FIELDS}
+    prompt = _nonblank_text(row.get("prompt"))
+    rows = _pair_rows(row, prompt)
     if rows.read is completion.read:
-        beside["prompt"] = prompt
-    chosen = _side("chosen", rows, beside, number)
+        shared_fields["prompt"] = prompt
+    chosen = _side("chosen", rows, shared_fields, number)
     if chosen.kind == "chat":
-        context, ours, theirs = _apart(chosen, rows, beside, number)
-        context = _as_context_of_pair(context, ours, theirs, prompt)
+        context, ours, theirs = _split_common_prefix(chosen, rows, shared_fields, number)
+        context = _pair_context(context, ours, theirs, prompt)
         rejected = msgspec.structs.replace(chosen, messages=context + theirs)
         chosen = msgspec.structs.replace(chosen, messages=context + ours)
     else:
-        rejected = _side("rejected", rows, beside, number)
+        rejected = _side("rejected", rows, shared_fields, number)
         if chosen.text == rejected.text:
-            raise _identical()
+            raise _identical_error()
     return msgspec.structs.replace(chosen, preference=Preference(rejected=rejected, margin=_margin(row)))
 
 
-def _side(name: Literal["chosen", "rejected"], rows: _TwoRows, beside: dict[str, Any], number: int) -> Sample:
+def _side(name: Literal["chosen", "rejected"], rows: _PairRows, shared_fields: dict[str, Any], number: int) -> Sample:
     try:
-        return rows.read({**beside, rows.field: getattr(rows, name)}, number)
+        return rows.read({**shared_fields, rows.field: getattr(rows, name)}, number)
     except Refused as refused:
         raise Refused(refused.code, f"with the answer of `{name}`: {refused.reason}") from None
 
 
-def _apart(chosen: Sample, rows: _TwoRows, beside: dict[str, Any], number: int) -> tuple[Messages, Messages, Messages]:
+def _split_common_prefix(
+    chosen: Sample, rows: _PairRows, shared_fields: dict[str, Any], number: int
+) -> tuple[Messages, Messages, Messages]:
     """Return the common beginning of the two chats, and how each of them continues.
 
     Messages that are equal in the row are read only once: of the rejected side, only what follows them is read.
     """
-    num_same = 0
+    num_equal_turns = 0
     if not isinstance(rows.chosen, str):
-        for turn, its in zip(rows.chosen, rows.rejected, strict=False):
-            if turn is not its and (turn != its or _encode(turn) != _encode(its)):
+        for turn, rejected_turn in zip(rows.chosen, rows.rejected, strict=False):
+            if turn is not rejected_turn and (turn != rejected_turn or _encode(turn) != _encode(rejected_turn)):
                 break
-            num_same += 1
+            num_equal_turns += 1
     rest: Messages | None = None
-    if 0 < num_same < len(rows.rejected):
+    if 0 < num_equal_turns < len(rows.rejected):
         with suppress(Refused):  # reading the whole side reports where
-            rest = rows.read({rows.field: rows.rejected[num_same:]}, number).messages
+            rest = rows.read({rows.field: rows.rejected[num_equal_turns:]}, number).messages
     if rest is None:
-        rest, num_same = _side("rejected", rows, beside, number).messages, 0
+        rest, num_equal_turns = _side("rejected", rows, shared_fields, number).messages, 0
     else:
-        num_same += len(chosen.messages) - len(rows.chosen)  # one more message if there is a field `system`
-    num_alike = num_shared(chosen.messages[num_same:], rest)
-    first = num_same + num_alike
-    return chosen.messages[:first], chosen.messages[first:], rest[num_alike:]
+        num_equal_turns += len(chosen.messages) - len(rows.chosen)  # one more message if there is a field `system`
+    num_equal_messages = num_common_messages(chosen.messages[num_equal_turns:], rest)
+    first = num_equal_turns + num_equal_messages
+    return chosen.messages[:first], chosen.messages[first:], rest[num_equal_messages:]
 
 
-def _as_two_rows(row: dict[str, Any], prompt: str | None) -> _TwoRows:
-    given, is_alpaca = row.get("prompt"), bool(row.get("instruction") or row.get("query"))
-    if given is not None and not isinstance(given, str | list):
-        raise Refused("wrong_type", f"expected `str | array`, got `{type_name(given)}` at $.prompt")
+def _pair_rows(row: dict[str, Any], prompt: str | None) -> _PairRows:
+    raw, is_alpaca = row.get("prompt"), bool(row.get("instruction") or row.get("query"))
+    if raw is not None and not isinstance(raw, str | list):
+        raise Refused("wrong_type", f"expected `str | array`, got `{type_name(raw)}` at $.prompt")
     chosen, rejected = _answers(row, are_texts=is_alpaca or prompt is not None)
-    opening = _opening(row, chosen)
+    context = _context_messages(row, chosen)
     if is_alpaca:
-        if opening or not isinstance(chosen, str):
+        if context or not isinstance(chosen, str):
             reason = (
                 "`instruction` goes with texts; `columns: {prompt: instruction}` takes it as the prompt of messages"
             )
             raise Refused("wrong_type", reason)
-        return _TwoRows(alpaca.read, "output", chosen, rejected)
+        return _PairRows(alpaca.read, "output", chosen, rejected)
     if isinstance(chosen, str) and isinstance(rejected, str):
         are_transcripts = chosen.startswith("\n\nHuman:") and rejected.startswith("\n\nHuman:")
-        if not opening and not are_transcripts:
+        if not context and not are_transcripts:
             if prompt is None:
                 reason = "texts without a prompt that do not begin as transcripts do, with `\\n\\nHuman:`"
                 raise Refused("pair_no_prompt", f"`chosen` and `rejected` are {reason}")
             completion.refuse_chat_fields(row, columns="instruction: prompt")
-            return _TwoRows(completion.read, "completion", chosen, rejected)
-        chosen, rejected = ((_transcript if are_transcripts else _turns)(text) for text in (chosen, rejected))
-    return _chats(opening, prompt, _turns(chosen), _turns(rejected))
+            return _PairRows(completion.read, "completion", chosen, rejected)
+        chosen, rejected = ((_parse_transcript if are_transcripts else _as_turns)(text) for text in (chosen, rejected))
+    return _chats(context, prompt, _as_turns(chosen), _as_turns(rejected))
 
 
 def _answers(row: dict[str, Any], *, are_texts: bool) -> tuple[str | Turns, str | Turns]:
@@ -153,7 +155,7 @@ def _answers(row: dict[str, Any], *, are_texts: bool) -> tuple[str | Turns, str 
     messages = row.get("messages")
     if messages and isinstance(messages, list) and all(row.get(name) is None for name in _CHOSEN):
         if isinstance(rejected, str):
-            rejected = _turns(rejected)
+            rejected = _as_turns(rejected)
             messages = messages[-1:]
         chosen = messages
     else:
@@ -165,9 +167,9 @@ def _answers(row: dict[str, Any], *, are_texts: bool) -> tuple[str | Turns, str 
 
 
 def _answer(row: dict[str, Any], names: tuple[str, ...], *, are_texts: bool) -> str | Turns:
-    value: Any = one_of({name: row[name] for name in names if name in row}, where="$")
+    value: Any = coalesce_aliases({name: row[name] for name in names if name in row}, where="$")
     if isinstance(value, str) and not are_texts:
-        value = _turns_in_text(value)
+        value = _parse_turns(value)
     if not value or (isinstance(value, str) and value.isspace()):
         raise Refused("pair_empty_side", f"`{names[0]}` is empty")
     if not isinstance(value, str | list | dict):
@@ -175,37 +177,37 @@ def _answer(row: dict[str, Any], names: tuple[str, ...], *, are_texts: bool) -> 
     return [value] if isinstance(value, dict) else value
 
 
-def _opening(row: dict[str, Any], chosen: str | Turns) -> Turns:
+def _context_messages(row: dict[str, Any], chosen: str | Turns) -> Turns:
     """Return the messages before the answers, without the chosen answer that `messages` may end with."""
-    answer = _turns(chosen)
-    lists = {name: row[name] for name in _OPENINGS if isinstance(row.get(name), list)}
+    answer = _as_turns(chosen)
+    lists = {name: row[name] for name in _CONTEXT_FIELDS if isinstance(row.get(name), list)}
     messages = lists.get("messages", [])
     if messages[-len(answer) :] == answer:
         lists["messages"] = messages[: -len(answer)]
-    return one_of(lists, where="$") or []
+    return coalesce_aliases(lists, where="$") or []
 
 
-def _chats(opening: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -> _TwoRows:
+def _chats(context: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -> _PairRows:
     """Return the pair as two whole chats: the opening followed by each answer, unless both answers contain it."""
-    if opening and chosen[: len(opening)] == rejected[: len(opening)] == opening:
-        opening = []
+    if context and chosen[: len(context)] == rejected[: len(context)] == context:
+        context = []
     speakers = {_speaker(chosen[0]), _speaker(rejected[0])}
-    if prompt is not None and not opening and speakers == {"assistant"}:
-        opening = [{"role": "user", "content": prompt}]
-    if opening and not speakers.isdisjoint({"system", "user"}):
+    if prompt is not None and not context and speakers == {"assistant"}:
+        context = [{"role": "user", "content": prompt}]
+    if context and not speakers.isdisjoint({"system", "user"}):
         reason = (
             "the answers neither open with a message of the assistant's nor repeat the messages before them; "
             "`columns: {FIELD: null}` passes over the field that holds those"
         )
         raise Refused("pair_context_differs", reason)
-    chosen, rejected = [*opening, *chosen], [*opening, *rejected]
+    chosen, rejected = [*context, *chosen], [*context, *rejected]
     names = set().union(*(turn for turn in (*chosen, *rejected) if isinstance(turn, dict)))
     if "from" in names and "human" not in names:  # not exchanges, whose turns are two messages
-        return _TwoRows(sharegpt.read, "conversations", chosen, rejected)
-    return _TwoRows(chat.read, "messages", chosen, rejected)
+        return _PairRows(sharegpt.read, "conversations", chosen, rejected)
+    return _PairRows(chat.read, "messages", chosen, rejected)
 
 
-def _as_context_of_pair(shared: Messages, ours: Messages, theirs: Messages, prompt: str | None) -> Messages:
+def _pair_context(shared: Messages, ours: Messages, theirs: Messages, prompt: str | None) -> Messages:
     """Check the two answers, and return the context that they share, not trained.
 
     Args:
@@ -215,22 +217,22 @@ def _as_context_of_pair(shared: Messages, ours: Messages, theirs: Messages, prom
         prompt: a text that may repeat the first or the last user message before the answers.
     """
     if not ours and not theirs:
-        raise _identical()
+        raise _identical_error()
     if any(answer and answer[0].role != "assistant" for answer in (ours, theirs)):
         reason = f"they differ first in messages[{len(shared)}], which is not the assistant's on both sides"
         raise Refused("pair_context_differs", reason)
     refuse_empty_answer(ours, "the answer of `chosen` says nothing")
     refuse_empty_answer(theirs, "the answer of `rejected` says nothing")
-    context = as_context(shared)
+    context = untrained_context(shared)
     if prompt is not None:
-        asked = [message.fields["content"].strip() for message in context if message.role == "user"]
-        if prompt.strip() not in {*asked[:1], *asked[-1:]}:
+        user_texts = [message.fields["content"].strip() for message in context if message.role == "user"]
+        if prompt.strip() not in {*user_texts[:1], *user_texts[-1:]}:
             reason = "`prompt` is neither the first nor the last that the user says before the answers"
             raise Refused("pair_context_differs", reason)
     return context
 
 
-def as_context(messages: Messages) -> Messages:
+def untrained_context(messages: Messages) -> Messages:
     """Return the messages before a compared or rated answer, none of them trained.
 
     Raises:
@@ -238,7 +240,7 @@ def as_context(messages: Messages) -> Messages:
     """
     if not any(message.role in {"user", "tool"} for message in messages):
         raise Refused("pair_no_prompt", "no message of a user stands before the answer")
-    return tuple(weighted(message, 0.0) for message in messages)
+    return tuple(with_weight(message, 0.0) for message in messages)
 
 
 def refuse_empty_answer(answer: Messages, reason: str) -> None:
@@ -248,22 +250,22 @@ def refuse_empty_answer(answer: Messages, reason: str) -> None:
         Refused: `pair_empty_side`.
     """
     for message in answer:
-        if message.role == "assistant" and says_something(message.fields):
+        if message.role == "assistant" and has_content(message.fields):
             return
     raise Refused("pair_empty_side", reason)
 
 
-def _identical() -> Refused:
+def _identical_error() -> Refused:
     return Refused("pair_identical", "`chosen` and `rejected` say the same")
 
 
-def _turns(answer: str | Turns) -> Turns:
+def _as_turns(answer: str | Turns) -> Turns:
     return [{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer
 
 
-def _turns_in_text(text: str) -> Any:
+def _parse_turns(text: str) -> Any:
     """Return the message or messages whose JSON a cell of a table contains, or the text if it is not that."""
-    if not _OPENS_MESSAGE.match(text):
+    if not _MESSAGE_START.match(text):
         return text
     try:
         value = decode_json(text.encode())
@@ -276,17 +278,17 @@ def _turns_in_text(text: str) -> Any:
     return value if are_messages else text
 
 
-def _transcript(text: str) -> Turns:
+def _parse_transcript(text: str) -> Turns:
     r"""Return the messages of a transcript in the form of the HH datasets; the space after a speaker's name is dropped.
 
     Example:
-        >>> _transcript("\n\nHuman: Hi\n\nAssistant: Hello")
+        >>> _parse_transcript("\n\nHuman: Hi\n\nAssistant: Hello")
         [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello'}]
     """
-    _, *parts = _SPEAKER.split(text)
+    _, *parts = _SPEAKER_PATTERN.split(text)
     return [
-        {"role": "user" if speaker == "Human" else "assistant", "content": said.removeprefix(" ")}
-        for speaker, said in zip(parts[::2], parts[1::2], strict=True)
+        {"role": "user" if speaker == "Human" else "assistant", "content": content.removeprefix(" ")}
+        for speaker, content in zip(parts[::2], parts[1::2], strict=True)
     ]
 
 
@@ -298,17 +300,17 @@ def _speaker(turn: Any) -> str | None:
     return "assistant" if name in CALL_ROLES else ROLES.get(name.lower())
 
 
-def _text(value: Any) -> str | None:
+def _nonblank_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
 def _margin(row: dict[str, Any]) -> float | None:
     """Return how much better the chosen answer is: `margin`, or the difference of two scores."""
-    given = row.get("margin")
-    if given is not None and given != "":
-        margin = _number(given)
+    raw = row.get("margin")
+    if raw is not None and raw != "":
+        margin = _number(raw)
         if margin is None:
-            raise Refused("wrong_type", f"expected `float`, got `{type_name(given)}` at $.margin")
+            raise Refused("wrong_type", f"expected `float`, got `{type_name(raw)}` at $.margin")
         return margin
     for chosen, rejected in _SCORES:
         if chosen not in row or rejected not in row:
@@ -333,13 +335,13 @@ def _number(value: Any) -> float | None:
 SCHEMA = RowSchema(
     needs=((*_CHOSEN, "messages"), _REJECTED),
     rows=(RowFields,),
-    others=(*_CHOSEN, *_REJECTED, *_OPENINGS, *_OF_ALPACA, "margin", *chain(*_SCORES)),
+    extra_fields=(*_CHOSEN, *_REJECTED, *_CONTEXT_FIELDS, *_ALPACA_FIELDS, "margin", *chain(*_SCORES)),
     read=read,
     help="`chosen` and `rejected` (also `chosen_messages`, `chosen_response` and so on) after a `prompt`, all texts "
     "or all messages; or with the whole conversation in each of them; or after `messages`, `conversations` or "
     "`instruction`; `margin`, or scores as `score_chosen` and `score_rejected`; `tools`, `system`, "
     "`chat_template_kwargs`, `id`",
-    is_meant=is_preference,
+    accepts=is_preference,
     json_fields=("chosen_messages", "rejected_messages"),
     message_fields=("prompt", "chosen", "rejected"),
 )

@@ -11,7 +11,7 @@ import msgspec
 from packer.batches import Preference, Sample
 from packer.source import alpaca, chat, completion, sharegpt
 from packer.source.decode import Refused
-from packer.source.preference import as_context, refuse_empty_answer
+from packer.source.preference import refuse_empty_answer, untrained_context
 from packer.source.row import RowSchema, type_name
 
 _SCHEMAS = (chat.SCHEMA, sharegpt.SCHEMA, completion.SCHEMA, alpaca.SCHEMA)
@@ -55,7 +55,7 @@ def _rated(sample: Sample, num_context: int, *, is_desirable: bool) -> Sample:
         if not sample.prompt.strip():
             raise Refused("pair_no_prompt", "`prompt` is empty")
         return msgspec.structs.replace(sample, preference=preference)
-    context, answer = as_context(sample.messages[:num_context]), sample.messages[num_context:]
+    context, answer = untrained_context(sample.messages[:num_context]), sample.messages[num_context:]
     refuse_empty_answer(answer, "the answer that is rated says nothing")
     return msgspec.structs.replace(sample, messages=context + answer, preference=preference)
 
@@ -66,5 +66,5 @@ SCHEMA = RowSchema(
     read=read,
     help="`label`, true or false, beside a row of `messages`, `sharegpt`, `completion` or `alpaca` whose last answer "
     "it is about",
-    is_meant=lambda row: isinstance(row["label"], bool) and _schema_of(row) is not None,
+    accepts=lambda row: isinstance(row["label"], bool) and _schema_of(row) is not None,
 )

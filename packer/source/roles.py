@@ -8,16 +8,16 @@ from typing import Any
 from packer.source.chat import CALL_ROLES, ROLES
 from packer.source.row import Columns, rename
 
-_LISTS = (
+_MESSAGE_FIELDS = (
     *("messages", "conversations", "conversation", "prompt", "completion"),
     *("chosen", "rejected", "chosen_messages", "rejected_messages"),
 )
 """Fields of a row that may contain messages, or a single one."""
 
-_SENDER = ("role", "from")
+_ROLE_FIELDS = ("role", "from")
 """Fields of a message that may contain its role."""
 
-_LONGEST = 40
+_MAX_ROLE_LENGTH = 40
 """Maximum length of a role's name, in characters; longer values are texts in the wrong place."""
 
 _USERS = re.compile(
@@ -40,23 +40,23 @@ def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any
     """
     if not roles:
         return row
-    return row | {name: _renamed(row[name], roles) for name in _LISTS if name in row}
+    return row | {name: _rename_message_roles(row[name], roles) for name in _MESSAGE_FIELDS if name in row}
 
 
-def _renamed(said_by: Any, roles: Mapping[str, str]) -> Any:
+def _rename_message_roles(messages: Any, roles: Mapping[str, str]) -> Any:
     """Rename the roles in a message, or in a list of messages."""
-    if isinstance(said_by, list):
-        return [_renamed(message, roles) for message in said_by]
-    if not isinstance(said_by, dict):
-        return said_by
-    said = {name: said_by[name] for name in _SENDER if isinstance(said_by.get(name), str)}
-    return said_by | {name: roles.get(role) or roles.get(role.lower()) or role for name, role in said.items()}
+    if isinstance(messages, list):
+        return [_rename_message_roles(message, roles) for message in messages]
+    if not isinstance(messages, dict):
+        return messages
+    names = {name: messages[name] for name in _ROLE_FIELDS if isinstance(messages.get(name), str)}
+    return messages | {name: roles.get(role) or roles.get(role.lower()) or role for name, role in names.items()}
 
 
 def roles_hint(rows: Iterable[dict[str, Any]], columns: Columns) -> str:
     """Return a hint for setting `roles`, guessed from the names that datasets use and from who speaks first."""
     guessed = guess_roles(rename(row, columns) for row in rows)
-    pairs = ", ".join(f"{_as_key(name)}: {role}" for name, role in guessed.items())
+    pairs = ", ".join(f"{_yaml_key(name)}: {role}" for name, role in guessed.items())
     if not pairs:
         return "--set 'sources.roles={NAME: user, OTHER: assistant}' says which role is which"
     return f"say which role is which: --set 'sources.roles={{{pairs}}}'; that is a guess by their names and order"
@@ -68,42 +68,42 @@ def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     Unknown names, and names that would all mean the same side, are told apart by position: the one that opens most rows
     is the user, the other the assistant. If there are more such names than roles left to assign, they are omitted.
     """
-    opens: Counter[str] = Counter()
+    num_opened: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     known: set[str] = set()
     for row in rows:
-        spoken = [*dict.fromkeys(_roles_of(row))]
-        opens.update([name for name in spoken if ROLES.get(name.lower()) not in {"system", "developer"}][:1])
-        unknown.update(name for name in spoken if not _is_known(name) and len(name) <= _LONGEST)
-        known |= {ROLES[name.lower()] for name in spoken if name.lower() in ROLES}
-    guessed = {name: role for name in unknown if (role := _meant(name)) is not None}
+        row_roles = [*dict.fromkeys(_roles_of(row))]
+        num_opened.update([name for name in row_roles if ROLES.get(name.lower()) not in {"system", "developer"}][:1])
+        unknown.update(name for name in row_roles if not _is_known(name) and len(name) <= _MAX_ROLE_LENGTH)
+        known |= {ROLES[name.lower()] for name in row_roles if name.lower() in ROLES}
+    guessed = {name: role for name in unknown if (role := _guess_role(name)) is not None}
     if len(guessed) > 1 and not {"user", "assistant"} <= known | {*guessed.values()}:
         guessed = {}
-    unclear = sorted((name for name in unknown if name not in guessed), key=lambda name: -opens[name])
-    free = [role for role in ("user", "assistant") if role not in known | {*guessed.values()}]
-    if len(unclear) <= len(free):
-        guessed |= dict(zip(unclear, free, strict=False))
+    unclear = sorted((name for name in unknown if name not in guessed), key=lambda name: -num_opened[name])
+    unassigned = [role for role in ("user", "assistant") if role not in known | {*guessed.values()}]
+    if len(unclear) <= len(unassigned):
+        guessed |= dict(zip(unclear, unassigned, strict=False))
     return guessed
 
 
 def _roles_of(row: Mapping[str, Any]) -> Iterator[str]:
-    for name in _LISTS:
-        said_by = row.get(name)
-        for message in said_by if isinstance(said_by, list) else (said_by,):
+    for name in _MESSAGE_FIELDS:
+        messages = row.get(name)
+        for message in messages if isinstance(messages, list) else (messages,):
             if isinstance(message, dict):
-                yield from (message[key] for key in _SENDER if isinstance(message.get(key), str))
+                yield from (message[key] for key in _ROLE_FIELDS if isinstance(message.get(key), str))
 
 
 def _is_known(name: str) -> bool:
     return name.lower() in ROLES or name in CALL_ROLES
 
 
-def _meant(name: str) -> str | None:
+def _guess_role(name: str) -> str | None:
     word = re.sub(r"[^a-z]", "", name.lower())
     return "user" if _USERS.fullmatch(word) else "assistant" if _ASSISTANTS.fullmatch(word) else None
 
 
-def _as_key(name: str) -> str:
+def _yaml_key(name: str) -> str:
     """Return a name as a YAML key within single quotes of a shell."""
     if _PLAIN_KEY.fullmatch(name):
         return name

@@ -60,8 +60,8 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     """
     if not columns:
         return row
-    taken = {*columns, *columns.values()}
-    renamed = {name: value for name, value in row.items() if name not in taken}
+    used_names = {*columns, *columns.values()}
+    renamed = {name: value for name, value in row.items() if name not in used_names}
     renamed |= {new: row[old] for new, old in columns.items() if old is not None and old in row}
     return renamed
 
@@ -91,7 +91,7 @@ class RowSchema:
     rows: tuple[type[msgspec.Struct], ...]
     """Typed forms of the rows; their fields are the columns that are read from a table."""
 
-    others: tuple[str, ...] = ()
+    extra_fields: tuple[str, ...] = ()
     """Further fields that it reads, of any type."""
 
     read: Callable[[dict[str, Any], int], Sample]
@@ -106,7 +106,7 @@ class RowSchema:
     is_rated: bool = True
     """Whether a boolean `label` is a rating of the answer; beside plain text it is a label like any other."""
 
-    is_meant: Callable[[Mapping[str, Any]], bool] = lambda _: True
+    accepts: Callable[[Mapping[str, Any]], bool] = lambda _: True
     """Whether the values of a row that has the fields fit this schema; only used to infer the schema."""
 
     json_fields: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class RowSchema:
     @property
     def fields(self) -> frozenset[str]:
         """All its fields, except the sample's id."""
-        return frozenset(self.others).union(*(row.__struct_fields__ for row in self.rows))
+        return frozenset(self.extra_fields).union(*(row.__struct_fields__ for row in self.rows))
 
     def missing(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:
         """Return the first group of fields of which the row has none; None if the row fits the schema."""
@@ -131,7 +131,7 @@ class RowSchema:
         return None
 
 
-def row_too_large(max_row_bytes: int) -> Refused:
+def row_too_large_error(max_row_bytes: int) -> Refused:
     return Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes")
 
 
@@ -153,13 +153,13 @@ and a mask."""
 OPTIONAL_FIELDS = frozenset({"tools", "functions", "system", "chat_template_kwargs", "input", "history", "reasoning"})
 """Fields of a row that may be empty."""
 
-OPTIONAL_OF_MESSAGES = frozenset({"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight"})
+OPTIONAL_MESSAGE_FIELDS = frozenset({"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight"})
 """Fields of a message that may be empty. Empty reasoning is not among them, because some templates render it."""
 
-_NOTHING: tuple[Any, ...] = (None, "", [], {})
+_EMPTY_VALUES: tuple[Any, ...] = (None, "", [], {})
 
 
-def filled(fields: Any, optional: frozenset[str]) -> Any:
+def drop_empty_fields(fields: Any, optional: frozenset[str]) -> Any:
     """Return a row or a message without optional fields that are empty: null, an empty text, list or object.
 
     Example:
@@ -168,14 +168,14 @@ def filled(fields: Any, optional: frozenset[str]) -> Any:
     """
     if not isinstance(fields, dict) or optional.isdisjoint(fields):
         return fields
-    return {name: value for name, value in fields.items() if name not in optional or value not in _NOTHING}
+    return {name: value for name, value in fields.items() if name not in optional or value not in _EMPTY_VALUES}
 
 
-def with_filled_messages(row: dict[str, Any], *names: str) -> dict[str, Any]:
+def drop_empty_optional_fields(row: dict[str, Any], *names: str) -> dict[str, Any]:
     """Return the row without empty optional fields, also in the lists of messages under these names."""
-    row = filled(row, OPTIONAL_FIELDS)
+    row = drop_empty_fields(row, OPTIONAL_FIELDS)
     lists = {name: row[name] for name in names if isinstance(row.get(name), list)}
-    return row | {name: [filled(each, OPTIONAL_OF_MESSAGES) for each in lists[name]] for name in lists}
+    return row | {name: [drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS) for each in lists[name]] for name in lists}
 
 
 def typed(value: Any, shape: type[T]) -> T:
@@ -201,7 +201,7 @@ def typed_row(row: dict[str, Any], shape: type[T], *names: str) -> T:
     try:
         return msgspec.convert(row, shape)
     except msgspec.ValidationError:
-        return typed(with_filled_messages(row, *names), shape)
+        return typed(drop_empty_optional_fields(row, *names), shape)
 
 
 def type_reason(message: str) -> str:
@@ -223,19 +223,19 @@ def type_name(value: Any) -> str:
     return names[type(value)]
 
 
-def one_of(fields: Mapping[str, T], *, where: str) -> T | None:
+def coalesce_aliases(fields: Mapping[str, T], *, where: str) -> T | None:
     """Return the value of a field that has several names: the one that is not empty, if they differ in that.
 
     Raises:
         Refused: `wrong_type`; the values contradict each other.
     """
-    given = [value for value in fields.values() if value is not None]
-    if len(given) < 2:
-        return given[0] if given else None
-    said = [value for value in given if value]
-    if any(value != said[0] for value in said):
+    present = [value for value in fields.values() if value is not None]
+    if len(present) < 2:
+        return present[0] if present else None
+    nonempty = [value for value in present if value]
+    if any(value != nonempty[0] for value in nonempty):
         raise Refused("wrong_type", f"{' and '.join(f'`{name}`' for name in fields)} say different things at {where}")
-    return next(iter(said or given), None)
+    return next(iter(nonempty or present), None)
 
 
 def sample_id(row: dict[str, Any]) -> str | None:
@@ -263,12 +263,12 @@ def nested_json(text: str, *, where: str, code: str | None = None) -> Any:
         raise Refused(code, f"the JSON in {where}: {refused.reason}") from None
 
 
-_OPENS_MESSAGES = re.compile(r"\s*\[\s*\{")
+_MESSAGES_START = re.compile(r"\s*\[\s*\{")
 
 
-def messages_in_text(text: str) -> Any:
+def parse_messages(text: str) -> Any:
     """Return the messages whose JSON a text contains, or the text if it is not that."""
-    if not _OPENS_MESSAGES.match(text):
+    if not _MESSAGES_START.match(text):
         return text
     try:
         value = decode_json(text.encode())
@@ -278,6 +278,6 @@ def messages_in_text(text: str) -> Any:
     return value if messages else text
 
 
-def json_in_text(text: str, field: str) -> Any:
+def parse_cell_json(text: str, field: str) -> Any:
     """Decode a field that is given as JSON text, as tables do; None if it is blank."""
     return nested_json(text, where=f"field `{field}`") if text.strip() else None

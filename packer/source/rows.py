@@ -12,7 +12,16 @@ import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
 from packer.source.decode import Refused
-from packer.source.file_bytes import FilePath, changed, codec_of, file_sha256, hashed, no_rows, read_chunks, text_stream
+from packer.source.file_bytes import (
+    FilePath,
+    changed_error,
+    codec_of,
+    file_sha256,
+    no_rows_error,
+    read_chunks,
+    tee_chunks,
+    text_stream,
+)
 from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
 from packer.source.row import NO_ROLES, Columns, FileRow, field_value
 from packer.source.schema import columns_read, read_row
@@ -63,7 +72,7 @@ def refuse_empty(path: FilePath, *, format: Format) -> None:  # noqa: A002 - the
         InputError: the file cannot be read, or does not have its format.
     """
     if next(file_rows(path, format=format, schema=None, columns={}, max_row_bytes=1), None) is None:
-        raise no_rows(path)
+        raise no_rows_error(path)
 
 
 def read_rows(
@@ -142,7 +151,7 @@ def _partition_rows(
     """Yield the rows of a partition, then check that it has not changed."""
     path = partition.path
     digest = xxhash.xxh3_128()
-    chunks = hashed(read_chunks(path, partition.start, partition.stop), digest.update)
+    chunks = tee_chunks(read_chunks(path, partition.start, partition.stop), digest.update)
     num_rows = 0
     if partition.format in TABLE_FORMATS:
         _refuse_changed_table(partition)
@@ -167,9 +176,9 @@ def _partition_rows(
         for _ in chunks:  # read the rest for the digest
             pass
         if num_rows == partition.num_rows and digest.hexdigest() != partition.xxh3:
-            raise changed(path, f"bytes {partition.start} to {partition.stop} are not what they were")
+            raise changed_error(path, f"bytes {partition.start} to {partition.stop} are not what they were")
     if num_rows != partition.num_rows:
-        raise changed(path, f"expected {partition.num_rows} rows, found {num_rows}")
+        raise changed_error(path, f"expected {partition.num_rows} rows, found {num_rows}")
 
 
 def _refuse_changed_table(partition: Partition) -> None:
@@ -177,7 +186,7 @@ def _refuse_changed_table(partition: Partition) -> None:
     assert partition.table is not None, "partitions of tables have it"
     path = partition.path
     if FileStatus.of(path) != partition.table.status and file_sha256(path) != partition.table.sha256:
-        raise changed(path, "it is not the file it was")
+        raise changed_error(path, "it is not the file it was")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +248,7 @@ class InputFile:
                 )
                 yield RawRow(number=number, line=row.line, content=_as_json(row), batch=batch)
         if number < 0:
-            raise no_rows(self.path)
+            raise no_rows_error(self.path)
 
 
 def _as_json(row: FileRow) -> bytes | None:

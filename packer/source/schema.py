@@ -13,12 +13,12 @@ from packer.source.row import (
     NO_ROLES,
     Columns,
     RowSchema,
-    json_in_text,
-    messages_in_text,
+    parse_cell_json,
+    parse_messages,
     rename,
     type_name,
 )
-from packer.source.tokens import MARKS
+from packer.source.tokens import LABEL_FIELDS
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference, refuse_unsupported
 
 SCHEMAS: dict[str, RowSchema] = {name: import_module(module).SCHEMA for name, module in ROW_SCHEMAS.items()}
@@ -41,7 +41,7 @@ def schema_of(row: dict[str, Any]) -> str | None:
     has a schema, and each of its rows is rejected with a specific reason.
     """
     for name, schema in SCHEMAS.items():
-        if schema.missing(row) is None and schema.is_meant(row):
+        if schema.missing(row) is None and schema.accepts(row):
             return name
     if is_preference(row):
         return "preference"
@@ -59,15 +59,15 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     row = rename(value, columns)
     for name in _JSON_FIELDS:
         if isinstance(row.get(name), str):
-            row = row | {name: json_in_text(row[name], name)}
+            row = row | {name: parse_cell_json(row[name], name)}
     for name in _MESSAGE_FIELDS:
         if isinstance(row.get(name), str):
-            row = row | {name: messages_in_text(row[name])}
+            row = row | {name: parse_messages(row[name])}
     row = rename_roles(row, roles)
     refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)
     missing = SCHEMAS[schema].missing(row)
     if missing is not None:
-        if missing == MARKS:
+        if missing == LABEL_FIELDS:
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
     return SCHEMAS[schema].read(row, number)
@@ -83,12 +83,14 @@ def columns_read(names: Sequence[str], schema: str | None, columns: Columns) -> 
 
     If `schema` is None, these are the columns that determine one.
     """
-    read = columns_of([*(VOTING_FIELDS | SUSPECT_FIELDS if schema is None else fields_read(schema))], names, columns)
+    read = columns_with_fields(
+        [*(VOTING_FIELDS | SUSPECT_FIELDS if schema is None else fields_read(schema))], names, columns
+    )
     return [name for name in names if name in read]
 
 
-def columns_of(fields: Sequence[str], names: Sequence[str], columns: Columns) -> tuple[str, ...]:
+def columns_with_fields(fields: Sequence[str], names: Sequence[str], columns: Columns) -> tuple[str, ...]:
     """Return those columns of a table that contain one of these fields."""
-    taken = set(columns.values())
-    called = (columns.get(field, field) for field in fields if field in columns or field not in taken)
-    return tuple(name for name in called if name is not None and name in names)
+    used_names = set(columns.values())
+    names_in_table = (columns.get(field, field) for field in fields if field in columns or field not in used_names)
+    return tuple(name for name in names_in_table if name is not None and name in names)

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from packer.errors import InputError
-from packer.source.file_bytes import FilePath, shown
+from packer.source.file_bytes import FilePath, quoted
 from packer.source.row import Columns, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
-_MOST_NAMED = 12
+_MAX_LISTED = 12
 
 _SYNONYMS = {
     "instruction": ("instruction", "question", "prompt", "query", "problem"),
@@ -26,7 +26,7 @@ _SYNONYMS = {
 
 _REQUIRED = {"instruction", "output"}
 
-_MEANT = {synonym: field for field, synonyms in _SYNONYMS.items() for synonym in synonyms}
+_FIELD_BY_SYNONYM = {synonym: field for field, synonyms in _SYNONYMS.items() for synonym in synonyms}
 
 
 def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns) -> InputError:
@@ -41,7 +41,7 @@ def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Column
         f"{name}: {' and '.join('/'.join(group[:2]) + '/...' * (len(group) > 2) for group in schema.needs)}"
         for name, schema in SCHEMAS.items()
     )
-    found = listed(_names([rename(dict(row), columns) for row in rows])) or "none"
+    found = list_names(_names([rename(dict(row), columns) for row in rows])) or "none"
     return InputError(
         f"{path}: its rows fit no schema; fields found: {found}; fields needed: {needed}",
         hint=columns_hint(rows, columns),
@@ -59,11 +59,11 @@ def refuse_unread_columns(path: FilePath, columns: Columns, schema: str) -> None
     if unread is None:
         return
     unsupported = SUSPECT_FIELDS - SCHEMAS[schema].fields
-    meant = _field_meant(unread)
-    near = [meant] if meant in known else difflib.get_close_matches(unread, sorted(known), 1)
+    guessed = _guess_field(unread)
+    near = [guessed] if guessed in known else difflib.get_close_matches(unread, sorted(known), 1)
     raise InputError(
-        f"{path}: `columns` names {shown(unread)}, which is no field of schema {schema}",
-        hint=f"did you mean {shown(near[0])}?" if near else f"its fields: {', '.join(sorted(known - unsupported))}",
+        f"{path}: `columns` names {quoted(unread)}, which is no field of schema {schema}",
+        hint=f"did you mean {quoted(near[0])}?" if near else f"its fields: {', '.join(sorted(known - unsupported))}",
     )
 
 
@@ -77,16 +77,16 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -
         if old is not None and old not in names:
             close = difflib.get_close_matches(old, list(names), 1)
             raise InputError(
-                f"{path}: `columns` takes '{new}' from {shown(old)}, and no row looked at has it; "
-                f"there are: {listed(names)}",
-                hint=f"did you mean {shown(close[0])}?" if close else "name a field that is there",
+                f"{path}: `columns` takes '{new}' from {quoted(old)}, and no row looked at has it; "
+                f"there are: {list_names(names)}",
+                hint=f"did you mean {quoted(close[0])}?" if close else "name a field that is there",
             )
 
 
 def schema_hint(rows: Sequence[Mapping[str, Any]], schema: str, columns: Columns) -> str:
     """Return the hint for a file of which no row fits the schema that the user named for it."""
     renamed = [rename(dict(row), columns) for row in rows]
-    found = f"the first rows have the fields {listed(_names(renamed))}"
+    found = f"the first rows have the fields {list_names(_names(renamed))}"
     votes = Counter(fit for row in renamed if (fit := schema_of(row)) not in {None, schema})
     if not votes:
         return f"{found}; {columns_hint(rows, columns)}"
@@ -98,7 +98,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     found: dict[str, str] = {}
     renamed = [rename(dict(row), columns) for row in rows]
     for name in _names(renamed):
-        field = _field_of(name, next((row[name] for row in renamed if row.get(name)), None))
+        field = _guess_field_by_value(name, next((row[name] for row in renamed if row.get(name)), None))
         if field is not None:
             found.setdefault(field, columns.get(name) or name)
     for fields, required in (({"messages"},) * 2, ({"conversations"},) * 2, (_SYNONYMS, _REQUIRED)):
@@ -116,21 +116,21 @@ def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return [name for name, _ in Counter(name for row in rows for name in row).most_common()]
 
 
-def listed(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """List names of fields, quoted, and how many were left out."""
     every = list(names)
-    more = len(every) - _MOST_NAMED
-    return ", ".join(shown(name) for name in every[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(every) - _MAX_LISTED
+    return ", ".join(quoted(name) for name in every[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _field_meant(name: str) -> str | None:
-    return _MEANT.get(re.sub(r"[^a-z0-9]", "", name.lower()))
+def _guess_field(name: str) -> str | None:
+    return _FIELD_BY_SYNONYM.get(re.sub(r"[^a-z0-9]", "", name.lower()))
 
 
-def _field_of(name: str, value: Any) -> str | None:
+def _guess_field_by_value(name: str, value: Any) -> str | None:
     """Guess which known field a field of another name corresponds to, but never for a side of a preference pair."""
     if isinstance(value, str):
-        return _field_meant(name)
+        return _guess_field(name)
     if isinstance(value, list) and isinstance(value[0], dict) and name not in SUSPECT_FIELDS:
         return "messages" if "role" in value[0] else "conversations" if "from" in value[0] else None
     return None

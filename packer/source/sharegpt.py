@@ -13,7 +13,7 @@ from packer.batches import Message, Sample
 from packer.source.chat import ChatMessage, MessageFields, chat_sample, read_message, role_of
 from packer.source.decode import Refused
 from packer.source.message_parts import Part
-from packer.source.row import RowFields, RowSchema, one_of, typed_row
+from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
 from packer.source.unsupported_rows import refuse_media_tags
 
 
@@ -48,7 +48,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
-    one_of({name: row[name] for name in ("conversations", "conversation") if name in row}, where="$")
+    coalesce_aliases({name: row[name] for name in ("conversations", "conversation") if name in row}, where="$")
     name = "conversations" if row.get("conversations") else "conversation"
     raw: Any = row.get(name)
     if isinstance(raw, list) and raw and isinstance(raw[0], dict) and "human" in raw[0]:
@@ -64,12 +64,14 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
 
 def _exchange(raw: dict[str, Any], turn: Exchange, *, where: str) -> tuple[Message, Message]:
-    own = {key: value for key, value in raw.items() if key in MessageFields.__struct_fields__}
-    other = {key: value for key, value in raw.items() if value is not None and key not in {*own, "human", "assistant"}}
+    answer_fields = {key: value for key, value in raw.items() if key in MessageFields.__struct_fields__}
+    known = {*answer_fields, "human", "assistant"}
+    extra = {key: value for key, value in raw.items() if value is not None and key not in known}
     shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}
     refuse_media_tags(turn.human)
     answer = ChatMessage(role="assistant", content=turn.assistant, **shared)
-    return Message(fields=other | {"role": "user", "content": turn.human}), read_message(own, answer, where=where)
+    question = Message(fields=extra | {"role": "user", "content": turn.human})
+    return question, read_message(answer_fields, answer, where=where)
 
 
 def _message(raw: dict[str, Any], turn: Turn, *, where: str) -> Message:
@@ -78,11 +80,11 @@ def _message(raw: dict[str, Any], turn: Turn, *, where: str) -> Message:
         raise Refused("wrong_type", f"no field `from` at {where}")
     if turn.role is not None and role_of(turn.role, where=where) != role_of(role, where=where):
         raise Refused("wrong_type", f"`from` and `role` say different things at {where}")
-    content = one_of({"value": turn.value, "content": turn.content}, where=where)
-    other = {key: value for key, value in raw.items() if key not in ("from", "role", "value", "content")}
+    content = coalesce_aliases({"value": turn.value, "content": turn.content}, where=where)
+    extra = {key: value for key, value in raw.items() if key not in ("from", "role", "value", "content")}
     shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}
     shape = ChatMessage(role=role, content=UNSET if content is None else content, **shared)
-    return read_message(other, shape, where=where)
+    return read_message(extra, shape, where=where)
 
 
 SCHEMA = RowSchema(

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from packer.errors import InputError
 from packer.limits import out_of
-from packer.source.file_bytes import FilePath, shown
+from packer.source.file_bytes import FilePath, quoted
 from packer.source.partition import FileStatus, Format, Partition
 
 ARROW_MAGIC = b"ARROW1"
@@ -62,7 +62,7 @@ def row_groups(path: FilePath, kind: Format) -> tuple[Group, ...]:
         InputError: the file cannot be read, or is incomplete; or two columns have the same name.
     """
     table_schema(path, kind)
-    with reading(path, kind):
+    with read_errors(path, kind):
         if kind == "arrow":
             return _arrow_groups(path)
         with open_parquet(path) as file:
@@ -75,7 +75,7 @@ def table_schema(path: FilePath, kind: Format) -> pa.Schema:
     Raises:
         InputError: the file cannot be read, or two columns have the same name.
     """
-    with reading(path, kind):
+    with read_errors(path, kind):
         if kind == "arrow":
             with pa.OSFile(os.fspath(path)) as stream:
                 schema = _open_stream(stream).schema
@@ -86,7 +86,7 @@ def table_schema(path: FilePath, kind: Format) -> pa.Schema:
     repeated = sorted(name for name, count in names.items() if count > 1)
     if repeated:
         raise InputError(
-            f"{path}: has more than one column {shown(repeated[0])}",
+            f"{path}: has more than one column {quoted(repeated[0])}",
             hint="rename or drop one, and write the file again",
         )
     return schema
@@ -98,7 +98,7 @@ def record_batches(
     """Yield the rows of a file, or those of a partition's groups; from Parquet, only the given columns are read.
 
     Raises:
-        ValueError, OSError, pyarrow.ArrowException: the file is damaged; see :func:`reading`.
+        ValueError, OSError, pyarrow.ArrowException: the file is damaged; see :func:`read_errors`.
     """
     if kind == "arrow":
         yield from (
@@ -119,7 +119,7 @@ def record_batches(
 
 
 @contextmanager
-def reading(path: FilePath, kind: Format) -> Iterator[None]:
+def read_errors(path: FilePath, kind: Format) -> Iterator[None]:
     """Turn any error that a damaged file causes in the reader into one that names the file.
 
     Raises:
@@ -133,7 +133,7 @@ def reading(path: FilePath, kind: Format) -> Iterator[None]:
         name = "Parquet" if kind == "parquet" else "an Arrow file"
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
-            f"{path}: cannot be read as {name}: {shown(lines[0], 200)[1:-1]}",
+            f"{path}: cannot be read as {name}: {quoted(lines[0], 200)[1:-1]}",
             hint="is the file whole? Write or fetch it again",
         ) from error
 
@@ -169,18 +169,20 @@ def _arrow_groups(path: FilePath) -> tuple[Group, ...]:
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
         reader = _open_stream(file)
         groups = []
-        place = file.tell()
+        position = file.tell()
         for batch in _read_batches(file, reader, None):
             stop = file.tell()
-            groups.append(Group(start=place, stop=stop, num_rows=batch.num_rows, num_bytes=max(bytes_of(batch), 1)))
-            place = stop
-        if file.tell() == place:
+            groups.append(
+                Group(start=position, stop=stop, num_rows=batch.num_rows, num_bytes=max(batch_bytes(batch), 1))
+            )
+            position = stop
+        if file.tell() == position:
             raise ValueError("it has no end mark")
         if is_file and (file.seek(file.size() - len(ARROW_MAGIC)), file.read())[1] != ARROW_MAGIC:
             raise ValueError("it does not end as it begins")
     if groups and any(map(_holds_dictionary, reader.schema.types)):
         num_rows, num_bytes = (sum(getattr(group, name) for group in groups) for name in ("num_rows", "num_bytes"))
-        groups = [Group(start=0, stop=place, num_rows=num_rows, num_bytes=num_bytes)]
+        groups = [Group(start=0, stop=position, num_rows=num_rows, num_bytes=num_bytes)]
     return tuple(groups)
 
 
@@ -221,7 +223,7 @@ def _holds_dictionary(kind: pa.DataType) -> bool:
     return any(_holds_dictionary(kind.field(i).type) for i in range(kind.num_fields))
 
 
-def bytes_of(batch: pa.RecordBatch) -> int:
+def batch_bytes(batch: pa.RecordBatch) -> int:
     """Return the size of a batch's rows; for views, which pyarrow before 24 cannot measure, of all shared buffers."""
     try:
         return int(batch.nbytes)

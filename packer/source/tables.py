@@ -21,14 +21,14 @@ from packer.source.chat import MessageFields
 from packer.source.decode import Refused
 from packer.source.file_bytes import FilePath
 from packer.source.partition import Format, Partition
-from packer.source.row import ID_FIELDS, Columns, FileRow, nested_json, row_too_large, type_name
-from packer.source.schema import columns_of
-from packer.source.table_files import bytes_of, reading, record_batches
+from packer.source.row import ID_FIELDS, Columns, FileRow, nested_json, row_too_large_error, type_name
+from packer.source.schema import columns_with_fields
+from packer.source.table_files import batch_bytes, read_errors, record_batches
 from packer.source.unsupported_rows import MEDIA_FIELDS, PREFERENCE_FIELDS
 
 Convert: TypeAlias = Callable[[Any], Any]
 
-_READ_OF_MESSAGES = frozenset({"role", "content", "from", "value", "human", "assistant"}) | frozenset(
+_MESSAGE_KEYS = frozenset({"role", "content", "from", "value", "human", "assistant"}) | frozenset(
     MessageFields.__struct_fields__
 )
 
@@ -44,28 +44,28 @@ def holds_messages(kind: pa.DataType) -> bool:
 def converter(kind: pa.DataType, name: str) -> Convert | None:
     """Return a converter from the Python values of a column to JSON, or None if none is needed."""
     if holds_messages(kind):
-        return _list(_struct(kind.value_type, f"$.{name}[]", of_messages=True))
-    return _convert(kind, f"$.{name}")
+        return _list_converter(_struct_converter(kind.value_type, f"$.{name}[]", of_messages=True))
+    return _converter(kind, f"$.{name}")
 
 
-def _convert(kind: pa.DataType, where: str) -> Convert | None:
+def _converter(kind: pa.DataType, where: str) -> Convert | None:
     """Return a converter for values of any type, not only for messages; converters are never called with a null."""
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
         return partial(nested_json, where=where)  # how `datasets` stores values of mixed types
-    kind = _plain(kind)
+    kind = _storage_type(kind)
     if isinstance(kind, _LISTS):
-        inner = _convert(kind.value_type, f"{where}[]")
-        return None if inner is None else _list(inner)
+        inner = _converter(kind.value_type, f"{where}[]")
+        return None if inner is None else _list_converter(inner)
     if _types.is_struct(kind):
-        return _struct(kind, where, of_messages=False)
+        return _struct_converter(kind, where, of_messages=False)
     if _types.is_map(kind):
-        return _map(kind, where)
+        return _map_converter(kind, where)
     if _types.is_floating(kind):
-        return partial(_number, where)
-    return None if _is_json(kind) else partial(_refuse, str(kind), where)
+        return partial(_convert_number, where)
+    return None if _is_json(kind) else partial(_refuse_type, str(kind), where)
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _storage_type(kind: pa.DataType) -> pa.DataType:
     """Return the type of the values, regardless of their encoding."""
     while True:
         if isinstance(kind, pa.BaseExtensionType):
@@ -76,15 +76,15 @@ def _plain(kind: pa.DataType) -> pa.DataType:
             return kind
 
 
-def _struct(kind: pa.StructType, where: str, *, of_messages: bool) -> Convert:
+def _struct_converter(kind: pa.StructType, where: str, *, of_messages: bool) -> Convert:
     fields = [kind.field(i) for i in range(kind.num_fields)]
     left_out = frozenset(
-        field.name for field in fields if of_messages and field.name not in _READ_OF_MESSAGES and is_foreign(field.type)
+        field.name for field in fields if of_messages and field.name not in _MESSAGE_KEYS and is_foreign(field.type)
     )
     converts = {
         field.name: convert
         for field in fields
-        if field.name not in left_out and (convert := _convert(field.type, f"{where}.{field.name}")) is not None
+        if field.name not in left_out and (convert := _converter(field.type, f"{where}.{field.name}")) is not None
     }
     nullable = "content" if of_messages else None
 
@@ -105,12 +105,12 @@ def _struct(kind: pa.StructType, where: str, *, of_messages: bool) -> Convert:
     return of_struct if converts or left_out else of_texts
 
 
-def _list(inner: Convert) -> Convert:
+def _list_converter(inner: Convert) -> Convert:
     return lambda value: [None if item is None else inner(item) for item in value]
 
 
-def _map(kind: pa.MapType, where: str) -> Convert:
-    key, item = _convert(kind.key_type, f"{where} (a key)"), _convert(kind.item_type, f"{where}{{}}")
+def _map_converter(kind: pa.MapType, where: str) -> Convert:
+    key, item = _converter(kind.key_type, f"{where} (a key)"), _converter(kind.item_type, f"{where}{{}}")
 
     def of_map(value: list[tuple[Any, Any]]) -> Any:
         found: dict[str, Any] = {}
@@ -126,19 +126,19 @@ def _map(kind: pa.MapType, where: str) -> Convert:
     return of_map
 
 
-def _number(where: str, value: float) -> float | None:
+def _convert_number(where: str, value: float) -> float | None:
     if math.isinf(value):
         raise Refused("wrong_type", f"a number is infinite at {where}")
     return None if math.isnan(value) else value
 
 
-def _refuse(kind: str, where: str, _: Any) -> None:
+def _refuse_type(kind: str, where: str, _: Any) -> None:
     raise Refused("wrong_type", f"expected a JSON value, got `{kind}` at {where}")
 
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether values of the type are texts, regardless of their encoding."""
-    kind = _plain(kind)
+    kind = _storage_type(kind)
     return bool(_types.is_string(kind) or _types.is_large_string(kind) or _types.is_string_view(kind))
 
 
@@ -148,7 +148,7 @@ def _is_json(kind: pa.DataType) -> bool:
 
 def is_foreign(kind: pa.DataType) -> bool:
     """Whether the type has, or contains, values that JSON does not have."""
-    kind = _plain(kind)
+    kind = _storage_type(kind)
     if kind.num_fields:
         return any(is_foreign(kind.field(i).type) for i in range(kind.num_fields))
     return not (_is_json(kind) or _types.is_floating(kind))
@@ -182,18 +182,18 @@ def table_rows(
     """
     reader = _ColumnReader(names, columns)
     skip = partition.skip if partition is not None else 0
-    with reading(path, kind):
+    with read_errors(path, kind):
         for batch in record_batches(path, kind, [*dict.fromkeys((*names, *fields))], partition):
-            passed = min(skip, batch.num_rows)
-            skip -= passed
-            own = batch.select(list(names))  # reading a name with a dot may add others
-            for start in range(passed, own.num_rows, _SLICE_ROWS):
-                rows = _rows(own.slice(start, _SLICE_ROWS), max_row_bytes, reader)
+            num_skipped = min(skip, batch.num_rows)
+            skip -= num_skipped
+            selected = batch.select(list(names))  # reading a name with a dot may add others
+            for start in range(num_skipped, selected.num_rows, _SLICE_ROWS):
+                rows = _rows(selected.slice(start, _SLICE_ROWS), max_row_bytes, reader)
                 if not fields:
                     yield from rows
                     continue
-                beside = _field_values(batch.select(list(fields)).slice(start, _SLICE_ROWS))
-                yield from (row._replace(fields=found) for row, found in zip(rows, beside, strict=True))
+                field_values = _field_values(batch.select(list(fields)).slice(start, _SLICE_ROWS))
+                yield from (row._replace(fields=found) for row, found in zip(rows, field_values, strict=True))
 
 
 def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -224,7 +224,7 @@ def _isoformat(value: dt.date) -> str:
 
 def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") -> Iterator[FileRow]:
     """Yield the rows of a batch; one by one if some may be too large, or if a text is not UTF-8."""
-    num_bytes = bytes_of(batch)
+    num_bytes = batch_bytes(batch)
     is_single = batch.num_rows == 1
     values: Sequence[dict[str, Any] | Refused] | None = None
     if num_bytes <= max_row_bytes or (is_single and _fits(batch, max_row_bytes)):
@@ -233,7 +233,7 @@ def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") ->
         except UnicodeDecodeError:
             values = [Refused("not_utf8", "a text is not valid UTF-8")] if is_single else None
     elif is_single:
-        values = [row_too_large(max_row_bytes)]
+        values = [row_too_large_error(max_row_bytes)]
     if values is None:
         for i in range(batch.num_rows):
             yield from _rows(batch.slice(i, 1), max_row_bytes, reader)
@@ -254,7 +254,9 @@ class _ColumnReader:
     """Converts record batches to rows; knows which columns need special treatment."""
 
     def __init__(self, names: Sequence[str], columns: Columns) -> None:
-        self._media, self._optional = (columns_of(each, names, columns) for each in (MEDIA_FIELDS, _OPTIONAL_FIELDS))
+        self._media, self._optional = (
+            columns_with_fields(each, names, columns) for each in (MEDIA_FIELDS, _OPTIONAL_FIELDS)
+        )
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Refused]:
         columns = [
@@ -274,14 +276,14 @@ class _ColumnReader:
     def _values(self, name: str, column: pa.Array) -> tuple[list[Any], Convert | None]:
         """Return the values of a column, and the converter that turns them into JSON values."""
         if name in self._media:
-            return _is_there(column).to_pylist(), None
+            return _has_media(column).to_pylist(), None
         if name in self._optional and is_foreign(column.type) and not holds_messages(column.type):
             return [None] * len(column), None
         values = column.to_pylist()
         return values, converter(column.type, name)
 
 
-def _is_there(column: pa.Array) -> pa.Array:
+def _has_media(column: pa.Array) -> pa.Array:
     """Return which rows of a media column have media: the value is not null, an empty list or an empty text."""
     import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second, not needed for JSON
 

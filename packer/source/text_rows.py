@@ -27,10 +27,10 @@ import numpy.typing as npt
 
 from packer.errors import InputError
 from packer.source.decode import Refused
-from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, no_rows, shown, skip_blank_lines
+from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, no_rows_error, quoted, skip_blank_lines
 from packer.source.partition import CSV_FORMATS, Format
-from packer.source.row import Columns, FileRow, row_too_large
-from packer.source.schema import columns_of
+from packer.source.row import Columns, FileRow, row_too_large_error
+from packer.source.schema import columns_with_fields
 from packer.source.unsupported_rows import MEDIA_FIELDS
 
 MAX_RECORD_BYTES = 256 * 2**20
@@ -54,7 +54,7 @@ def text_rows(
     Raises:
         InputError: the file is not valid CSV or JSON.
     """
-    too_large = row_too_large(max_row_bytes)
+    too_large = row_too_large_error(max_row_bytes)
     if format in CSV_FORMATS:
         yield from csv_rows(path, stream, format, columns=columns, max_row_bytes=max_row_bytes)
     elif format == "jsonl":
@@ -84,7 +84,7 @@ def read_csv(path: FilePath, stream: io.BufferedReader, kind: Format) -> tuple[t
     lines = _Lines(path, stream)
     first = next(lines, None)
     if first is None:
-        raise no_rows(path)
+        raise no_rows_error(path)
     delimiter = "\t" if kind == "tsv" else delimiter_of(first.encode())
     records = _records(lines, csv.reader(chain([first], lines), delimiter=delimiter))
     header = next(records)
@@ -100,7 +100,9 @@ def read_csv(path: FilePath, stream: io.BufferedReader, kind: Format) -> tuple[t
     names = tuple(header.cells)
     repeated = next((name for i, name in enumerate(names) if name and name in names[:i]), None)
     if repeated is not None:
-        raise InputError(f"{path}: has more than one column {shown(repeated)}", hint="rename or drop one in its header")
+        raise InputError(
+            f"{path}: has more than one column {quoted(repeated)}", hint="rename or drop one in its header"
+        )
     # With a single column, a line of spaces is a cell of spaces, not a blank line.
     lines.blank = b"\r\n" if len(names) == 1 else BLANK.replace(delimiter.encode(), b"")
     return names, records
@@ -119,7 +121,7 @@ def csv_rows(
     for line, num_bytes, cells in records:
         row: dict[str, Any] | Refused
         if num_bytes > max_row_bytes:
-            row = row_too_large(max_row_bytes)
+            row = row_too_large_error(max_row_bytes)
         elif isinstance(cells, Refused):
             row = cells
         elif len(cells) != len(names):
@@ -151,15 +153,17 @@ def cells_of(line: str, delimiter: str) -> list[str]:
 
 def _converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[str], Any]]:
     """Return converters for the columns whose cells are not plain texts, by column."""
-    converters: dict[str, Callable[[str], Any]] = dict.fromkeys(columns_of(MEDIA_FIELDS, names, columns), _media)
-    return converters | dict.fromkeys(columns_of(("label",), names, columns), _label)
+    converters: dict[str, Callable[[str], Any]] = dict.fromkeys(
+        columns_with_fields(MEDIA_FIELDS, names, columns), _parse_media
+    )
+    return converters | dict.fromkeys(columns_with_fields(("label",), names, columns), _parse_label)
 
 
-def _media(cell: str) -> str | None:
+def _parse_media(cell: str) -> str | None:
     return None if cell.strip() in {"", "[]", "null"} else cell
 
 
-def _label(cell: str) -> str | bool:
+def _parse_label(cell: str) -> str | bool:
     return {"true": True, "false": False}.get(cell.lower(), cell)
 
 
@@ -279,29 +283,29 @@ def split_elements(path: FilePath, stream: io.BufferedReader, *, max_row_bytes: 
     if not opening:
         return
     if opening[:1] not in (b"[", b"{"):
-        raise _broken(path, "it begins neither with [ nor with {")
+        raise _invalid_json(path, "it begins neither with [ nor with {")
     single = opening[:1] == b"{"
     brackets, element = _Brackets(), _OpenElement(max_row_bytes)
     start = 0 if single else 1  # the array's bracket is not part of an element, a single object's brackets are
     empty = True
     for chunk in chain([opening], chunks):
-        data, ends = brackets.ends(chunk, single=single)
+        data, ends = brackets.find_ends(chunk, single=single)
         for end, closes in ends:
             element.add(data[start : end + single])
             start = end + 1
             if not (closes and empty and element.num_bytes == 0):
-                yield element.take()
+                yield element.finish()
             empty = False
             if closes:
-                if any(piece.strip(BLANK) for piece in chain([data[start:], brackets.held], chunks)):
-                    raise _broken(path, "something follows the end of its array or object")
+                if any(piece.strip(BLANK) for piece in chain([data[start:], brackets.pending], chunks)):
+                    raise _invalid_json(path, "something follows the end of its array or object")
                 return
         element.add(data[start:])
         start = 0
-    raise _broken(path, "it ends inside its array or object")
+    raise _invalid_json(path, "it ends inside its array or object")
 
 
-def _broken(path: FilePath, what: str) -> InputError:
+def _invalid_json(path: FilePath, what: str) -> InputError:
     return InputError(f"{path}: is not JSON: {what}", hint="for a file of JSON lines, set format: jsonl")
 
 
@@ -311,31 +315,31 @@ class _Brackets:
 
     depth: int = 0
     in_string: bool = False
-    held: bytes = b""
+    pending: bytes = b""
     """A backslash at the end of a chunk, which escapes the byte after it."""
 
-    def ends(self, chunk: bytes, *, single: bool) -> tuple[bytes, list[tuple[int, bool]]]:
+    def find_ends(self, chunk: bytes, *, single: bool) -> tuple[bytes, list[tuple[int, bool]]]:
         """Return the data without what is held back, and where in it elements end.
 
         Each end comes with whether the array ends there, too.
         """
-        data = self.held + chunk
-        self.held = b"\\" * ((len(data) - len(data.rstrip(b"\\"))) % 2)
-        data = data[: len(data) - len(self.held)]
+        data = self.pending + chunk
+        self.pending = b"\\" * ((len(data) - len(data.rstrip(b"\\"))) % 2)
+        data = data[: len(data) - len(self.pending)]
         if not data:
             return data, []
         # Blank out escapes, left to right and without changing positions: the remaining quotes delimit strings.
         plain = np.frombuffer(data.replace(b"\\\\", b"__").replace(b'\\"', b"__"), np.uint8)
         inside = (np.cumsum(plain == _QUOTE, dtype=np.int32) + self.in_string) % 2 == 1
         self.in_string = bool(inside[-1])
-        places: npt.NDArray[np.int64] = np.flatnonzero(_STRUCTURAL[plain] & ~inside)
-        kinds = plain[places]
+        positions: npt.NDArray[np.int64] = np.flatnonzero(_STRUCTURAL[plain] & ~inside)
+        kinds = plain[positions]
         depths = self.depth + np.cumsum(_STEP[kinds])
         if len(depths):
             self.depth = int(depths[-1])
         closes = (depths <= 0) & (_STEP[kinds] < 0)
         chosen = np.flatnonzero(closes | ((kinds == _COMMA) & (depths == 1) & (not single)))
-        return data, list(zip(places[chosen].tolist(), closes[chosen].tolist(), strict=True))
+        return data, list(zip(positions[chosen].tolist(), closes[chosen].tolist(), strict=True))
 
 
 @dataclass(slots=True)
@@ -355,7 +359,7 @@ class _OpenElement:
         else:
             self.pieces.clear()
 
-    def take(self) -> bytes | None:
+    def finish(self) -> bytes | None:
         element = b"".join(self.pieces).strip(BLANK) if self.num_bytes <= self.max_row_bytes else None
         self.num_bytes, self.pieces = 0, []
         return element

@@ -20,7 +20,7 @@ from packer.source.row import RowSchema, sample_id, typed
 
 MASKS = ("loss_mask", "assistant_masks", "completion_mask", "response_mask")
 WEIGHTS = ("loss_weights", "weights")
-MARKS = ("labels", *MASKS, *WEIGHTS)
+LABEL_FIELDS = ("labels", *MASKS, *WEIGHTS)
 """Fields that say what is trained; a row has at least one of them."""
 
 _MASKED = -100
@@ -57,33 +57,33 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
-    shape = typed({name: _plain(row[name]) for name in TokensRow.__struct_fields__ if name in row}, TokensRow)
+    shape = typed({name: _as_list(row[name]) for name in TokensRow.__struct_fields__ if name in row}, TokensRow)
     fields = _arrays(shape)
     ids = fields["input_ids"]
     if not len(ids):
         raise Refused("empty", "`input_ids` is empty")
     _refuse_packed(fields.pop("seq_lengths", None))
-    _lengthen(fields, shape.response_length)
+    _pad_response_masks(fields, shape.response_length)
     for name, values in fields.items():
         if len(values) != len(ids):
             raise Refused("lengths_differ", f"`{name}` has {len(values)} entries, but `input_ids` has {len(ids)}")
-    kept = _unpadded(fields)
+    kept = _unpadded_range(fields)
     _refuse_restart(fields, kept)
     if ids[kept].min() < 0:
         at = kept.start + int(np.argmin(ids[kept]))
         raise Refused("unknown_token", f"input_ids[{at}] is {ids[at]}, and no id is negative")
     if "labels" in fields:
         _refuse_other_labels(ids, fields["labels"])
-    given = PretokenizedTokens(
+    pretokenized = PretokenizedTokens(
         input_ids=np.minimum(ids[kept], _MAX_ID).astype(np.int32),
         weight=_weight(fields)[kept],
         by_labels="labels" in fields,
         num_padding=kept.start,
     )
-    return Sample(kind="tokens", row=number, given=given, sample_id=sample_id(row))
+    return Sample(kind="tokens", row=number, pretokenized=pretokenized, sample_id=sample_id(row))
 
 
-def _plain(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     """Convert a numpy array to a list."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
@@ -102,7 +102,7 @@ def _arrays(row: TokensRow) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
-def _lengthen(fields: dict[str, npt.NDArray[Any]], response_length: int | None) -> None:
+def _pad_response_masks(fields: dict[str, npt.NDArray[Any]], response_length: int | None) -> None:
     """Prepend zeros for the prompt to masks that cover the response only."""
     num_prompt = len(fields["input_ids"]) - (response_length or 0)
     for name in MASKS:
@@ -138,11 +138,11 @@ def _weight(fields: Mapping[str, npt.NDArray[Any]]) -> Float32:
         weight *= fields["labels"] != _MASKED
     for name in MASKS:
         if name in fields:
-            weight *= _flags(fields, name)
+            weight *= _checked_mask(fields, name)
     return weight
 
 
-def _flags(fields: Mapping[str, npt.NDArray[Any]], name: str) -> Bool:
+def _checked_mask(fields: Mapping[str, npt.NDArray[Any]], name: str) -> Bool:
     values = fields[name]
     wrong = np.flatnonzero((values != 0) & (values != 1))
     if len(wrong):
@@ -151,7 +151,7 @@ def _flags(fields: Mapping[str, npt.NDArray[Any]], name: str) -> Bool:
     return flags
 
 
-def _unpadded(fields: Mapping[str, npt.NDArray[Any]]) -> slice:
+def _unpadded_range(fields: Mapping[str, npt.NDArray[Any]]) -> slice:
     """Return the range of tokens that the attention mask does not mark as padding, which may precede or follow them.
 
     Raises:
@@ -161,11 +161,11 @@ def _unpadded(fields: Mapping[str, npt.NDArray[Any]]) -> slice:
         return slice(0, len(fields["input_ids"]))
     if fields["attention_mask"].max() > 1:
         raise Refused("already_packed", "`attention_mask` numbers several documents")
-    seen = np.flatnonzero(_flags(fields, "attention_mask"))
-    if not len(seen):
+    real = np.flatnonzero(_checked_mask(fields, "attention_mask"))
+    if not len(real):
         raise Refused("empty", "`attention_mask` calls all tokens padding")
-    kept = slice(int(seen[0]), int(seen[-1]) + 1)
-    if kept.stop - kept.start != len(seen):
+    kept = slice(int(real[0]), int(real[-1]) + 1)
+    if kept.stop - kept.start != len(real):
         raise Refused("bad_mask", "`attention_mask` is 0 between tokens; padding lies before or behind them")
     return kept
 
@@ -186,7 +186,7 @@ def _refuse_restart(fields: Mapping[str, npt.NDArray[Any]], kept: slice) -> None
 
 
 SCHEMA = RowSchema(
-    needs=(("input_ids",), MARKS),
+    needs=(("input_ids",), LABEL_FIELDS),
     rows=(TokensRow,),
     read=read,
     help="`input_ids`, and what is trained of them: `labels` (unshifted, -100 elsewhere), a mask of 0 and 1 "

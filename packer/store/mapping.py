@@ -18,7 +18,7 @@ from packer.limits import out_of, storage_errors
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
 from packer.store.schema import block_len_of, blocks_schema, documents_schema
-from packer.store.shard_file import place_of
+from packer.store.shard_file import input_path
 from packer.store.views import MAPPED, Reach, reading
 
 
@@ -51,7 +51,7 @@ class MappedShard:
         expected = self._shard.places[number]
         with as_damage(self._folder, self._shard):
             batch = self._reader.get_batch(number)
-            if place_of(batch, base=self._mapped.address, first_row=expected.first_row) != expected:
+            if input_path(batch, base=self._mapped.address, first_row=expected.first_row) != expected:
                 raise ValueError(f"record batch {number} does not lie where the manifest says")
         return batch
 

@@ -29,7 +29,7 @@ from packer.batches import (
     RowBatch,
     Sample,
     TurnBatch,
-    num_shared,
+    num_common_messages,
 )
 from packer.layout import concatenated_ranges, select_documents
 
@@ -187,7 +187,7 @@ def _apart(
     ids = [documents.input_ids[documents.offsets[number] : documents.offsets[number + 1]] for number in numbers]
     messages, texts = zip(*(prompts[each] for each in own), strict=True)
     if texts[0] != texts[1]:
-        if max(messages) > num_shared(sample.messages, other_side.messages):
+        if max(messages) > num_common_messages(sample.messages, other_side.messages):
             reason = "what is trained follows turns of the answers that are not trained, and in which they differ"
             return Rejection(row=row, code="pair_prompt_differs", reason=reason)
         # Where two prompts for one conversation differ, the text is the template's, not the row's.

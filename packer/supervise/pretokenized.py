@@ -45,32 +45,32 @@ class PretokenizedSupervisor:
 
     def supervise(self, samples: Sequence[Sample]) -> tuple[DocumentBatch, tuple[Rejection, ...]]:
         """Return a document or a rejection for every sample; all of them are of kind `tokens`."""
-        given = [sample.given for sample in samples if sample.given is not None]
-        assert len(given) == len(samples) > 0, "rows of one schema, and at least one"
-        ids = np.concatenate([each.input_ids for each in given])
-        offsets = offsets_of([len(each.input_ids) for each in given])
-        weight = np.concatenate([each.weight for each in given])
+        pretokenized = [sample.pretokenized for sample in samples if sample.pretokenized is not None]
+        assert len(pretokenized) == len(samples) > 0, "rows of one schema, and at least one"
+        ids = np.concatenate([each.input_ids for each in pretokenized])
+        offsets = offsets_of([len(each.input_ids) for each in pretokenized])
+        weight = np.concatenate([each.weight for each in pretokenized])
         weight[offsets[:-1]] = 0
         runs = _runs(weight, offsets)
         unknown = ~np.append(self._known, False)[np.minimum(ids, len(self._known))]
         has_unknown = np.logical_or.reduceat(unknown, offsets[:-1])
-        shifted = self._shifted(given, ids, offsets, runs)
-        trained = np.bincount(runs.document, minlength=len(given)) > 0
+        shifted = self._shifted(pretokenized, ids, offsets, runs)
+        trained = np.bincount(runs.document, minlength=len(pretokenized)) > 0
         rejections = []
         for number in np.flatnonzero(has_unknown | shifted | ~trained).tolist():
             if has_unknown[number]:
                 at = int(offsets[number] + np.argmax(unknown[offsets[number] :]))
-                place = at - int(offsets[number]) + given[number].num_padding
+                place = at - int(offsets[number]) + pretokenized[number].num_padding
                 code, reason = "unknown_token", self._unknown(place, int(ids[at]))
             elif shifted[number]:
                 code, reason = "labels_shifted", _EARLY
             else:
-                code, reason = "nothing_trained", _nothing(given[number])
+                code, reason = "nothing_trained", _nothing(pretokenized[number])
             rejections.append(Rejection(row=samples[number].row, code=code, reason=reason))
         kept = np.flatnonzero(~has_unknown & ~shifted & trained)
         return _documents(samples, kept, ids, offsets, runs), tuple(rejections)
 
-    def _shifted(self, given: Sequence[PretokenizedTokens], ids: Int32, offsets: Int64, runs: _Runs) -> Bool:
+    def _shifted(self, pretokenized: Sequence[PretokenizedTokens], ids: Int32, offsets: Int64, runs: _Runs) -> Bool:
         """Return which rows seem to have a mask that is one token early.  # bool[D]
 
         In such a row every run ends right before a stop token: a mask that was shifted for the loss, so that position t
@@ -78,9 +78,9 @@ class PretokenizedSupervisor:
         """
         is_stop = np.append(np.isin(ids, self._model.stop_ids), False)
         before_stop = is_stop[runs.end] & (runs.end < offsets[runs.document + 1]) & ~is_stop[runs.end - 1]
-        num_runs = np.bincount(runs.document, minlength=len(given))
-        num_before = np.bincount(runs.document, weights=before_stop, minlength=len(given))
-        by_mask = np.array([not each.by_labels for each in given])
+        num_runs = np.bincount(runs.document, minlength=len(pretokenized))
+        num_before = np.bincount(runs.document, weights=before_stop, minlength=len(pretokenized))
+        by_mask = np.array([not each.by_labels for each in pretokenized])
         shifted: Bool = by_mask & (num_runs > 0) & (num_before == num_runs)
         return shifted
 
@@ -96,8 +96,8 @@ _EARLY = (
 )
 
 
-def _nothing(given: PretokenizedTokens) -> str:
-    first_only = given.weight[0] > 0
+def _nothing(pretokenized: PretokenizedTokens) -> str:
+    first_only = pretokenized.weight[0] > 0
     return "all there is to train on opens its document" if first_only else "no token of the row is trained"
 
 

@@ -480,7 +480,7 @@ def test_a_new_iteration_ends_the_one_before():
 
 def test_the_reader_stays_no_more_than_its_prefetch_ahead(monkeypatch):
     """Of steps that are worth reading by themselves; small ones are made up to sixteen at a time."""
-    monkeypatch.setattr(reading, "_MOST_TOKENS", 1)
+    monkeypatch.setattr(reading, "_MAX_TOKENS", 1)
     cache, reads = small_cache(40), []
     watch(cache, reads.extend)
     with loader_of(cache, prefetch=2) as loader:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from small_blocks import small_cache  # noqa: E402
 
 from packer.load import PackedLoader  # noqa: E402
-from packer.load.layouts import ReusedMemory  # noqa: E402
+from packer.load.layouts import ArrayPool  # noqa: E402
 
 LARGE = (40, 1000)
 
@@ -22,7 +22,7 @@ def address(array):
 
 
 def test_memory_comes_again_once_nobody_holds_it():
-    memory = ReusedMemory()
+    memory = ArrayPool()
     first = address(memory.empty(LARGE))
     assert {address(memory.empty(LARGE)) for _ in range(5)} == {first}
     kept = memory.empty(LARGE)
@@ -45,7 +45,7 @@ def test_memory_comes_again_once_nobody_holds_it():
     ids=["slice", "tensor", "view of a tensor", "strided", "array of a tensor", "dlpack", "memoryview", "storage"],
 )
 def test_whatever_holds_a_part_of_it_keeps_it(hold):
-    memory = ReusedMemory()
+    memory = ArrayPool()
     array = memory.empty(LARGE)
     place = address(array)
     holder = hold(array)
@@ -63,7 +63,7 @@ def test_whatever_holds_a_part_of_it_keeps_it(hold):
     )
 )
 def test_arrays_that_are_held_never_overlap_and_keep_their_values(asked):
-    memory, held = ReusedMemory(), []
+    memory, held = ArrayPool(), []
     for number, (shape, let_go) in enumerate(asked):
         array = memory.empty(shape)
         assert array.shape == shape and array.dtype == np.int64
@@ -76,15 +76,15 @@ def test_arrays_that_are_held_never_overlap_and_keep_their_values(asked):
 
 
 def test_what_is_kept_is_bounded():
-    memory = ReusedMemory()
+    memory = ArrayPool()
     held = [memory.empty((2**15 + number,)) for number in range(200)]
     assert len({address(array) for array in held}) == 200
     held.clear()
-    assert 0 < len(memory._idle) <= 64
+    assert 0 < len(memory._free) <= 64
 
 
 def test_a_part_that_is_held_keeps_out_of_use_no_more_than_its_own_array():
-    memory = ReusedMemory()
+    memory = ArrayPool()
     held = memory.empty(LARGE)[:1, :8]
     places = {address(memory.empty(LARGE)) for _ in range(200)}
     assert len(places) == 1

@@ -13,7 +13,7 @@ from packer.load import PackedLoader, reading  # noqa: E402
 from packer.load.batching import Packed  # noqa: E402
 from packer.load.layouts import batch_format, sequence_columns, sequence_ids  # noqa: E402
 from packer.load.plan import PADDING_ROW, StepPlan  # noqa: E402
-from packer.load.reading import read_together  # noqa: E402
+from packer.load.reading import group_steps  # noqa: E402
 
 
 def planned(num_rows, num_real=None):
@@ -27,7 +27,7 @@ def planned(num_rows, num_real=None):
 def test_groups_are_the_same_steps_in_order_and_bounded(sizes, most, ends):
     """One step first; never more than 16, nor beyond the rows, but for a last step; nothing behind padding rows."""
     steps = [planned(size, size - 1 if number in ends and size > 1 else None) for number, size in enumerate(sizes)]
-    made = list(read_together(iter(steps), most_rows=most))
+    made = list(group_steps(iter(steps), max_rows=most))
     assert [step for some in made for step in some] == steps
     assert [len(some) for some in made[:1]] == [1] * bool(steps)
     for some in made:
@@ -54,7 +54,7 @@ def test_steps_and_micro_batches_read_in_one_go_are_those_read_one_by_one(monkey
         }
         taken = []
         for tokens in (1, 1 << 18):
-            monkeypatch.setattr(reading, "_MOST_TOKENS", tokens)
+            monkeypatch.setattr(reading, "_MAX_TOKENS", tokens)
             with PackedLoader(cache, prefetch=0, **options) as loader:
                 steps = loader.endless()
                 taken.append([(next(steps), loader.state_dict()) for _ in range(20)])

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
-from packer.load.batching import Padded, PaddingFree, TokenBudget, of_recipe  # noqa: E402
+from packer.load.batching import Padded, PaddingFree, TokenBudget, batching_from_recipe  # noqa: E402
 from packer.pipeline import build  # noqa: E402
 from packer.pipeline.repacking import repack  # noqa: E402
 from packer.read_rules import Read  # noqa: E402
@@ -103,4 +103,4 @@ def test_a_state_shows_the_batch_as_the_run_had_it(ruled):
     ],
 )
 def test_rules_are_values_of_batching(read, batching):
-    assert of_recipe(read) == batching
+    assert batching_from_recipe(read) == batching

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from packer.errors import CheckError
-from packer.load.state import NOTHING_RETURNED, Counters, ReaderState, restore
+from packer.load.state import ZERO_COUNTERS, Counters, ReaderState, restore
 
 READER = ReaderState(
     version=5,
@@ -30,7 +30,7 @@ READER = ReaderState(
     shares=None,
     mix=None,
     taken=None,
-    counters=NOTHING_RETURNED,
+    counters=ZERO_COUNTERS,
 )
 
 

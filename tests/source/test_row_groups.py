@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from written_formats import as_arrow, as_parquet
 
 from packer.source import partition_file
-from packer.source.file_cuts import MAX_PIECES, Run, cut_groups
+from packer.source.file_cuts import MAX_PIECES, GroupRange, cut_groups
 from packer.source.table_files import Group
 
 ROWS = [{"text": f"row {i} " + "x" * (i * 37 % 90), "other": i} for i in range(40)]
@@ -33,13 +33,13 @@ def oracle(sizes, partition_bytes):
     found, position = [], 0
     for number, (num_rows, num_bytes) in enumerate(sizes):
         if position < place:
-            nominal = sum(bound <= position for bound in bounds) - 1
+            nominal_partition = sum(bound <= position for bound in bounds) - 1
         else:
-            nominal = 24 + (position - place) // partition_bytes
+            nominal_partition = 24 + (position - place) // partition_bytes
         pieces = min(-(-num_bytes // partition_bytes), 16, num_rows)
         for row in range(num_rows):
             piece = next(i for i in range(pieces) if row < num_rows * (i + 1) // pieces)
-            found.append((number, piece) if num_bytes > partition_bytes else nominal)
+            found.append((number, piece) if num_bytes > partition_bytes else nominal_partition)
         position += num_bytes
     return [sum(1 for _ in run) for run in _runs(found)]
 
@@ -87,8 +87,8 @@ def test_the_worked_example_of_the_docstring():
 
 def test_a_group_becomes_no_more_pieces_than_rows_or_than_sixteen():
     assert cut_groups(groups_of([(2, 10**9)]), 100) == [
-        Run(first_group=0, num_groups=1, skip=0, num_rows=1),
-        Run(first_group=0, num_groups=1, skip=1, num_rows=1),
+        GroupRange(first_group=0, num_groups=1, skip=0, num_rows=1),
+        GroupRange(first_group=0, num_groups=1, skip=1, num_rows=1),
     ]
     assert len(cut_groups(groups_of([(1000, 10**9)]), 100)) == MAX_PIECES
 

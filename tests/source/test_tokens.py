@@ -11,37 +11,37 @@ from packer.rejections import CODES
 from packer.source import detect_schema
 from packer.source.decode import Refused
 from packer.source.schema import read_row
-from packer.source.tokens import MARKS
+from packer.source.tokens import LABEL_FIELDS
 
 IDS = [5, 6, 7, 8]
 
 
 def weights_of(sample, **fields):
-    return sample({"input_ids": IDS, **fields}, "tokens").given.weight.tolist()
+    return sample({"input_ids": IDS, **fields}, "tokens").pretokenized.weight.tolist()
 
 
 def test_ids_and_labels_are_taken_as_they_are(sample):
     row = sample({"input_ids": IDS, "labels": [-100, 6, -100, 8], "id": "a"}, "tokens")
     assert (row.kind, row.row, row.sample_id) == ("tokens", 7, "a")
-    assert row.given.input_ids.tolist() == IDS and row.given.input_ids.dtype == np.int32
-    assert row.given.weight.tolist() == [0, 1, 0, 1] and row.given.by_labels
+    assert row.pretokenized.input_ids.tolist() == IDS and row.pretokenized.input_ids.dtype == np.int32
+    assert row.pretokenized.weight.tolist() == [0, 1, 0, 1] and row.pretokenized.by_labels
 
 
 @pytest.mark.parametrize("name", ["loss_mask", "assistant_masks", "completion_mask", "response_mask"])
 def test_masks_of_known_names_say_what_is_trained(sample, name):
     assert weights_of(sample, **{name: [0, 1, 0, 1]}) == [0, 1, 0, 1]
     assert weights_of(sample, **{name: [False, True, False, True]}) == [0, 1, 0, 1]
-    assert not sample({"input_ids": IDS, name: [0, 1, 0, 1]}, "tokens").given.by_labels
+    assert not sample({"input_ids": IDS, name: [0, 1, 0, 1]}, "tokens").pretokenized.by_labels
 
 
 def test_a_mask_of_another_name_is_named_by_columns(sample):
     row = {"input_ids": IDS, "my_mask": [0, 1, 1, 0]}
-    assert sample(row, "tokens", {"loss_mask": "my_mask"}).given.weight.tolist() == [0, 1, 1, 0]
+    assert sample(row, "tokens", {"loss_mask": "my_mask"}).pretokenized.weight.tolist() == [0, 1, 1, 0]
 
 
 def test_columns_can_say_that_every_token_is_trained(sample):
     columns = {"input_ids": "input_ids", "labels": "input_ids"}
-    assert sample({"input_ids": IDS}, "tokens", columns).given.weight.tolist() == [1, 1, 1, 1]
+    assert sample({"input_ids": IDS}, "tokens", columns).pretokenized.weight.tolist() == [1, 1, 1, 1]
 
 
 def test_a_token_is_trained_where_all_that_the_row_has_say_so(sample):
@@ -57,15 +57,15 @@ def test_weights_are_loss_weights_of_what_is_trained(sample, name):
 
 def test_columns_of_numpy_are_read_as_lists_are(sample):
     row = {"input_ids": np.array(IDS), "labels": np.array([-100, 6, 7, 8], np.int32), "weights": np.ones(4) / 2}
-    assert sample(row, "tokens").given.weight.tolist() == [0, 0.5, 0.5, 0.5]
+    assert sample(row, "tokens").pretokenized.weight.tolist() == [0, 0.5, 0.5, 0.5]
 
 
 def test_a_mask_of_the_response_alone_is_taken_where_the_row_says_how_long_that_is(sample, refusal):
     """As slime keeps it: tokens of prompt and response, and a mask as long as `response_length`."""
     row = {"tokens": IDS, "response_length": 2, "loss_mask": [1, 0]}
-    assert sample(row, "tokens", {"input_ids": "tokens"}).given.weight.tolist() == [0, 0, 1, 0]
+    assert sample(row, "tokens", {"input_ids": "tokens"}).pretokenized.weight.tolist() == [0, 0, 1, 0]
     whole = {**row, "loss_mask": [0, 1, 1, 0]}
-    assert sample(whole, "tokens", {"input_ids": "tokens"}).given.weight.tolist() == [0, 1, 1, 0]
+    assert sample(whole, "tokens", {"input_ids": "tokens"}).pretokenized.weight.tolist() == [0, 1, 1, 0]
     for wrong in (1, 3, 5, -2):
         assert refusal({**row, "response_length": wrong}, "tokens", {"input_ids": "tokens"})[0] == "lengths_differ"
 
@@ -78,12 +78,12 @@ def test_padding_before_and_behind_the_tokens_is_cut_off(sample):
     tokens = sample(
         {"input_ids": [0, 0, 5, 6, 0], "labels": [-100, -100, -100, 6, -100], "attention_mask": [0, 0, 1, 1, 0]},
         "tokens",
-    ).given
+    ).pretokenized
     assert tokens.input_ids.tolist() == [5, 6] and tokens.weight.tolist() == [0, 1]
     assert tokens.num_padding == 2
     assert weights_of(sample, loss_mask=[0, 0, 0, 1], attention_mask=[1, 1, 1, 1]) == [0, 0, 0, 1]
     row = {"input_ids": [-1, 5, 6], "labels": [-100, 5, 6], "attention_mask": [0, 1, 1]}
-    assert sample(row, "tokens").given.input_ids.tolist() == [5, 6], "padding need not be a token"
+    assert sample(row, "tokens").pretokenized.input_ids.tolist() == [5, 6], "padding need not be a token"
 
 
 def test_positions_that_run_on_are_one_document(sample):
@@ -100,7 +100,7 @@ MASK = [0, 1, 1, 1]
     [
         (
             {},
-            ("no_labels", "neither labels nor a mask: none of " + ", ".join(MARKS)),
+            ("no_labels", "neither labels nor a mask: none of " + ", ".join(LABEL_FIELDS)),
         ),
         ({"labels": [-100, 6, 7]}, ("lengths_differ", "`labels` has 3 entries, but `input_ids` has 4")),
         ({"loss_mask": [1, 1]}, ("lengths_differ", "`loss_mask` has 2 entries, but `input_ids` has 4")),
@@ -161,7 +161,7 @@ def test_ids_are_whole_numbers_of_a_vocabulary(refusal, ids, refused):
 
 
 def test_an_id_beyond_32_bits_stays_beyond_every_vocabulary(sample):
-    tokens = sample({"input_ids": [5, 2**32 + 5], "loss_mask": [0, 1]}, "tokens").given
+    tokens = sample({"input_ids": [5, 2**32 + 5], "loss_mask": [0, 1]}, "tokens").pretokenized
     assert tokens.input_ids.tolist() == [5, 2**31 - 1]
 
 
@@ -173,7 +173,7 @@ def detected(folder, *rows):
 
 def test_ids_with_a_word_on_what_is_trained_go_before_the_messages_they_came_from(tmp_path):
     messages = {"messages": [{"role": "user", "content": "q"}]}
-    for mark in MARKS:
+    for mark in LABEL_FIELDS:
         assert detected(tmp_path, {"input_ids": IDS, mark: MASK, **messages}) == "tokens"
     assert detected(tmp_path, {"input_ids": IDS, **messages}) == "messages"
     assert detected(tmp_path, {"input_ids": IDS, "text": "q"}) == "text"
@@ -182,14 +182,14 @@ def test_ids_with_a_word_on_what_is_trained_go_before_the_messages_they_came_fro
 
 NUMBER = st.one_of(st.integers(-2, 9), st.sampled_from([-100, 2**31, 2**63, -(2**64), 10**400, 0.5, -0.0, True, None]))
 VALUE = st.one_of(st.lists(NUMBER, max_size=5), NUMBER, st.text(max_size=2), st.lists(st.lists(NUMBER, max_size=2)))
-NAMES = ["labels", *MARKS, "attention_mask", "response_length", "position_ids", "seq_lengths", "messages", "id"]
+NAMES = ["labels", *LABEL_FIELDS, "attention_mask", "response_length", "position_ids", "seq_lengths", "messages", "id"]
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUE, max_size=4), st.lists(NUMBER, max_size=5))
 def test_whatever_a_row_holds_it_is_a_sample_or_has_a_reason(fields, ids):
     for flat in (fields, {name: value for name, value in fields.items() if isinstance(value, list)}):
         try:
-            tokens = read_row({"input_ids": ids, **flat}, number=0, schema="tokens", columns={}).given
+            tokens = read_row({"input_ids": ids, **flat}, number=0, schema="tokens", columns={}).pretokenized
         except Refused as refused:
             assert refused.code in CODES and len(refused.reason) < 300
         else:

@@ -276,6 +276,6 @@ class _Search:
 
 def _texts(sample: Sample) -> list[tuple[str, str]]:
     """Return role and text of each message of a row; for a pretokenized row, its ids as numbers."""
-    if sample.given is None:
+    if sample.pretokenized is None:
         return list(said(sample))
-    return [("", " ".join(map(str, sample.given.input_ids.tolist())))]
+    return [("", " ".join(map(str, sample.pretokenized.input_ids.tolist())))]

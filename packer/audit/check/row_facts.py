@@ -189,8 +189,8 @@ def _with_own(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
         context[at] = _context_key(sample)
         if sample.sample_id is not None:
             name[at] = xxh3_64_intdigest(sample.sample_id.encode()) or 1
-        if sample.given is not None:
-            asked = sample.given.input_ids[: _first_trained(sample.given)]
+        if sample.pretokenized is not None:
+            asked = sample.pretokenized.input_ids[: _first_trained(sample.pretokenized)]
             ids[at], prompt[at] = asked, xxh3_64_intdigest(asked.tobytes())
     table = table.set_column(table.column_names.index("prompt"), "prompt", array_of(prompt))
     columns = {"context": array_of(context), "name": array_of(name), "prompt_ids": pa.array(ids, pa.list_(pa.int32()))}
@@ -199,16 +199,16 @@ def _with_own(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
     return table
 
 
-def _first_trained(given: PretokenizedTokens) -> int:
-    trained = given.weight > 0
+def _first_trained(pretokenized: PretokenizedTokens) -> int:
+    trained = pretokenized.weight > 0
     return int(trained.argmax()) if trained.any() else 0
 
 
 def _context_key(sample: Sample) -> int:
     """Hash what precedes the answer of a row that ends with its only answer; 0 for other rows."""
-    if sample.given is not None:
-        trained = sample.given.weight > 0
-        asked = sample.given.input_ids[: _first_trained(sample.given)]
+    if sample.pretokenized is not None:
+        trained = sample.pretokenized.weight > 0
+        asked = sample.pretokenized.input_ids[: _first_trained(sample.pretokenized)]
         return xxh3_64_intdigest(asked.tobytes()) or 1 if len(asked) and np.diff(trained).sum() <= 2 else 0
     if sample.kind == "completion":
         return xxh3_64_intdigest(sample.prompt.encode()) or 1

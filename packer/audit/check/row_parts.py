@@ -47,15 +47,18 @@ class TokenPart:
         """Yield the file's sequences in batches, each with the number of its row; one empty batch if it has none."""
         found, first = self._sequences(range(len(self._part()))), 0
         while (some := [*islice(found, _BATCH_ROWS)]) or not first:
-            samples = tuple(Sample(kind="tokens", row=row, given=given) for row, (_, given) in enumerate(some, first))
+            samples = tuple(
+                Sample(kind="tokens", row=row, pretokenized=pretokenized)
+                for row, (_, pretokenized) in enumerate(some, first)
+            )
             numbers = np.array([number for number, _ in some], np.int64)
             yield RowBatch(samples=samples, rejections=(), num_rows=len(samples)), numbers
             first += len(samples) or 1
 
     def samples(self, rows: Collection[int], max_row_bytes: int) -> Iterator[tuple[int, Sample]]:  # noqa: ARG002 - as above
         """Yield the sequences of some rows, each with the number of its row."""
-        for number, given in self._sequences(sorted(rows)):
-            yield number, Sample(kind="tokens", row=number, given=given)
+        for number, pretokenized in self._sequences(sorted(rows)):
+            yield number, Sample(kind="tokens", row=number, pretokenized=pretokenized)
 
     def _part(self) -> ForeignPart:
         return ForeignPart(self.file, "", [self.file])
@@ -64,7 +67,7 @@ class TokenPart:
         """Yield the sequences of some rows, ascending, without padding; skip rows whose columns differ in length."""
         for row in self._part().read(numbers):
             if not row.columns_differ:
-                yield from ((row.number, given) for given in _parted(row))
+                yield from ((row.number, pretokenized) for pretokenized in _parted(row))
 
 
 def _parted(row: TokenRow) -> Iterator[PretokenizedTokens]:

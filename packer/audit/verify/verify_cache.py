@@ -39,7 +39,7 @@ from packer.pipeline.executor import Threads, Workers, default_jobs
 from packer.pipeline.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
-from packer.source import STANDARD_INPUT, place_of
+from packer.source import STANDARD_INPUT, input_path
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
@@ -144,7 +144,7 @@ def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool)
     if not is_compared or all(entry.path != STANDARD_INPUT or not entry.num_bytes for entry in manifest.inputs):
         return
     try:
-        if place_of(STANDARD_INPUT).stat().st_size:
+        if input_path(STANDARD_INPUT).stat().st_size:
             return
     except UsageError:
         pass

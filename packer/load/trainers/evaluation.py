@@ -11,7 +11,7 @@ which is 10 / 4. The mean of means would be (2 + 4) / 2 = 3.
 from collections.abc import Callable, Iterator
 
 from packer.errors import UsageError
-from packer.load.arguments import instance
+from packer.load.arguments import check_instance
 from packer.load.content import refuse_preference
 from packer.load.loader import PackedLoader
 from packer.load.step import MicroBatch
@@ -32,7 +32,7 @@ class EvaluationBatches:
     """
 
     def __init__(self, loader: PackedLoader, adapter: Adapter) -> None:
-        if instance("loader", loader, PackedLoader, "a PackedLoader").end not in ("short", "pad"):
+        if check_instance("loader", loader, PackedLoader, "a PackedLoader").end not in ("short", "pad"):
             raise UsageError(
                 f"an evaluation with end='{loader.end}' need not be one pass over the split",
                 hint="open the evaluation loader with end='short'",
@@ -40,7 +40,7 @@ class EvaluationBatches:
         refuse_preference(loader.content, "an evaluation by losses")
         self.loader = loader
         self._adapter = adapter
-        self._beginning = loader.state_dict()
+        self._initial_state = loader.state_dict()
         self._summary = loader.summary()
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class EvaluationBatches:
         return self._summary.micro_batches
 
     def __iter__(self) -> Iterator[MicroBatch]:
-        self.loader.load_state_dict(self._beginning)
+        self.loader.load_state_dict(self._initial_state)
         per_micro_batch = self._summary.num_items / self._summary.micro_batches
         for step in self.loader:
             for micro_batch in step:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from packer.batches import BlockBatch
 from packer.errors import UsageError
-from packer.load.arguments import instance, opened
+from packer.load.arguments import check_instance, open_cache
 from packer.load.content import content_of, refuse_preference
 from packer.store.cache import Cache
 
@@ -38,9 +38,9 @@ class BlockSource:
     """
 
     def __init__(self, cache: str | Path | Cache, split: str = "train") -> None:
-        self._cache = opened(cache)
+        self._cache = open_cache(cache)
         refuse_preference(content_of(self._cache), "BlockSource")
-        instance("split", split, str, "the name of a split")
+        check_instance("split", split, str, "the name of a split")
         self._split = split
         self._blocks = self._cache.blocks(split)
         if self._blocks.weighted:

@@ -30,7 +30,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface, weighted_loss
-from packer.load.arguments import instance
+from packer.load.arguments import check_instance
 from packer.load.content import refuse_preference
 from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
@@ -83,18 +83,18 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         self._adapter = adapter
-        self._reader = instance("train_dataset", train_dataset, PackedLoader, "a PackedLoader")
+        self._reader = check_instance("train_dataset", train_dataset, PackedLoader, "a PackedLoader")
         refuse_preference(train_dataset.content, type(self).__name__)
-        self._beginning = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
-        self._fresh = {"reader": train_dataset.state_dict(), "beginning": self._beginning}
+        self._training_start = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
+        self._initial_state = {"reader": train_dataset.state_dict(), "beginning": self._training_start}
         self._steps = StepDataset(train_dataset)
         self._last: Step | None = None  # the step being trained on
-        shown = {"train_dataset": self._shown(train_dataset), "eval_dataset": self._shown(eval_dataset)}
-        super().__init__(*args, **shown, **options)
+        datasets = {"train_dataset": self._as_dataset(train_dataset), "eval_dataset": self._as_dataset(eval_dataset)}
+        super().__init__(*args, **datasets, **options)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self._check()
         self.args.ignore_data_skip = True
-        self.add_callback(_TrueEpoch(self))
+        self.add_callback(_EpochCallback(self))
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **options: Any) -> Any:
         """Train from the beginning, or from a checkpoint: a folder, or True for the last one in ``output_dir``.
@@ -108,9 +108,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             folder = get_last_checkpoint(self.args.output_dir)
             if folder is None:
                 raise InputError(f"{self.args.output_dir} has no checkpoint to resume from")
-        saved = self._fresh if folder is None else saved_reader(Path(folder))
+        saved = self._initial_state if folder is None else saved_reader(Path(folder))
         self._reader.load_state_dict(saved["reader"])
-        self._beginning = saved["beginning"]
+        self._training_start = saved["beginning"]
         self._steps = StepDataset(self._reader)
         try:
             return super().train(None if folder is None else str(folder), *args, **options)
@@ -159,9 +159,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         max_steps, blocks = self._num_steps(), self._reader.num_blocks
         size = self._reader.global_batch_size
         by_steps = args.max_steps > 0
-        passes = sys.maxsize if by_steps else math.ceil(self._end) - self._reader.epoch
+        passes = sys.maxsize if by_steps else math.ceil(self._end_epoch) - self._reader.epoch
         num_blocks = max_steps * size if by_steps else blocks * args.num_train_epochs
-        left = max_steps > self._num_taken
+        left = max_steps > self._steps_taken
         return (passes if left else 0), sys.maxsize, blocks, num_blocks, size, sys.maxsize, max_steps
 
     def get_batch_samples(
@@ -183,7 +183,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         self.current_gradient_accumulation_steps = len(inputs)  # divides losses that are means, such as router losses
         losses = []
         for number, micro_batch in enumerate(inputs, start=1):
-            with self._reducing(model, is_last=number == len(inputs)):
+            with self._gradient_sync(model, is_last=number == len(inputs)):
                 losses.append(super().training_step(model, self._adapted(micro_batch), num_items_in_batch))
         return torch.stack(losses).sum()
 
@@ -237,29 +237,29 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         super().log(logs, *args, **options)
 
     @property
-    def _end(self) -> Fraction:
+    def _end_epoch(self) -> Fraction:
         """The epoch at which training ends, possibly fractional; 2.2 is exactly 11/5 here, not the nearest float."""
-        return Fraction(str(self.args.num_train_epochs)) + self._beginning["epoch"]
+        return Fraction(str(self.args.num_train_epochs)) + self._training_start["epoch"]
 
     @property
-    def _num_taken(self) -> int:
-        return self._reader.counters.steps - self._beginning["steps"]
+    def _steps_taken(self) -> int:
+        return self._reader.counters.steps - self._training_start["steps"]
 
     def _num_steps(self) -> int:
         """Count the steps of the whole training, including those already taken."""
         if self.args.max_steps > 0:
             return int(self.args.max_steps)
-        whole, part = divmod(self._end, 1)
-        steps = self._num_taken + self._reader.steps_until(whole)
+        whole, part = divmod(self._end_epoch, 1)
+        steps = self._steps_taken + self._reader.steps_until(whole)
         if part:
-            steps += math.ceil(part * (self._num_taken + self._reader.steps_until(whole + 1) - steps))
+            steps += math.ceil(part * (self._steps_taken + self._reader.steps_until(whole + 1) - steps))
         return steps
 
-    def _shown(self, data: Any) -> Any:
+    def _as_dataset(self, data: Any) -> Any:
         """Return what the Trainer's constructor sees of training and evaluation data: something that has a length."""
         return StepDataset(data) if isinstance(data, PackedLoader) else data
 
-    def _reducing(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
+    def _gradient_sync(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
         """Reduce gradients over the ranks only with the last micro-batch, by the rules of the Trainer's own loop."""
         state = self.accelerator.gradient_state
         state._set_sync_gradients(is_last)  # noqa: SLF001 - as the Trainer does
@@ -272,7 +272,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             self.state.num_input_tokens_seen += inputs.num_tokens if counted == "non_padding" else inputs.num_slots
 
     def _save_checkpoint(self, *args: Any, **options: Any) -> None:
-        self.state.stateful_callbacks[KEY] = {"reader": self._reader.state_dict(), "beginning": self._beginning}
+        self.state.stateful_callbacks[KEY] = {"reader": self._reader.state_dict(), "beginning": self._training_start}
         super()._save_checkpoint(*args, **options)
 
     def _check(self) -> None:
@@ -307,7 +307,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
                 raise UsageError(f"PackedTrainer cannot train exactly with {what}", hint=hint)
 
 
-class _TrueEpoch(TrainerCallback):  # type: ignore[misc]
+class _EpochCallback(TrainerCallback):  # type: ignore[misc]
     """Sets the epoch by what was read: the Trainer's own counts steps, whose number may differ between epochs."""
 
     def __init__(self, trainer: PackedTrainer) -> None:

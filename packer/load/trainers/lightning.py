@@ -6,7 +6,7 @@ from typing import Any
 from lightning.pytorch import LightningDataModule
 
 from packer.load.adapters import huggingface
-from packer.load.arguments import function
+from packer.load.arguments import check_callable
 from packer.load.datasets import StepDataset
 from packer.load.figures import Figures
 from packer.load.loader import PackedLoader
@@ -39,9 +39,9 @@ class PackedDataModule(LightningDataModule):  # type: ignore[misc]
         adapter: Adapter = huggingface,
     ) -> None:
         super().__init__()
-        function("train", train, "a function that opens a PackedLoader")
+        check_callable("train", train, "a function that opens a PackedLoader")
         if validate is not None:
-            function("validate", validate, "a function that opens a PackedLoader")
+            check_callable("validate", validate, "a function that opens a PackedLoader")
         self._open_train, self._open_validate, self._adapter = train, validate, adapter
         self._steps: StepDataset | None = None
         self._held_out: EvaluationBatches | None = None

@@ -19,14 +19,14 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
 from packer.batches import CHOSEN, DESIRABLE, Int64
 from packer.errors import UsageError
 from packer.layout import partners
-from packer.load.arguments import instance, whole
+from packer.load.arguments import check_instance, check_integer
 from packer.load.preference import (
-    crossed_documents,
+    mismatched_documents,
     padded_documents,
     preference_documents,
 )
 from packer.load.reference import Reference
-from packer.load.rows import answers_of
+from packer.load.rows import documents_of_pairs
 from packer.load.step import MicroBatch
 from packer.permute import permutation_key, permute
 from packer.store.cache import Cache
@@ -61,7 +61,7 @@ class PreferenceData:
         self.split, self.reference = split, reference
         if reference is not None:
             reference.check(self.documents)
-        self._key = None if seed is None else permutation_key("preference", split, whole("seed", seed))
+        self._key = None if seed is None else permutation_key("preference", split, check_integer("seed", seed))
 
     def order(self, num_rows: int) -> Int64:
         """Return the row numbers in order.  # int64[N]"""
@@ -82,19 +82,19 @@ class _Collator:
         shape = {"pad_id": data.cache.manifest.model.pad_id, "multiple_of": self.multiple_of}
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         if "pair" in columns:
-            batch = padded_documents(data.documents, answers_of(np.array(columns["pair"], np.int64)), **shape)
+            batch = padded_documents(data.documents, documents_of_pairs(np.array(columns["pair"], np.int64)), **shape)
         else:
             own = np.array(columns["answer"], np.int64)
             batch = padded_documents(data.documents, own, **shape)
             if "partner" in columns:
                 partners = np.array(columns["partner"], np.int64)
-                crossed = crossed_documents(data.documents, own, partners, **shape)
-                batch |= {f"KL_{name}": column for name, column in crossed.items()}
-        carried = columns.keys() - {"data", "pair", "answer", "partner", "length"}
-        return batch | {name: torch.tensor(columns[name]) for name in carried}
+                mismatched = mismatched_documents(data.documents, own, partners, **shape)
+                batch |= {f"KL_{name}": column for name, column in mismatched.items()}
+        passed_through = columns.keys() - {"data", "pair", "answer", "partner", "length"}
+        return batch | {name: torch.tensor(columns[name]) for name in passed_through}
 
 
-class _FromCache:
+class _CacheTrainer:
     """What both trainers do differently from TRL's."""
 
     _config: ClassVar[type]
@@ -111,7 +111,7 @@ class _FromCache:
         eval_dataset: PreferenceData | Mapping[str, PreferenceData] | None = None,
         **options: Any,
     ) -> None:
-        instance("args", args, self._config, f"a {self._config.__name__}")
+        check_instance("args", args, self._config, f"a {self._config.__name__}")
         if options.get("data_collator") is not None:
             raise UsageError("data_collator says how rows are read, and those of a cache are read by packer")
         if getattr(args, "padding_free", None):
@@ -120,15 +120,15 @@ class _FromCache:
             )
         self._data: list[PreferenceData] = []
         collator = _Collator(data=self._data, multiple_of=args.pad_to_multiple_of or 1)
-        shown = {
-            name: self._shown(value, args, ref_model)
+        datasets = {
+            name: self._as_dataset(value, args, ref_model)
             for name, value in (("train_dataset", train_dataset), ("eval_dataset", eval_dataset))
         }
-        super().__init__(model, ref_model, args, **(options | shown | {"data_collator": collator}))  # type: ignore[call-arg]
+        super().__init__(model, ref_model, args, **(options | datasets | {"data_collator": collator}))  # type: ignore[call-arg]
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **options: Any) -> Any:
         if not isinstance(eval_dataset, str):
-            eval_dataset = self._shown(eval_dataset, self.args, None)
+            eval_dataset = self._as_dataset(eval_dataset, self.args, None)
         return super().evaluate(eval_dataset, *args, **options)  # type: ignore[misc]
 
     def _prepare_dataset(self, dataset: Dataset, *args: Any, **options: Any) -> Dataset:
@@ -145,13 +145,13 @@ class _FromCache:
             )
         return super()._precompute_ref_logps(dataset, *args)  # type: ignore[misc]
 
-    def _shown(self, data: Any, args: Any, ref_model: Any) -> Any:
+    def _as_dataset(self, data: Any, args: Any, ref_model: Any) -> Any:
         """Return the dataset of numbers that represents some data; for a mapping, one for each name."""
         if data is None:
             return None
         if isinstance(data, Mapping):
-            return {name: self._shown(each, args, ref_model) for name, each in data.items()}
-        self._check(instance("a dataset", data, PreferenceData, "PreferenceData"), args, ref_model)
+            return {name: self._as_dataset(each, args, ref_model) for name, each in data.items()}
+        self._check(check_instance("a dataset", data, PreferenceData, "PreferenceData"), args, ref_model)
         self._data.append(data)
         columns = self._columns(data, args)
         number = np.full(len(columns["length"]), len(self._data) - 1, np.int32)
@@ -173,7 +173,7 @@ class _FromCache:
         raise NotImplementedError
 
 
-class PackedDPOTrainer(_FromCache, DPOTrainer):  # type: ignore[misc]
+class PackedDPOTrainer(_CacheTrainer, DPOTrainer):  # type: ignore[misc]
     """A DPOTrainer whose rows are the pairs of a cache.
 
     ``train_sampling_strategy="group_by_length"`` works. ``dataset_num_proc`` has no effect.
@@ -227,7 +227,7 @@ class PackedDPOTrainer(_FromCache, DPOTrainer):  # type: ignore[misc]
         self._signature_columns = ["data", "pair", "length", *_REFERENCE]
 
 
-class PackedKTOTrainer(_FromCache, KTOTrainer):  # type: ignore[misc]
+class PackedKTOTrainer(_CacheTrainer, KTOTrainer):  # type: ignore[misc]
     """A KTOTrainer whose rows are the rated answers of a cache, or those of its pairs one by one.
 
     To estimate the KL term, KTO puts another answer under each row's prompt. As in TRL, it is that of the previous row

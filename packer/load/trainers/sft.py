@@ -49,10 +49,10 @@ class PackedSFTTrainer(PackedTrainer, SFTTrainer):  # type: ignore[misc]
             return Trainer.evaluate(self, eval_dataset, *args, **options)
         return super().evaluate(eval_dataset, *args, **options)
 
-    def _shown(self, data: Any) -> Any:
+    def _as_dataset(self, data: Any) -> Any:
         """Replace a loader by one placeholder row of prepared data, as an SFTTrainer inspects its dataset."""
         if isinstance(data, dict):
-            return {name: self._shown(value) for name, value in data.items()}
+            return {name: self._as_dataset(value) for name, value in data.items()}
         return Dataset.from_dict(_PREPARED) if isinstance(data, PackedLoader) else data
 
 

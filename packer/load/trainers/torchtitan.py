@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from packer.errors import CheckError, UsageError
-from packer.load.arguments import instance
+from packer.load.arguments import check_instance
 from packer.load.content import refuse_preference
 from packer.load.loader import PackedLoader
 
@@ -29,9 +29,9 @@ class StepBatches:
     """
 
     def __init__(self, loader: PackedLoader) -> None:
-        self.loader = instance("loader", loader, PackedLoader, "a PackedLoader")
+        self.loader = check_instance("loader", loader, PackedLoader, "a PackedLoader")
         refuse_preference(loader.content, "torchtitan")
-        self._inside = False
+        self._is_mid_step = False
 
     def __iter__(self) -> Iterator[Pair]:
         """Continue from the loader's position.
@@ -39,7 +39,7 @@ class StepBatches:
         Raises:
             UsageError: micro-batches of another form.
         """
-        self._inside = False
+        self._is_mid_step = False
         for step in self.loader.endless():
             for number, micro_batch in enumerate(step, start=1):
                 if "shift_labels" not in micro_batch or "document_ids" not in micro_batch:
@@ -47,7 +47,7 @@ class StepBatches:
                         "torchtitan takes rows of shifted labels",
                         hint="open the loader with flatten=False, labels='shifted'",
                     )
-                self._inside = number < len(step)
+                self._is_mid_step = number < len(step)
                 inputs = {"input": micro_batch["input_ids"], "positions": micro_batch["position_ids"]}
                 yield inputs, micro_batch["shift_labels"]
 
@@ -57,7 +57,7 @@ class StepBatches:
         Raises:
             UsageError: called within a step, which the state cannot represent.
         """
-        if self._inside:
+        if self._is_mid_step:
             raise UsageError(
                 "a state within a step: torchtitan takes another number of micro-batches for a step than the loader",
                 hint="open the loader with the global_batch_size of torchtitan's training, and no schedule",
@@ -74,5 +74,5 @@ class StepBatches:
             return
         if set(state_dict) != {"reader"}:
             raise CheckError("state of batches: expected reader", hint="pass what state_dict() returned, unchanged")
-        self._inside = False
+        self._is_mid_step = False
         self.loader.load_state_dict(state_dict["reader"])
