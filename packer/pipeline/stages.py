@@ -16,9 +16,9 @@ from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
 from packer.source import Partition
-from packer.supervise import PretokenizedSupervisor, RoundTrip, Supervisor, by_side, join_sides, row_of_side
+from packer.supervise import PretokenizedSupervisor, RoundTrip, Supervisor, join_sides, row_of_side, split_sides
 from packer.token_bytes import TokenBytes
-from packer.tokenize import Encoder, ReferenceEncoder, Tokenizing
+from packer.tokenize import Encoder, ReferenceEncoder, TurnTokenizer
 from packer.watchdog import TemplateOverrunError
 
 
@@ -56,7 +56,7 @@ class Stages:
             self._pretokenized = PretokenizedSupervisor(model)
 
     @cached_property
-    def tokenizing(self) -> Tokenizing:
+    def tokenizing(self) -> TurnTokenizer:
         """The tokenization stage, loaded on first use.
 
         Raises:
@@ -64,7 +64,7 @@ class Stages:
 
         """
         with self.clock.of("load"):
-            return Tokenizing(self._model, self._encoder, self._token_bytes)
+            return TurnTokenizer(self._model, self._encoder, self._token_bytes)
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -73,13 +73,13 @@ class Stages:
         return encoder
 
     def render(self, rows: RowBatch) -> TurnBatch:
-        """Run the first stage alone; preference data is first split with :func:`~packer.supervise.by_side`.
+        """Run the first stage alone; preference data is first split with :func:`~packer.supervise.split_sides`.
 
         Pretokenized rows have no texts, so nothing is rendered for them.
         """
         if _is_preference(rows):
             try:
-                return self.render(by_side(rows))
+                return self.render(split_sides(rows))
             except TemplateOverrunError as error:
                 error.row = row_of_side(error.row)
                 raise
@@ -100,7 +100,7 @@ class Stages:
         with self.clock.of("tokenize"):
             tokens = tokenizing.tokenize(turns)
         with self.clock.of("supervise"):
-            samples = by_side(rows).samples if _is_preference(rows) else rows.samples
+            samples = split_sides(rows).samples if _is_preference(rows) else rows.samples
             sample_ids = {sample.row: sample.sample_id for sample in samples}
             done = self._supervisor.supervise(turns, tokens, sample_ids)
         self._confirm(turns, done.rejections)

@@ -4,9 +4,17 @@ Rows that bring their own tokens become documents here without the earlier stage
 separate rows and are joined here.
 """
 
-from packer.supervise.preference import by_side, join_sides, row_of_side
+from packer.supervise.preference import join_sides, row_of_side, split_sides
 from packer.supervise.pretokenized import PretokenizedSupervisor
 from packer.supervise.round_trip import RoundTrip
 from packer.supervise.supervisor import Supervised, Supervisor
 
-__all__ = ["PretokenizedSupervisor", "RoundTrip", "Supervised", "Supervisor", "by_side", "join_sides", "row_of_side"]
+__all__ = [
+    "PretokenizedSupervisor",
+    "RoundTrip",
+    "Supervised",
+    "Supervisor",
+    "join_sides",
+    "row_of_side",
+    "split_sides",
+]

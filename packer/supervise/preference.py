@@ -35,18 +35,18 @@ from packer.layout import concatenated_ranges, select_documents
 
 Sides = TypeVar("Sides", int, Int32)
 
-_PER_ROW = 2
+_SIDES_PER_ROW = 2
 """The sides of row r are the rows 2r and 2r + 1; a rated answer is 2r alone."""
 
 
-def by_side(rows: RowBatch) -> RowBatch:
+def split_sides(rows: RowBatch) -> RowBatch:
     """Return the sides of all pairs as separate rows, the chosen side of a pair before the rejected one."""
     samples: list[Sample] = []
     for sample in rows.samples:
         preference = _preference(sample)
         sides = (sample,) if preference.rejected is None else (sample, preference.rejected)
         samples += [
-            msgspec.structs.replace(side, row=_PER_ROW * sample.row + number, preference=None)
+            msgspec.structs.replace(side, row=_SIDES_PER_ROW * sample.row + number, preference=None)
             for number, side in enumerate(sides)
         ]
     return RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples))
@@ -54,7 +54,7 @@ def by_side(rows: RowBatch) -> RowBatch:
 
 def row_of_side(side: Sides) -> Sides:
     """Return the row, or rows, that a side belongs to; -1 stays -1."""
-    return side // _PER_ROW
+    return side // _SIDES_PER_ROW
 
 
 def join_sides(
@@ -67,7 +67,7 @@ def join_sides(
 
     Args:
         rows: as they were read.
-        turns: rendered from :func:`by_side` of them.
+        turns: rendered from :func:`split_sides` of them.
         documents: of the sides, in their order.
         rejections: of the sides.
 
@@ -76,11 +76,11 @@ def join_sides(
         the other rows have none: the reason of their first side, `pair_rewritten`, `pair_modes_differ`,
         `pair_prompt_differs` or `pair_identical`.
     """
-    of_side: dict[int, Rejection] = {}
+    rejection_by_side: dict[int, Rejection] = {}
     for rejection in rejections:
-        of_side.setdefault(rejection.row, rejection)
+        rejection_by_side.setdefault(rejection.row, rejection)
     sides, first, count = np.unique(documents.sample, return_index=True, return_counts=True)
-    place = dict(zip(sides.tolist(), zip(first.tolist(), count.tolist(), strict=True), strict=True))
+    document_ranges = dict(zip(sides.tolist(), zip(first.tolist(), count.tolist(), strict=True), strict=True))
     pairs = _pairs(documents, sides, first, count)
     prompts = cache(lambda: _prompts(turns))
     kept: list[int] = []
@@ -89,22 +89,24 @@ def join_sides(
     rejected: list[Rejection] = []
     for sample in rows.samples:
         preference = _preference(sample)
-        names = (CHOSEN, REJECTED) if preference.rejected is not None else (_rated(preference),)
-        own = [_PER_ROW * sample.row + number for number in range(len(names))]
-        reason = _rejected_side(sample.row, own, names, of_side) or _rewritten(sample.row, own, names, place)
-        if reason is None and len(own) > 1 and sample.row not in pairs:
-            reason = _apart(sample, own, documents, [place[each][0] for each in own], prompts())
+        names = (CHOSEN, REJECTED) if preference.rejected is not None else (_rating_side(preference),)
+        side_rows = [_SIDES_PER_ROW * sample.row + number for number in range(len(names))]
+        reason = _rejected_side(sample.row, side_rows, names, rejection_by_side)
+        reason = reason or _rewritten_answer(sample.row, side_rows, names, document_ranges)
+        if reason is None and len(side_rows) > 1 and sample.row not in pairs:
+            numbers = [document_ranges[each][0] for each in side_rows]
+            reason = _mismatch(sample, side_rows, documents, numbers, prompts())
         if reason is not None:
             rejected.append(reason)
             continue
-        kept += [place[each][0] for each in own]
+        kept += [document_ranges[each][0] for each in side_rows]
         side += names
-        margin += [np.nan if preference.margin is None else preference.margin] * len(own)
+        margin += [np.nan if preference.margin is None else preference.margin] * len(side_rows)
     chosen = select_documents(documents, np.array(kept, np.int64))
     return (
         replace(
             chosen,
-            sample=(chosen.sample // _PER_ROW).astype(np.int32),
+            sample=(chosen.sample // _SIDES_PER_ROW).astype(np.int32),
             side=np.array(side, np.int8),
             margin=np.array(margin, np.float32),
         ),
@@ -121,22 +123,24 @@ def _pairs(documents: DocumentBatch, sides: Int32, first: Int64, count: Int64) -
         first: first document of each.  # [S]
         count: documents of each.  # [S]
     """
-    is_pair = (sides[:-1] % _PER_ROW == 0) & (sides[1:] == sides[:-1] + 1) & (count[:-1] == 1) & (count[1:] == 1)
+    is_pair = (sides[:-1] % _SIDES_PER_ROW == 0) & (sides[1:] == sides[:-1] + 1) & (count[:-1] == 1) & (count[1:] == 1)
     chosen = np.flatnonzero(is_pair)
     one, other = first[chosen], first[chosen + 1]
     starts, lengths = documents.run_start[documents.run_offsets[:-1]], np.diff(documents.offsets)
-    same_prompt = (starts[one] == starts[other]) & _equal(documents, one, other, np.minimum(starts[one], starts[other]))
-    identical = (lengths[one] == lengths[other]) & _equal(
+    same_prompt = (starts[one] == starts[other]) & _have_equal_prefixes(
+        documents, one, other, np.minimum(starts[one], starts[other])
+    )
+    identical = (lengths[one] == lengths[other]) & _have_equal_prefixes(
         documents, one, other, np.minimum(lengths[one], lengths[other])
     )
     rows: list[int] = row_of_side(sides[chosen[same_prompt & ~identical]]).tolist()
     return set(rows)
 
 
-def _equal(documents: DocumentBatch, one: Int64, other: Int64, lengths: npt.NDArray[np.integer]) -> Bool:
+def _have_equal_prefixes(documents: DocumentBatch, one: Int64, other: Int64, lengths: npt.NDArray[np.integer]) -> Bool:
     """Whether the first `lengths` ids of some documents equal those of others; all arrays [P]."""
-    places = (concatenated_ranges(documents.offsets[each], lengths) for each in (one, other))
-    ours, theirs = (documents.input_ids[place] for place in places)
+    positions = (concatenated_ranges(documents.offsets[each], lengths) for each in (one, other))
+    ours, theirs = (documents.input_ids[each] for each in positions)
     equal: Bool = np.ones(len(one), np.bool_)
     equal[np.repeat(np.arange(len(one)), lengths)[ours != theirs]] = False
     return equal
@@ -147,35 +151,36 @@ def _preference(sample: Sample) -> Preference:
     return sample.preference
 
 
-def _rated(preference: Preference) -> int:
+def _rating_side(preference: Preference) -> int:
     return DESIRABLE if preference.is_desirable else UNDESIRABLE
 
 
 def _rejected_side(
-    row: int, own: Sequence[int], names: Sequence[int], of_side: Mapping[int, Rejection]
+    row: int, side_rows: Sequence[int], names: Sequence[int], rejection_by_side: Mapping[int, Rejection]
 ) -> Rejection | None:
     """Return the rejection of the row if one of its sides is rejected."""
-    for each, name in zip(own, names, strict=True):
-        if each in of_side:
-            reason = of_side[each].reason if len(own) == 1 else f"{SIDES[name]}: {of_side[each].reason}"
-            return msgspec.structs.replace(of_side[each], row=row, reason=reason)
+    for each, name in zip(side_rows, names, strict=True):
+        if each in rejection_by_side:
+            rejection = rejection_by_side[each]
+            reason = rejection.reason if len(side_rows) == 1 else f"{SIDES[name]}: {rejection.reason}"
+            return msgspec.structs.replace(rejection, row=row, reason=reason)
     return None
 
 
-def _rewritten(
-    row: int, own: Sequence[int], names: Sequence[int], place: Mapping[int, tuple[int, int]]
+def _rewritten_answer(
+    row: int, side_rows: Sequence[int], names: Sequence[int], document_ranges: Mapping[int, tuple[int, int]]
 ) -> Rejection | None:
-    for each, name in zip(own, names, strict=True):
-        count = place[each][1]
+    for each, name in zip(side_rows, names, strict=True):
+        count = document_ranges[each][1]
         if count > 1:
             reason = f"the {SIDES[name]} answer needs {count} documents, as its later turns rewrite its earlier ones"
             return Rejection(row=row, code="pair_rewritten", reason=reason)
     return None
 
 
-def _apart(
+def _mismatch(
     sample: Sample,
-    own: Sequence[int],
+    side_rows: Sequence[int],
     documents: DocumentBatch,
     numbers: Sequence[int],
     prompts: Mapping[int, tuple[int, bytes]],
@@ -185,7 +190,7 @@ def _apart(
     assert other_side is not None
     starts = [int(documents.run_start[documents.run_offsets[number]]) for number in numbers]
     ids = [documents.input_ids[documents.offsets[number] : documents.offsets[number + 1]] for number in numbers]
-    messages, texts = zip(*(prompts[each] for each in own), strict=True)
+    messages, texts = zip(*(prompts[each] for each in side_rows), strict=True)
     if texts[0] != texts[1]:
         if max(messages) > num_common_messages(sample.messages, other_side.messages):
             reason = "what is trained follows turns of the answers that are not trained, and in which they differ"

@@ -36,7 +36,7 @@ class PretokenizedSupervisor:
         self._model = model
 
     @cached_property
-    def _known(self) -> Bool:
+    def _is_token(self) -> Bool:
         """Which ids are tokens; a vocabulary may have gaps."""
         known = np.zeros(self._model.vocab_size, np.bool_)
         vocabulary = load_backend(self._model.files[TOKENIZER_FILE]).get_vocab(with_added_tokens=True)
@@ -52,7 +52,7 @@ class PretokenizedSupervisor:
         weight = np.concatenate([each.weight for each in pretokenized])
         weight[offsets[:-1]] = 0
         runs = _runs(weight, offsets)
-        unknown = ~np.append(self._known, False)[np.minimum(ids, len(self._known))]
+        unknown = ~np.append(self._is_token, False)[np.minimum(ids, len(self._is_token))]
         has_unknown = np.logical_or.reduceat(unknown, offsets[:-1])
         shifted = self._shifted(pretokenized, ids, offsets, runs)
         trained = np.bincount(runs.document, minlength=len(pretokenized)) > 0
@@ -60,12 +60,12 @@ class PretokenizedSupervisor:
         for number in np.flatnonzero(has_unknown | shifted | ~trained).tolist():
             if has_unknown[number]:
                 at = int(offsets[number] + np.argmax(unknown[offsets[number] :]))
-                place = at - int(offsets[number]) + pretokenized[number].num_padding
-                code, reason = "unknown_token", self._unknown(place, int(ids[at]))
+                position = at - int(offsets[number]) + pretokenized[number].num_padding
+                code, reason = "unknown_token", self._unknown_token(position, int(ids[at]))
             elif shifted[number]:
-                code, reason = "labels_shifted", _EARLY
+                code, reason = "labels_shifted", _SHIFTED_MASK
             else:
-                code, reason = "nothing_trained", _nothing(pretokenized[number])
+                code, reason = "nothing_trained", _nothing_trained(pretokenized[number])
             rejections.append(Rejection(row=samples[number].row, code=code, reason=reason))
         kept = np.flatnonzero(~has_unknown & ~shifted & trained)
         return _documents(samples, kept, ids, offsets, runs), tuple(rejections)
@@ -84,19 +84,19 @@ class PretokenizedSupervisor:
         shifted: Bool = by_mask & (num_runs > 0) & (num_before == num_runs)
         return shifted
 
-    def _unknown(self, place: int, token_id: int) -> str:
+    def _unknown_token(self, position: int, token_id: int) -> str:
         end = self._model.vocab_size - 1
         what = f"the vocabulary ends at {end}" if token_id > end else "the vocabulary has no such id"
-        return f"input_ids[{place}] is {token_id}, but {what}"
+        return f"input_ids[{position}] is {token_id}, but {what}"
 
 
-_EARLY = (
+_SHIFTED_MASK = (
     "every trained run ends right before a stop token, so the mask seems to lie one token early: expected a mask "
     "whose place t is about input_ids[t]"
 )
 
 
-def _nothing(pretokenized: PretokenizedTokens) -> str:
+def _nothing_trained(pretokenized: PretokenizedTokens) -> str:
     first_only = pretokenized.weight[0] > 0
     return "all there is to train on opens its document" if first_only else "no token of the row is trained"
 
@@ -117,16 +117,16 @@ def _runs(weight: Float32, offsets: Int64) -> _Runs:
 def _documents(samples: Sequence[Sample], kept: Int64, ids: Int32, offsets: Int64, runs: _Runs) -> DocumentBatch:
     """Assemble the documents of the kept samples."""
     first, lengths = offsets[kept], np.diff(offsets)[kept]
-    own = np.isin(runs.document, kept)
-    begin, num_runs = offsets[runs.document[own]], np.bincount(runs.document, minlength=len(samples))[kept]
+    of_kept = np.isin(runs.document, kept)
+    begin, num_runs = offsets[runs.document[of_kept]], np.bincount(runs.document, minlength=len(samples))[kept]
     return DocumentBatch(
         input_ids=ids[concatenated_ranges(first, lengths)],
         offsets=offsets_of(lengths),
         sample=np.array([samples[number].row for number in kept.tolist()], np.int32),
         sample_id=tuple(samples[number].sample_id for number in kept.tolist()),
         run_offsets=offsets_of(num_runs),
-        run_start=(runs.start[own] - begin).astype(np.int32),
-        run_end=(runs.end[own] - begin).astype(np.int32),
+        run_start=(runs.start[of_kept] - begin).astype(np.int32),
+        run_end=(runs.end[of_kept] - begin).astype(np.int32),
         run_message=np.zeros(len(begin), np.int32),
-        run_weight=runs.weight[own],
+        run_weight=runs.weight[of_kept],
     )

@@ -45,21 +45,21 @@ class RoundTrip:
             return False
         before = None if after is None else self._added.get(after)
         if before is not None and before.rstrip:
-            text = text[_past_space(text, 0) :]
-        segments = list(self._segments(ids, begins=after is None or before is not None))
-        if _walk(segments, self._plain(text)):
+            text = text[_skip_space(text, 0) :]
+        segments = list(self._segments(ids, dummy_space=after is None or before is not None))
+        if _matches(segments, self._plain_spaces(text)):
             return True
         if self._normalizer is None:
             return False
         normalized = self._normalizer.normalize_str(text.decode()).encode()
         # A segment may begin with a dummy space anyway; it must not count twice.
-        return _walk(segments, self._plain(normalized.removeprefix(_SPACE) if self._prepends else normalized))
+        return _matches(segments, self._plain_spaces(normalized.removeprefix(_SPACE) if self._prepends else normalized))
 
-    def _plain(self, text: bytes) -> bytes:
+    def _plain_spaces(self, text: bytes) -> bytes:
         return text if self.byte_level else text.replace(_SPACE, b" ")
 
-    def _segments(self, ids: Sequence[int], *, begins: bool) -> Iterator["_Segment"]:
-        """Yield segments; with `begins`, the first may start with a dummy space, as those after added tokens may."""
+    def _segments(self, ids: Sequence[int], *, dummy_space: bool) -> Iterator["_Segment"]:
+        """Yield segments; with `dummy_space`, the first may begin with one, as those after added tokens may."""
         run: list[int] = []
         for token_id in ids:
             token = self._added.get(token_id)
@@ -67,42 +67,42 @@ class RoundTrip:
                 run.append(token_id)
                 continue
             if run:
-                yield _Segment(self._plain(self.decode(run)), begins and self._has_dummy_space, None)
+                yield _Segment(self._plain_spaces(self.decode(run)), dummy_space and self._has_dummy_space, None)
                 run = []
-            yield _Segment(self._plain(token.content.encode()), False, token)
-            begins = True
+            yield _Segment(self._plain_spaces(token.content.encode()), False, token)
+            dummy_space = True
         if run:
-            yield _Segment(self._plain(self.decode(run)), begins and self._has_dummy_space, None)
+            yield _Segment(self._plain_spaces(self.decode(run)), dummy_space and self._has_dummy_space, None)
 
 
 class _Segment(NamedTuple):
     """The bytes of ordinary ids up to the next added token, or of one added token."""
 
     decoded: bytes
-    dummy: bool
+    dummy_space: bool
     """Whether its first space may have been inserted by the tokenizer."""
 
     token: AddedToken | None
 
 
-def _walk(segments: Sequence[_Segment], text: bytes) -> bool:
+def _matches(segments: Sequence[_Segment], text: bytes) -> bool:
     """Whether the segments, concatenated, cover the text to its end."""
     at = 0
-    for decoded, dummy, token in segments:
+    for decoded, dummy_space, token in segments:
         if token is not None and token.lstrip:
-            at = _past_space(text, at)
+            at = _skip_space(text, at)
         if text.startswith(decoded, at):
             at += len(decoded)
-        elif dummy and decoded.startswith(b" ") and text.startswith(decoded[1:], at):
+        elif dummy_space and decoded.startswith(b" ") and text.startswith(decoded[1:], at):
             at += len(decoded) - 1
         else:
             return False
         if token is not None and token.rstrip:
-            at = _past_space(text, at)
+            at = _skip_space(text, at)
     return at == len(text)
 
 
-def _past_space(text: bytes, at: int) -> int:
+def _skip_space(text: bytes, at: int) -> int:
     rest = text[at:].decode(errors="replace")
     return at + len(rest[: len(rest) - len(rest.lstrip(_WHITE_SPACE))].encode())
 

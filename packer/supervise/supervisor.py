@@ -73,9 +73,9 @@ class Supervisor:
             text = turns.text_offsets[turns.turn_text[t]]
             completion = turns.text[text + turns.prompt_end[t] : text + turns.completion_end[t]]
             if turns.raw[turns.turn_text[t]]:
-                ids = _without_added(ids, completion, self._round_trip)
+                ids = _without_appended_token(ids, completion, self._round_trip)
             proved[t] = self._round_trip.decodes_to(ids.tolist(), completion, after=after)
-        return proved & self._closed(turns, tokens)
+        return proved & self._are_terminated(turns, tokens)
 
     def _prove_by_length(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
         """Prove all turns in one pass: a text's ids decode to its bytes, and boundaries fall on the same bytes.
@@ -115,29 +115,29 @@ class Supervisor:
         fits[np.searchsorted(np.cumsum(lengths), wrong, side="right")] = False
         return fits
 
-    def _closed(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
+    def _are_terminated(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
         """Whether only the last id of each chat turn is a stop id, and each raw turn is closed if its text is."""
         first = tokens.offsets[tokens.turn_sequence]
         is_stop = np.isin(tokens.ids, self._stop_ids)
         stops = offsets_of(is_stop)
         start, end = first + tokens.prompt_tokens, first + tokens.completion_tokens
-        closed: Bool = (stops[end] - stops[start] == 1) & is_stop[np.maximum(end - 1, 0)]
-        for t in np.flatnonzero(turns.raw[turns.turn_text] & ~closed):
-            closed[t] = self._raw_closed(turns, int(t), tokens.ids[start[t] : end[t]])
-        return closed
+        terminated: Bool = (stops[end] - stops[start] == 1) & is_stop[np.maximum(end - 1, 0)]
+        for t in np.flatnonzero(turns.raw[turns.turn_text] & ~terminated):
+            terminated[t] = self._is_raw_terminated(turns, int(t), tokens.ids[start[t] : end[t]])
+        return terminated
 
-    def _raw_closed(self, turns: TurnBatch, t: int, ids: Int32) -> bool:
+    def _is_raw_terminated(self, turns: TurnBatch, t: int, ids: Int32) -> bool:
         """Whether a raw turn's ids end with a stop id if its text does; one typed by a person does not count."""
         text = turns.text_offsets[turns.turn_text[t]]
         first, end = text + turns.prompt_end[t], text + turns.completion_end[t]
         completion = turns.text[first:end]
         if not completion.endswith(self._stop_texts) or end in turns.guarded[:, 1]:
             return True
-        own = _without_added(ids, completion, self._round_trip)
-        return bool(len(own) and np.isin(own[-1], self._stop_ids))
+        text_ids = _without_appended_token(ids, completion, self._round_trip)
+        return bool(len(text_ids) and np.isin(text_ids[-1], self._stop_ids))
 
 
-def _without_added(ids: Int32, completion: bytes, round_trip: RoundTrip) -> Int32:
+def _without_appended_token(ids: Int32, completion: bytes, round_trip: RoundTrip) -> Int32:
     """Return the ids of a raw text without a closing special token that the tokenizer appended to it."""
     if len(ids) and not completion.endswith(round_trip.decode([int(ids[-1])])):
         return ids[:-1]
@@ -148,7 +148,7 @@ def _documents(
     turns: TurnBatch, tokens: TokenBatch, trained: Int64, sample_ids: Mapping[int, str | None]
 ) -> DocumentBatch:
     """Cut each sequence that has trained turns after the last of them, in the order of rows and messages."""
-    sequence = _homes(turns, tokens, trained)
+    sequence = _training_sequences(turns, tokens, trained)
     used, document = np.unique(sequence, return_inverse=True)
     end = np.zeros(len(used), np.int64)
     np.maximum.at(end, document, tokens.completion_tokens[trained])
@@ -159,7 +159,7 @@ def _documents(
     rank = np.empty(len(used), np.int64)
     rank[order] = np.arange(len(used))
     runs = np.lexsort((tokens.prompt_tokens[trained], rank[document]))
-    of_run = trained[runs]
+    run_turns = trained[runs]
     num_runs = np.bincount(rank[document], minlength=len(used))
     lengths, row = end[order], row[order]
     return DocumentBatch(
@@ -168,42 +168,42 @@ def _documents(
         sample=row.astype(np.int32),
         sample_id=tuple(sample_ids[int(r)] for r in row),
         run_offsets=offsets_of(num_runs),
-        run_start=np.maximum(tokens.prompt_tokens[of_run], 1).astype(np.int32),
-        run_end=tokens.completion_tokens[of_run].astype(np.int32),
-        run_message=turns.turn_message[of_run].astype(np.int32),
-        run_weight=turns.weight[of_run],
+        run_start=np.maximum(tokens.prompt_tokens[run_turns], 1).astype(np.int32),
+        run_end=tokens.completion_tokens[run_turns].astype(np.int32),
+        run_message=turns.turn_message[run_turns].astype(np.int32),
+        run_weight=turns.weight[run_turns],
     )
 
 
-def _homes(turns: TurnBatch, tokens: TokenBatch, trained: Int64) -> Int64:
+def _training_sequences(turns: TurnBatch, tokens: TokenBatch, trained: Int64) -> Int64:
     """Return the sequence each trained turn is trained in: its sample's last one that begins with its ids.  # int64[U]
 
     Rendering has assigned the turns to texts by their characters. Only ids show that a sequence of a merged boundary
     begins with the turns before it, or that two texts differ only by a space the tokenizer drops.
     """
-    homes = tokens.turn_sequence[trained].astype(np.int64)
+    assigned = tokens.turn_sequence[trained].astype(np.int64)
     row = turns.sample[turns.turn_text[trained]]
-    of_row = np.full(int(row.max(initial=-1)) + 1, -1, np.int64)
-    of_row[row] = homes
-    if (of_row[row] == homes).all():
-        return homes  # one sequence per row
+    last_of_row = np.full(int(row.max(initial=-1)) + 1, -1, np.int64)
+    last_of_row[row] = assigned
+    if (last_of_row[row] == assigned).all():
+        return assigned  # one sequence per row
     order = np.lexsort((turns.turn_message[trained], row))
     for turns_of_row in np.split(order, np.flatnonzero(np.diff(row[order])) + 1):
-        if len(turns_of_row) and np.any(homes[turns_of_row] != homes[turns_of_row[0]]):
-            _settle(homes, turns_of_row, tokens, trained)
-    return homes
+        if len(turns_of_row) and np.any(assigned[turns_of_row] != assigned[turns_of_row[0]]):
+            _move_to_last_extension(assigned, turns_of_row, tokens, trained)
+    return assigned
 
 
-def _settle(homes: Int64, turns_of_row: Int64, tokens: TokenBatch, trained: Int64) -> None:
+def _move_to_last_extension(assigned: Int64, turns_of_row: Int64, tokens: TokenBatch, trained: Int64) -> None:
     """Move each turn of one sample, in message order, to the last sequence that begins with its ids."""
-    starts, ends = tokens.offsets[homes[turns_of_row]], tokens.completion_tokens[trained[turns_of_row]]
-    upto = [tokens.ids[start : start + end] for start, end in zip(starts, ends, strict=True)]
+    starts, ends = tokens.offsets[assigned[turns_of_row]], tokens.completion_tokens[trained[turns_of_row]]
+    turn_ids = [tokens.ids[start : start + end] for start, end in zip(starts, ends, strict=True)]
     sequences: dict[int, Int32] = {}
-    for i, ids in zip(turns_of_row[::-1], upto[::-1], strict=True):
-        sequences.setdefault(int(homes[i]), ids)  # ids up to its last turn; sequences in reverse order
-    for i, ids in zip(turns_of_row, upto, strict=True):
+    for i, ids in zip(turns_of_row[::-1], turn_ids[::-1], strict=True):
+        sequences.setdefault(int(assigned[i]), ids)  # ids up to its last turn; sequences in reverse order
+    for i, ids in zip(turns_of_row, turn_ids, strict=True):
         last, num = ids[-1], len(ids)
         for sequence, other in sequences.items():
             if len(other) >= num and other[num - 1] == last and np.array_equal(other[:num], ids):
-                homes[i] = sequence
+                assigned[i] = sequence
                 break

@@ -7,14 +7,14 @@ people as ordinary text; `deadline` ends an encoding that does not finish.
 
 from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences, fast_version
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder
-from packer.tokenize.tokenizing import Tokenizing
+from packer.tokenize.tokenizing import TurnTokenizer
 
 __all__ = [
     "Encoder",
     "EngineDiffersError",
     "FastEncoder",
     "ReferenceEncoder",
-    "Tokenizing",
+    "TurnTokenizer",
     "differences",
     "fast_version",
 ]

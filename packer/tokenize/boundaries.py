@@ -21,7 +21,7 @@ from packer.literals import longest_of
 from packer.model import AddedToken
 from packer.tokenize.reference_encoder import Encoder
 
-_REMEMBERED = 65_536
+_MAX_CACHED_TAILS = 65_536
 
 
 class Anchors:
@@ -75,11 +75,11 @@ class BoundaryFinder:
     """Finds boundaries under one tokenizer."""
 
     def __init__(
-        self, encoder: Encoder, apart: Callable[[], Encoder], anchors: Anchors, stop_ids: Sequence[int]
+        self, encoder: Encoder, continuation_encoder: Callable[[], Encoder], anchors: Anchors, stop_ids: Sequence[int]
     ) -> None:
-        """`apart` returns the encoder for a completion's start, without start-of-text effects; rarely needed."""
+        """`continuation_encoder` returns an encoder without start-of-text effects, for completions; rarely used."""
         self._encoder = encoder
-        self._apart = apart
+        self._continuation_encoder = continuation_encoder
         self._anchors = anchors
         self._stop_ids = np.array(sorted(stop_ids), np.int32)
         self._tails: dict[bytes, Int32] = {}
@@ -88,22 +88,22 @@ class BoundaryFinder:
         """Return the boundaries of every turn of every text."""
         located = [self._anchors.find(text.text) if text.turns else ([], []) for text in texts]
         self._encode_tails(texts, located)
-        return [self._boundaries_of(text, places) for text, places in zip(texts, located, strict=True)]
+        return [self._boundaries_of(text, anchor_spans) for text, anchor_spans in zip(texts, located, strict=True)]
 
-    def _boundaries_of(self, text: EncodedText, places: tuple[list[int], list[int]]) -> list[Boundary]:
+    def _boundaries_of(self, text: EncodedText, anchor_spans: tuple[list[int], list[int]]) -> list[Boundary]:
         if not text.turns:
             return []
         anchor_tokens = np.flatnonzero(self._anchors.is_anchor[text.ids])
-        if len(anchor_tokens) != len(places[1]):
-            return [self._literal(text, *turn) for turn in text.turns]
-        return [self._boundary(text, places, anchor_tokens, turn) for turn in text.turns]
+        if len(anchor_tokens) != len(anchor_spans[1]):
+            return [self._boundary_by_encoding(text, *turn) for turn in text.turns]
+        return [self._boundary(text, anchor_spans, anchor_tokens, turn) for turn in text.turns]
 
     def _encode_tails(self, texts: Sequence[EncodedText], located: Sequence[tuple[list[int], list[int]]]) -> None:
-        if len(self._tails) > _REMEMBERED:
+        if len(self._tails) > _MAX_CACHED_TAILS:
             self._tails.clear()
         tails = dict.fromkeys(
-            self._tail(text.text, places, prompt_end)
-            for text, places in zip(texts, located, strict=True)
+            self._tail(text.text, anchor_spans, prompt_end)
+            for text, anchor_spans in zip(texts, located, strict=True)
             for prompt_end, _ in text.turns
         )
         new = [tail for tail in tails if tail not in self._tails]
@@ -111,44 +111,44 @@ class BoundaryFinder:
         for i, tail in enumerate(new):
             self._tails[tail] = ids[offsets[i] : offsets[i + 1]]
 
-    def _tail(self, text: bytes, places: tuple[list[int], list[int]], prompt_end: int) -> bytes:
+    def _tail(self, text: bytes, anchor_spans: tuple[list[int], list[int]], prompt_end: int) -> bytes:
         """Return the prompt from its last anchor on: the only part that a longer text could tokenize differently."""
-        starts, ends = places
+        starts, ends = anchor_spans
         count = bisect_right(ends, prompt_end)
         return text[starts[count - 1] if count else 0 : prompt_end]
 
     def _boundary(
-        self, text: EncodedText, places: tuple[list[int], list[int]], anchor_tokens: Int64, turn: tuple[int, int]
+        self, text: EncodedText, anchor_spans: tuple[list[int], list[int]], anchor_tokens: Int64, turn: tuple[int, int]
     ) -> Boundary:
         prompt_end, completion_end = turn
-        ends = places[1]
+        ends = anchor_spans[1]
         num_before, num_through = bisect_right(ends, prompt_end), bisect_right(ends, completion_end)
         if num_through == 0 or ends[num_through - 1] != completion_end:
-            return self._literal(text, prompt_end, completion_end)
-        tail = self._tails[self._tail(text.text, places, prompt_end)]
+            return self._boundary_by_encoding(text, prompt_end, completion_end)
+        tail = self._tails[self._tail(text.text, anchor_spans, prompt_end)]
         begin = int(anchor_tokens[num_before - 1]) if num_before else 0
         prompt_tokens, completion_tokens = begin + len(tail), int(anchor_tokens[num_through - 1]) + 1
         if prompt_tokens < completion_tokens and np.array_equal(text.ids[begin:prompt_tokens], tail):
             return Boundary(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
-        return self._apart_sequence(text.text, prompt_end, completion_end)
+        return self._separate_sequence(text.text, prompt_end, completion_end)
 
-    def _literal(self, text: EncodedText, prompt_end: int, completion_end: int) -> Boundary:
+    def _boundary_by_encoding(self, text: EncodedText, prompt_end: int, completion_end: int) -> Boundary:
         """Apply the rule literally, for texts whose anchors cannot be trusted or whose terminator is not an anchor."""
         (whole, prompt) = self._encode_each(text.text[:completion_end], text.text[:prompt_end])
         stops = np.flatnonzero(np.isin(whole[len(prompt) :], self._stop_ids))
         if len(stops) == 0 or not np.array_equal(whole[: len(prompt)], prompt):
-            return self._apart_sequence(text.text, prompt_end, completion_end)
+            return self._separate_sequence(text.text, prompt_end, completion_end)
         end = len(prompt) + int(stops[0]) + 1
-        own = None if np.array_equal(text.ids[:end], whole[:end]) else whole[:end]
-        return Boundary(prompt_tokens=len(prompt), completion_tokens=end, ids=own)
+        different_ids = None if np.array_equal(text.ids[:end], whole[:end]) else whole[:end]
+        return Boundary(prompt_tokens=len(prompt), completion_tokens=end, ids=different_ids)
 
-    def _apart_sequence(self, text: bytes, prompt_end: int, completion_end: int) -> Boundary:
+    def _separate_sequence(self, text: bytes, prompt_end: int, completion_end: int) -> Boundary:
         """Encode the prompt and the completion separately; start-of-text effects apply only after an anchor."""
         completion = text[prompt_end:completion_end]
         starts, ends = self._anchors.find(completion)
         first, through = (starts[0], ends[0]) if starts else (len(completion), len(completion))
         prompt, rest = self._encode_each(text[:prompt_end], completion[first:])
-        start, _ = self._apart().encode([completion[:through].decode()])
+        start, _ = self._continuation_encoder().encode([completion[:through].decode()])
         ids = np.concatenate([prompt, start, rest[1:]])  # the first anchor is in both
         return Boundary(prompt_tokens=len(prompt), completion_tokens=len(ids), ids=ids, merged=True)
 

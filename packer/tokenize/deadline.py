@@ -22,7 +22,7 @@ MIN_CHARACTERS_PER_S = 10_000
 T = TypeVar("T")
 
 _Work: TypeAlias = Callable[[], Any]
-_Answer: TypeAlias = tuple[Any, BaseException | None]
+_Result: TypeAlias = tuple[Any, BaseException | None]
 
 
 def encode_in_time(work: Callable[[], T], texts: Sequence[str]) -> T:
@@ -34,13 +34,13 @@ def encode_in_time(work: Callable[[], T], texts: Sequence[str]) -> T:
     """
     num_characters = sum(map(len, texts))
     seconds = GRACE_S + num_characters / MIN_CHARACTERS_PER_S
-    helper: _Helper | None = getattr(_OF_THREAD, "helper", None)
+    helper: _EncoderThread | None = getattr(_THREAD_LOCAL, "helper", None)
     if helper is None or not helper.is_alive():
-        helper = _OF_THREAD.helper = _Helper()
+        helper = _THREAD_LOCAL.helper = _EncoderThread()
     try:
         result, error = helper.run(work, seconds)
     except BaseException as ended:
-        del _OF_THREAD.helper  # it may run for hours
+        del _THREAD_LOCAL.helper  # it may run for hours
         if not isinstance(ended, queue.Empty):
             raise
         raise InputError(
@@ -54,10 +54,10 @@ def encode_in_time(work: Callable[[], T], texts: Sequence[str]) -> T:
     return result
 
 
-_OF_THREAD = threading.local()
+_THREAD_LOCAL = threading.local()
 
 
-class _Helper:
+class _EncoderThread:
     """A thread that encodes on behalf of another one.
 
     Each calling thread keeps one: the libraries have thread-local caches, and a new thread for each call would run at
@@ -65,15 +65,15 @@ class _Helper:
     """
 
     def __init__(self) -> None:
-        self._asked: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-        self._answered: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[_Result] = queue.SimpleQueue()
         self._is_done = threading.Event()
-        arguments = self._asked, self._answered, self._is_done
+        arguments = self._requests, self._results, self._is_done
         self._thread = threading.Thread(target=_serve, args=arguments, name="packer-encoding", daemon=True)
         self._thread.start()
 
     def __del__(self) -> None:
-        self._asked.put(None)
+        self._requests.put(None)
 
     def is_alive(self) -> bool:
         """Whether the thread runs; False in a forked process, which has none of the threads."""
@@ -85,9 +85,9 @@ class _Helper:
         An interrupt is delayed as well: the interpreter must not shut down while a library may still call into it.
         """
         self._is_done.clear()
-        self._asked.put(work)
+        self._requests.put(work)
         try:
-            return self._answered.get(timeout=seconds)
+            return self._results.get(timeout=seconds)
         except queue.Empty:
             raise
         except BaseException:
@@ -95,12 +95,14 @@ class _Helper:
             raise
 
 
-def _serve(asked: queue.SimpleQueue[_Work | None], answered: queue.SimpleQueue[_Answer], done: threading.Event) -> None:
-    while (work := asked.get()) is not None:
+def _serve(
+    requests: queue.SimpleQueue[_Work | None], results: queue.SimpleQueue[_Result], done: threading.Event
+) -> None:
+    while (work := requests.get()) is not None:
         try:
-            answer: _Answer = work(), None
+            result: _Result = work(), None
         except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
-            answer = None, error
+            result = None, error
         done.set()
-        answered.put(answer)
-        del work, answer  # release the texts now: the next call may come much later
+        results.put(result)
+        del work, result  # release the texts now: the next call may come much later

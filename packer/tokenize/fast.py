@@ -2,7 +2,7 @@
 
 Only the reference defines the ids of a text. So a tokenizer is tried before it is used (:func:`differences`:
 every vocabulary entry, every added token in several places, texts designed to be hard); while it is used, one text in
-``CHECKED`` is also encoded by the reference; and a document that fails its proof is encoded again. If the two
+``CHECK_EVERY`` is also encoded by the reference; and a document that fails its proof is encoded again. If the two
 differ, :class:`EngineDiffersError` is raised, and a build starts over with the reference.
 
 A text the fast encoder fails on is left to the reference, which encodes it or fails on it.
@@ -22,15 +22,15 @@ from packer.backend import load_backend, load_fast_backend
 from packer.batches import Int32, Int64
 from packer.errors import PackerError
 from packer.tokenize.deadline import encode_in_time
-from packer.tokenize.reference_encoder import ReferenceEncoder, is_about_a_text
+from packer.tokenize.reference_encoder import ReferenceEncoder, is_text_error
 
 if TYPE_CHECKING:
     import fastokens
 
-CHECKED = 64
+CHECK_EVERY = 64
 """One text in this many is encoded twice."""
 
-_TRIED_TOGETHER = 8192
+_TRIAL_BATCH = 8192
 
 _BYTE_ENTRY = "<0x"
 """Prefix of vocabulary entries for single bytes, such as `<0x41>`; `fastokens` wrongly treats these in a text as
@@ -54,7 +54,7 @@ def fast_version() -> str | None:
 
 
 class FastEncoder:
-    """Encodes with `fastokens`, and one text in ``CHECKED`` with the reference as well.
+    """Encodes with `fastokens`, and one text in ``CHECK_EVERY`` with the reference as well.
 
     Args:
         tokenizer_json: the tokenizer.
@@ -81,11 +81,11 @@ class FastEncoder:
         try:
             ids, offsets = _encode(self._backend, texts)
         except BaseException as error:
-            if not is_about_a_text(error):
+            if not is_text_error(error):
                 raise
             return self._reference.encode(texts)
-        # The first text of every call, and every CHECKED-th of all.
-        chosen = range(-self._num_encoded % CHECKED, len(texts), CHECKED)
+        # The first text of every call, and every CHECK_EVERY-th of all.
+        chosen = range(-self._num_encoded % CHECK_EVERY, len(texts), CHECK_EVERY)
         self._num_encoded += len(texts)
         self._compare(texts, ids, offsets, sorted({0, *chosen}))
         return ids, offsets
@@ -102,9 +102,9 @@ class FastEncoder:
 
     def _compare(self, texts: Sequence[str], ids: Int32, offsets: Int64, chosen: Sequence[int]) -> None:
         expected, bounds = self._reference.encode([texts[i] for i in chosen])
-        for place, i in enumerate(chosen):
-            mine = ids[offsets[i] : offsets[i + 1]]
-            if not np.array_equal(mine, expected[bounds[place] : bounds[place + 1]]):
+        for at, i in enumerate(chosen):
+            found = ids[offsets[i] : offsets[i + 1]]
+            if not np.array_equal(found, expected[bounds[at] : bounds[at + 1]]):
                 size = len(texts[i].encode())
                 raise EngineDiffersError(f"fastokens gives other ids than tokenizers for a text of {size} bytes")
 
@@ -121,13 +121,13 @@ def differences(tokenizer_json: bytes) -> str | None:
         backend = load_fast(tokenizer_json)
     except EngineDiffersError as error:
         return error.message
-    texts = _trials(tokenizer_json)
-    while batch := list(islice(texts, _TRIED_TOGETHER)):
+    texts = _trial_texts(tokenizer_json)
+    while batch := list(islice(texts, _TRIAL_BATCH)):
         try:
             ids, offsets = _encode(backend, batch)
             expected, bounds = reference.encode(batch)
         except BaseException as error:
-            if not is_about_a_text(error):
+            if not is_text_error(error):
                 raise
             return f"an encoder fails on a text it is tried on: {str(error)[:200]}"
         if np.array_equal(ids, expected) and np.array_equal(offsets, bounds):
@@ -152,7 +152,7 @@ def load_fast(tokenizer_json: bytes) -> "fastokens.Tokenizer":
     except ImportError:
         raise EngineDiffersError("fastokens is not installed") from None
     except BaseException as error:
-        if not is_about_a_text(error):
+        if not is_text_error(error):
             raise
         raise EngineDiffersError(f"fastokens does not load this tokenizer: {str(error)[:200]}") from None
 
@@ -165,7 +165,7 @@ def _encode(backend: "fastokens.Tokenizer", texts: Sequence[str]) -> tuple[Int32
     return np.frombuffer(ids, np.int32), bounds.astype(np.int64)
 
 
-_HARD = (
+_DIFFICULT_CHARACTERS = (
     "abcdefghijklmnopqrstuvwxyz",
     "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
     "0123456789",
@@ -184,13 +184,13 @@ _HARD = (
 )
 """Characters by kind; a trial combines runs of several kinds."""
 
-_RUNS = (8,) * 6000 + (120,) * 200
+_RUNS_PER_TEXT = (8,) * 6000 + (120,) * 200
 """Maximum number of runs in each hard text that a tokenizer is tried on."""
 
 _CONTRACTIONS = ("'s", "'S", "'ll", "n't", "'Re", "…", "--", "\r\n\r\n", "  \n", "http://a.b/c?d=e", "x" * 70)
 
 
-def _trials(tokenizer_json: bytes) -> Iterator[str]:
+def _trial_texts(tokenizer_json: bytes) -> Iterator[str]:
     definition, backend = json.loads(tokenizer_json), load_backend(tokenizer_json)
     for token_id in range(backend.get_vocab_size(with_added_tokens=True)):
         text = backend.decode([token_id], skip_special_tokens=False)
@@ -208,15 +208,15 @@ def _trials(tokenizer_json: bytes) -> Iterator[str]:
             f"{content}  x",
         )
     # A fixed seed: the same trials on every machine.
-    chance = random.Random(20_260_101)  # noqa: S311 - no secret
-    for size in _RUNS:
-        yield "".join(_run(chance, added) for _ in range(chance.randint(1, size)))
+    rng = random.Random(20_260_101)  # noqa: S311 - no secret
+    for size in _RUNS_PER_TEXT:
+        yield "".join(_random_run(rng, added) for _ in range(rng.randint(1, size)))
 
 
-def _run(chance: random.Random, added: Sequence[str]) -> str:
-    draw = chance.random()
+def _random_run(rng: random.Random, added: Sequence[str]) -> str:
+    draw = rng.random()
     if draw < 0.05 and added:
-        return chance.choice(added)
+        return rng.choice(added)
     if draw < 0.15:
-        return chance.choice(_CONTRACTIONS)
-    return "".join(chance.choices(chance.choice(_HARD), k=chance.randint(1, 6)))
+        return rng.choice(_CONTRACTIONS)
+    return "".join(rng.choices(rng.choice(_DIFFICULT_CHARACTERS), k=rng.randint(1, 6)))

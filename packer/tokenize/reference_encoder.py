@@ -71,7 +71,7 @@ class ReferenceEncoder:
             try:
                 encodings = self._encodings(texts[start:stop])
             except BaseException as error:
-                if not is_about_a_text(error):
+                if not is_text_error(error):
                     raise
                 parts += self._encode_one_by_one(texts, start, stop, reasons)
             else:
@@ -92,16 +92,16 @@ class ReferenceEncoder:
             try:
                 parts.append(np.array(self._encoding(texts[i]).ids, np.int32))
             except BaseException as error:
-                if not is_about_a_text(error):
+                if not is_text_error(error):
                     raise
-                reasons[i] = _without_quotes(error)
+                reasons[i] = _without_quoted_text(error)
         return parts
 
     def _encoding(self, text: str) -> Encoding:
         try:
             return self._encodings([text])[0]
         except BaseException as error:
-            if not is_about_a_text(error):
+            if not is_text_error(error):
                 raise
         return self._backend.encode(text, add_special_tokens=False)  # without the threads that a batch may start
 
@@ -111,7 +111,7 @@ class ReferenceEncoder:
             lambda: self._backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens), texts
         )
 
-    def own_special_tokens(self) -> tuple[Int32, Int32]:
+    def prefix_and_suffix_ids(self) -> tuple[Int32, Int32]:
         """Return the ids the tokenizer itself puts before and after a plain text (BOS, sometimes EOS).
 
         Raises:
@@ -120,9 +120,9 @@ class ReferenceEncoder:
         try:
             bare, full = (self._encodings(["a"], add_special_tokens=adds)[0].ids for adds in (False, True))
         except BaseException as error:
-            if not is_about_a_text(error):
+            if not is_text_error(error):
                 raise
-            raise InputError(f"the tokenizer fails on the text 'a': {_without_quotes(error)}") from None
+            raise InputError(f"the tokenizer fails on the text 'a': {_without_quoted_text(error)}") from None
         unknown = [token_id for token_id in full if self._backend.id_to_token(token_id) is None]
         if unknown:
             raise InputError(
@@ -138,14 +138,14 @@ class ReferenceEncoder:
         )
 
 
-def is_about_a_text(error: BaseException) -> bool:
+def is_text_error(error: BaseException) -> bool:
     """Whether the error is caused by the content of a text, unlike running out of memory or Ctrl-C."""
     if out_of(error) is not None:
         return False
     return is_panic(error) or (isinstance(error, Exception) and not isinstance(error, PackerError))
 
 
-def _without_quotes(error: BaseException) -> str:
+def _without_quoted_text(error: BaseException) -> str:
     """Return the error's message without the text that Rust's slicing errors quote at the end."""
     return re.sub(r"( of| slicing) `.*", r"\1", str(error), flags=re.DOTALL)[:200]
 

@@ -15,7 +15,7 @@ from packer.token_bytes import TokenBytes
 from packer.tokenize.boundaries import Anchors, Boundary, BoundaryFinder, EncodedText
 from packer.tokenize.guard import Aliases
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder, UnencodableTextsError, without_start_effects
-from packer.tokenize.vectorized import PlacedTexts, VectorizedBoundaries
+from packer.tokenize.vectorized import LocatedTexts, VectorizedBoundaries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class _Text:
     guarded: tuple[tuple[int, int], ...]
 
     @property
-    def prompted(self) -> tuple[tuple[int, int], ...]:
+    def turns_to_locate(self) -> tuple[tuple[int, int], ...]:
         """The turns whose boundary must be found; a raw text without a prompt is trained throughout."""
         return () if self.raw and self.turns[0][0] == 0 else self.turns
 
@@ -47,7 +47,7 @@ class _AliasEncoder:
         self._encoder.confirm(texts)
 
 
-class Tokenizing:
+class TurnTokenizer:
     """The tokenize stage for one model."""
 
     def __init__(self, model: Model, encoder: Encoder, token_bytes: TokenBytes | None = None) -> None:
@@ -61,63 +61,66 @@ class Tokenizing:
         self._encoder = encoder
         self._normalizes = definition_of(self._json).get("normalizer") is not None
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
-        apart = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
-        self._boundaries = BoundaryFinder(encoder, apart, anchors, model.stop_ids)
+        continuation_encoder = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
+        self._boundaries = BoundaryFinder(encoder, continuation_encoder, anchors, model.stop_ids)
         token_bytes = token_bytes or TokenBytes(model)
         self._vectorized = (
             VectorizedBoundaries(encoder, token_bytes, anchors.is_anchor) if token_bytes.byte_level else None
         )
-        self._forgeable = _Forgeable(model) if self._normalizes and _Forgeable.concerns(model) else None
+        self._normalized_control = (
+            _NormalizedControlTokens(model) if self._normalizes and _NormalizedControlTokens.applies_to(model) else None
+        )
 
     def tokenize(self, turns: TurnBatch) -> TokenBatch:
-        """Encode every text once and place every turn; a text the tokenizer fails on gets no ids, but a reason."""
-        placed = self._place_vectorized(turns)
-        if placed is None:
-            return self._one_by_one(turns, np.arange(len(turns.raw)))
-        left = np.setdiff1d(np.arange(len(turns.raw)), placed.text, assume_unique=True)
-        return _joined(turns, placed, self._one_by_one(turns, left) if len(left) else None)
+        """Encode every text once and locate every turn; a text the tokenizer fails on gets no ids, but a reason."""
+        located = self._locate_vectorized(turns)
+        if located is None:
+            return self._tokenize_one_by_one(turns, np.arange(len(turns.raw)))
+        remaining = np.setdiff1d(np.arange(len(turns.raw)), located.text, assume_unique=True)
+        return _merged(turns, located, self._tokenize_one_by_one(turns, remaining) if len(remaining) else None)
 
-    def _place_vectorized(self, turns: TurnBatch) -> PlacedTexts | None:
-        """Place the texts whose turns can be located in one vectorized pass; None if there are none."""
-        if self._vectorized is None or self._forgeable is not None or not len(turns.raw):
+    def _locate_vectorized(self, turns: TurnBatch) -> LocatedTexts | None:
+        """Locate all turns of those texts where one vectorized pass can do it; None if there are none."""
+        if self._vectorized is None or self._normalized_control is not None or not len(turns.raw):
             return None
         plain = ~turns.raw
         plain[np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1] = False
         try:
-            return self._vectorized.place(turns, np.flatnonzero(plain)) if plain.any() else None
+            return self._vectorized.locate(turns, np.flatnonzero(plain)) if plain.any() else None
         except UnencodableTextsError:
             return None
 
-    def _one_by_one(self, turns: TurnBatch, chosen: Int64) -> TokenBatch:
+    def _tokenize_one_by_one(self, turns: TurnBatch, chosen: Int64) -> TokenBatch:
         """Process the chosen texts individually; the result has only their turns, in order."""
         every = _texts(turns)
         texts = [every[n] for n in chosen.tolist()]
         unencodable: dict[int, str] = {}
         try:
-            placed = self._place(texts)
+            located = self._locate(texts)
         except UnencodableTextsError:
-            placed = self._place_one_by_one(texts, unencodable)
-        for n, (text, (whole, _)) in enumerate(zip(texts, placed, strict=True)):
-            if self._forgeable is not None and n not in unencodable and self._forgeable.is_forged(text, whole):
+            located = self._locate_one_by_one(texts, unencodable)
+        for n, (text, (whole, _)) in enumerate(zip(texts, located, strict=True)):
+            control = self._normalized_control
+            if control is not None and n not in unencodable and control.is_forged(text, whole):
                 unencodable[n] = "it normalizes ordinary text to a control token"
-                placed[n] = _nothing(text)
-        sequences = _Sequences()
-        for n, (text, (whole, found)) in enumerate(zip(texts, placed, strict=True)):
+                located[n] = _empty_result(text)
+        sequences = _SequenceCollector()
+        for n, (text, (whole, found)) in enumerate(zip(texts, located, strict=True)):
             if text.raw and n not in unencodable:
-                sequences.add(n, *self._with_own_special_tokens(text, whole, found))
+                sequences.add(n, *self._with_prefix_and_suffix(text, whole, found))
             else:
                 sequences.add(n, whole, found)
         return sequences.batch(chosen, unencodable)
 
-    def _place(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Boundary]]]:
+    def _locate(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Boundary]]]:
         """Return the ids of each text, and the boundaries of its turns."""
         plain = [n for n, text in enumerate(texts) if not text.guarded]
         guarded = [n for n, text in enumerate(texts) if text.guarded]
         encoded: dict[int, EncodedText] = {}
         ids, offsets = self._encoder.encode([texts[n].content.decode() for n in plain])
         for i, n in enumerate(plain):
-            own = ids[offsets[i] : offsets[i + 1]]
-            encoded[n] = EncodedText(text=texts[n].content, ids=own, turns=texts[n].prompted)
+            text_ids = ids[offsets[i] : offsets[i + 1]]
+            encoded[n] = EncodedText(text=texts[n].content, ids=text_ids, turns=texts[n].turns_to_locate)
         boundaries = dict(zip(plain, self._boundaries.find([encoded[n] for n in plain]), strict=True))
         if guarded:
             aliases, encoder, aliased_boundaries = self._aliased
@@ -126,40 +129,42 @@ class Tokenizing:
                 (boundaries[n],) = aliased_boundaries.find([encoded[n]])
         return [(encoded[n].ids, boundaries[n]) for n in range(len(texts))]
 
-    def _place_one_by_one(
+    def _locate_one_by_one(
         self, texts: Sequence[_Text], unencodable: dict[int, str]
     ) -> list[tuple[Int32, list[Boundary]]]:
-        """Like :meth:`_place`, if the tokenizer fails on a text, on a prompt in it, or on a separate completion."""
-        placed: list[tuple[Int32, list[Boundary]]] = []
+        """Like :meth:`_locate`, if the tokenizer fails on a text, on a prompt in it, or on a separate completion."""
+        located: list[tuple[Int32, list[Boundary]]] = []
         for n, text in enumerate(texts):
             try:
-                placed += self._place([text])
+                located += self._locate([text])
             except UnencodableTextsError as error:
                 unencodable[n] = next(iter(error.reasons.values()))
-                placed.append(_nothing(text))
-        return placed
+                located.append(_empty_result(text))
+        return located
 
     @cached_property
     def _aliased(self) -> tuple[Aliases, Encoder, BoundaryFinder]:
         aliases = Aliases(self._json, self._model.control, self._model.added_tokens)
         encoder = _AliasEncoder(ReferenceEncoder(aliases.tokenizer_json), aliases)
-        apart = cache(lambda: _AliasEncoder(ReferenceEncoder(without_start_effects(aliases.tokenizer_json)), aliases))
+        continuation_encoder = cache(
+            lambda: _AliasEncoder(ReferenceEncoder(without_start_effects(aliases.tokenizer_json)), aliases)
+        )
         anchors = Anchors(aliases.added_tokens, self._model.vocab_size, normalizes=self._normalizes)
-        return aliases, encoder, BoundaryFinder(encoder, apart, anchors, self._model.stop_ids)
+        return aliases, encoder, BoundaryFinder(encoder, continuation_encoder, anchors, self._model.stop_ids)
 
     @cached_property
-    def _own_special_tokens(self) -> tuple[Int32, Int32]:
-        return ReferenceEncoder(self._json).own_special_tokens()
+    def _prefix_and_suffix(self) -> tuple[Int32, Int32]:
+        return ReferenceEncoder(self._json).prefix_and_suffix_ids()
 
-    def _with_own_special_tokens(
+    def _with_prefix_and_suffix(
         self, text: _Text, ids: Int32, boundaries: Sequence[Boundary]
     ) -> tuple[Int32, list[Boundary]]:
         """Add the special tokens the tokenizer itself puts around a plain text or completion, without a second EOS."""
-        prefix, suffix = self._own_special_tokens
+        prefix, suffix = self._prefix_and_suffix
         closed = len(ids) > 0 and len(suffix) > 0 and ids[-1] == suffix[-1]
         whole = np.concatenate([prefix, ids, suffix[:0] if closed else suffix])
         shift = len(prefix)
-        if not text.prompted:
+        if not text.turns_to_locate:
             return whole, [Boundary(prompt_tokens=shift, completion_tokens=len(whole))]
         return whole, [
             Boundary(
@@ -172,7 +177,7 @@ class Tokenizing:
         ]
 
 
-def _nothing(text: _Text) -> tuple[Int32, list[Boundary]]:
+def _empty_result(text: _Text) -> tuple[Int32, list[Boundary]]:
     """Return no ids, and empty boundaries for every turn."""
     return np.zeros(0, np.int32), [Boundary(prompt_tokens=0, completion_tokens=0)] * len(text.turns)
 
@@ -196,13 +201,15 @@ def _texts(turns: TurnBatch) -> list[_Text]:
 
 
 def _aliased_text(text: _Text, aliases: Aliases, encoder: Encoder) -> EncodedText:
-    prompted = text.prompted
-    aliased, moved = aliases.replace(text.content, text.guarded, [position for pair in prompted for position in pair])
+    located_turns = text.turns_to_locate
+    aliased, moved = aliases.replace(
+        text.content, text.guarded, [position for pair in located_turns for position in pair]
+    )
     ids, _ = encoder.encode([aliased.decode()])
     return EncodedText(text=aliased, ids=ids, turns=tuple(zip(moved[::2], moved[1::2], strict=True)))
 
 
-class _Forgeable:
+class _NormalizedControlTokens:
     """Control tokens that are matched in normalized text, so that ordinary text may turn into one."""
 
     def __init__(self, model: Model) -> None:
@@ -215,7 +222,7 @@ class _Forgeable:
         return [token for token in model.added_tokens if token.normalized and token.content in model.control]
 
     @classmethod
-    def concerns(cls, model: Model) -> bool:
+    def applies_to(cls, model: Model) -> bool:
         """Whether the model has control tokens of this kind."""
         return bool(cls._tokens(model))
 
@@ -226,21 +233,21 @@ class _Forgeable:
         return int(np.isin(ids, self._ids).sum()) > len(written) - typed
 
 
-def _joined(turns: TurnBatch, placed: PlacedTexts, others: TokenBatch | None) -> TokenBatch:
-    """Join placed texts with the sequences of the others, with turns in the order of the batch."""
+def _merged(turns: TurnBatch, located: LocatedTexts, remaining: TokenBatch | None) -> TokenBatch:
+    """Join located texts with the sequences of the remaining ones, with turns in the order of the batch."""
     number = np.full(len(turns.raw), -1, np.int64)
-    number[placed.text] = np.arange(len(placed.text))
+    number[located.text] = np.arange(len(located.text))
     sequence = number[turns.turn_text]
-    ids, offsets, sequence_text = placed.ids, placed.offsets, placed.text
-    prompt, completion, merged = placed.prompt_tokens, placed.completion_tokens, np.zeros(len(sequence), np.bool_)
-    if others is not None:
+    ids, offsets, sequence_text = located.ids, located.offsets, located.text
+    prompt, completion, merged = located.prompt_tokens, located.completion_tokens, np.zeros(len(sequence), np.bool_)
+    if remaining is not None:
         rest = np.flatnonzero(sequence < 0)
-        sequence[rest] = others.turn_sequence + len(placed.text)
-        prompt[rest], completion[rest] = others.prompt_tokens, others.completion_tokens
-        merged[rest] = others.merged
-        ids = np.concatenate([ids, others.ids])
-        offsets = np.concatenate([offsets, others.offsets[1:] + offsets[-1]])
-        sequence_text = np.concatenate([sequence_text, others.sequence_text])
+        sequence[rest] = remaining.turn_sequence + len(located.text)
+        prompt[rest], completion[rest] = remaining.prompt_tokens, remaining.completion_tokens
+        merged[rest] = remaining.merged
+        ids = np.concatenate([ids, remaining.ids])
+        offsets = np.concatenate([offsets, remaining.offsets[1:] + offsets[-1]])
+        sequence_text = np.concatenate([sequence_text, remaining.sequence_text])
     return TokenBatch(
         ids=ids,
         offsets=offsets,
@@ -249,11 +256,11 @@ def _joined(turns: TurnBatch, placed: PlacedTexts, others: TokenBatch | None) ->
         prompt_tokens=prompt,
         completion_tokens=completion,
         merged=merged,
-        unencodable=() if others is None else others.unencodable,
+        unencodable=() if remaining is None else remaining.unencodable,
     )
 
 
-class _Sequences:
+class _SequenceCollector:
     """Collects sequences: one for each text, and one for each turn that needs a separate one."""
 
     def __init__(self) -> None:

@@ -20,12 +20,12 @@ from packer.layout import concatenated_ranges
 from packer.token_bytes import TokenBytes
 from packer.tokenize.reference_encoder import Encoder
 
-_REMEMBERED_BYTES = 2**24
+_MAX_CACHED_BYTES = 2**24
 """Limit of the cache of tails and their ids. Usually they are a few short headers; without anchors, whole prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedTexts:
+class LocatedTexts:
     """Ids of some texts of a batch, and the positions of their turns. N texts, T turns of the batch."""
 
     ids: Int32  # [K]
@@ -36,7 +36,7 @@ class PlacedTexts:
 
 
 class VectorizedBoundaries:
-    """Places texts under one byte-level tokenizer.
+    """Locates turns in texts under one byte-level tokenizer.
 
     Args:
         encoder: produces the ids.
@@ -51,8 +51,8 @@ class VectorizedBoundaries:
         self._tails: dict[bytes, Int32] = {}
         self._num_bytes = 0
 
-    def place(self, turns: TurnBatch, candidates: Int64) -> PlacedTexts:
-        """Encode some texts of a batch, and place the turns of those for which that is possible.
+    def locate(self, turns: TurnBatch, candidates: Int64) -> LocatedTexts:
+        """Encode some texts of a batch, and locate the turns of those for which that is possible.
 
         Args:
             turns: the batch.
@@ -69,21 +69,23 @@ class VectorizedBoundaries:
         num_bytes = self._token_bytes.num_bytes[ids]
         ends = np.zeros(len(ids) + 1, np.int64)
         np.cumsum(np.maximum(num_bytes, 0), out=ends[1:])
-        decoded = self._decode_to(turns, candidates, ids, offsets, ends)
-        places = _Places(turns, candidates, offsets, ends, decoded & (_smallest(num_bytes, offsets) > 0))
-        known = self._known(turns, ids, places)
-        chosen = np.flatnonzero(known)
+        decoded = self._decodes_to(turns, candidates, ids, offsets, ends)
+        positions = _TurnPositions(
+            turns, candidates, offsets, ends, decoded & (_minimum_per_text(num_bytes, offsets) > 0)
+        )
+        verified = self._are_verified(turns, ids, positions)
+        chosen = np.flatnonzero(verified)
         whole = len(chosen) == len(candidates)
         lengths = np.diff(offsets)[chosen]
-        return PlacedTexts(
+        return LocatedTexts(
             ids=ids if whole else ids[concatenated_ranges(offsets[:-1][chosen], lengths)],
             offsets=offsets if whole else np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
             text=candidates[chosen],
-            prompt_tokens=places.prompt - places.first,
-            completion_tokens=places.completion - places.first,
+            prompt_tokens=positions.prompt - positions.first,
+            completion_tokens=positions.completion - positions.first,
         )
 
-    def _decode_to(self, turns: TurnBatch, candidates: Int64, ids: Int32, offsets: Int64, ends: Int64) -> Bool:
+    def _decodes_to(self, turns: TurnBatch, candidates: Int64, ids: Int32, offsets: Int64, ends: Int64) -> Bool:
         """Whether the ids of each text decode to it.  # bool[N]"""
         starts, stops = turns.text_offsets[candidates], turns.text_offsets[candidates + 1]
         same: Bool = np.diff(ends[offsets]) == stops - starts
@@ -94,50 +96,52 @@ class VectorizedBoundaries:
             ids = ids[concatenated_ranges(offsets[:-1][chosen], np.diff(offsets)[chosen])]
         lengths = (stops - starts)[chosen]
         data = np.frombuffer(turns.text, np.uint8)
-        own = data[starts[0] : stops[-1]]
-        if len(own) != lengths.sum():
-            own = data[concatenated_ranges(starts[chosen], lengths)]
+        expected = data[starts[0] : stops[-1]]
+        if len(expected) != lengths.sum():
+            expected = data[concatenated_ranges(starts[chosen], lengths)]
         decoded = self._token_bytes.decode_all(ids)
-        if len(decoded) != len(own):  # an id without an entry
+        if len(decoded) != len(expected):  # an id without an entry
             return np.zeros(len(same), np.bool_)
-        wrong = np.flatnonzero(decoded != own)
+        wrong = np.flatnonzero(decoded != expected)
         same[chosen[np.searchsorted(np.cumsum(lengths), wrong, side="right")]] = False
         return same
 
-    def _known(self, turns: TurnBatch, ids: Int32, places: "_Places") -> Bool:
-        """Whether all turns of each text are known to be placed correctly.  # bool[N]"""
-        known = places.exact
+    def _are_verified(self, turns: TurnBatch, ids: Int32, positions: "_TurnPositions") -> Bool:
+        """Whether all turns of each text are known to be located correctly.  # bool[N]"""
+        verified = positions.exact
         anchors = self._is_anchor[ids]
-        turn = places.turn
+        turn = positions.turn
         last = np.maximum.accumulate(np.where(anchors, np.arange(len(ids)), -1)) if len(ids) else np.zeros(0, np.int64)
-        prompt, completion = places.prompt[turn], places.completion[turn]
-        begin = np.maximum(last[np.maximum(prompt, 1) - 1], places.first[turn]) if len(ids) else prompt
+        prompt, completion = positions.prompt[turn], positions.completion[turn]
+        begin = np.maximum(last[np.maximum(prompt, 1) - 1], positions.first[turn]) if len(ids) else prompt
         closed = (prompt < completion) & anchors[np.maximum(completion, 1) - 1] if len(ids) else prompt < completion
         tails = [
             turns.text[a:b]
-            for a, b in zip(places.byte_of(begin, turn).tolist(), places.byte_of(prompt, turn).tolist(), strict=True)
+            for a, b in zip(
+                positions.byte_of(begin, turn).tolist(), positions.byte_of(prompt, turn).tolist(), strict=True
+            )
         ]
-        closed &= self._continued(ids, begin, prompt, tails)
-        known[places.text_of[turn[~closed]]] = False
-        return known
+        closed &= self._tails_match(ids, begin, prompt, tails)
+        verified[positions.text_of[turn[~closed]]] = False
+        return verified
 
-    def _continued(self, ids: Int32, begin: Int64, prompt: Int64, tails: Sequence[bytes]) -> Bool:
+    def _tails_match(self, ids: Int32, begin: Int64, prompt: Int64, tails: Sequence[bytes]) -> Bool:
         """Whether the ids of each prompt after its last anchor are those of its tail alone.  # bool[T]"""
-        if self._num_bytes > _REMEMBERED_BYTES:
+        if self._num_bytes > _MAX_CACHED_BYTES:
             self._tails, self._num_bytes = {}, 0
-        kinds = {tail: number for number, tail in enumerate(dict.fromkeys(tails))}
-        self._encode([tail for tail in kinds if tail not in self._tails])
-        kind = np.fromiter((kinds[tail] for tail in tails), np.int64, len(tails))
-        continued = np.zeros(len(tails), np.bool_)
-        order = np.argsort(kind, kind="stable")
-        bounds = np.searchsorted(kind[order], np.arange(len(kinds) + 1))
-        for number, tail in enumerate(kinds):
+        tail_numbers = {tail: number for number, tail in enumerate(dict.fromkeys(tails))}
+        self._encode([tail for tail in tail_numbers if tail not in self._tails])
+        tail_number = np.fromiter((tail_numbers[tail] for tail in tails), np.int64, len(tails))
+        matches = np.zeros(len(tails), np.bool_)
+        order = np.argsort(tail_number, kind="stable")
+        bounds = np.searchsorted(tail_number[order], np.arange(len(tail_numbers) + 1))
+        for number, tail in enumerate(tail_numbers):
             alone = self._tails[tail]
-            of_kind = order[bounds[number] : bounds[number + 1]]
-            of_kind = of_kind[prompt[of_kind] - begin[of_kind] == len(alone)]
-            own = ids[begin[of_kind][:, None] + np.arange(len(alone))]
-            continued[of_kind] = (own == alone).all(axis=1)
-        return continued
+            same_tail = order[bounds[number] : bounds[number + 1]]
+            same_tail = same_tail[prompt[same_tail] - begin[same_tail] == len(alone)]
+            found = ids[begin[same_tail][:, None] + np.arange(len(alone))]
+            matches[same_tail] = (found == alone).all(axis=1)
+        return matches
 
     def _encode(self, tails: Sequence[bytes]) -> None:
         ids, offsets = self._encoder.encode([tail.decode() for tail in tails])
@@ -146,7 +150,7 @@ class VectorizedBoundaries:
             self._num_bytes += 2 * len(tail) + 256
 
 
-def _smallest(values: Int64, offsets: Int64) -> Int64:
+def _minimum_per_text(values: Int64, offsets: Int64) -> Int64:
     """Return the smallest value of each item; 1 for an empty one.  # int64[N]"""
     smallest = np.ones(len(offsets) - 1, np.int64)
     full = np.flatnonzero(np.diff(offsets))
@@ -155,7 +159,7 @@ def _smallest(values: Int64, offsets: Int64) -> Int64:
     return smallest
 
 
-class _Places:
+class _TurnPositions:
     """Positions of the turns of some texts, in tokens of all these texts concatenated."""
 
     def __init__(self, turns: TurnBatch, candidates: Int64, offsets: Int64, ends: Int64, exact: Bool) -> None:
@@ -181,7 +185,7 @@ class _Places:
         self.completion = np.zeros(len(turns.turn_text), np.int64)
         self.prompt[turn], self.completion[turn] = prompt, completion
         self.turn = turn[self.exact[text]]
-        """Turns that are placed, ascending."""
+        """Turns that are located, ascending."""
 
         self._ends = ends
         self._shift = np.zeros(len(turns.turn_text), np.int64)  # from bytes of these texts to bytes of the batch

@@ -224,7 +224,7 @@ def test_an_engine_that_differs_in_a_build_gives_way_to_the_reference(
 ):
     expected = build_with(starter, tmp_path / "reference", "engine=reference")
     resolve_engine("auto", tokenizer_json)  # tried while it is right
-    monkeypatch.setattr(fast, "CHECKED", checked)
+    monkeypatch.setattr(fast, "CHECK_EVERY", checked)
     seen = corrupt(monkeypatch, shift=1)
     notes = Notes()
     found = build_with(starter, tmp_path / "cache", progress=notes)

@@ -106,9 +106,9 @@ def test_an_unknown_id_is_reported_by_its_place_in_the_row(supervisor):
 
 
 def test_a_gap_of_the_vocabulary_is_no_token(supervisor, monkeypatch):
-    known = supervisor._known.copy()
+    known = supervisor._is_token.copy()
     known[6] = False
-    monkeypatch.setitem(supervisor.__dict__, "_known", known)
+    monkeypatch.setitem(supervisor.__dict__, "_is_token", known)
     code, reason = outcome(supervisor, [5, 6], loss_mask=[0, 1])
     assert (code, reason) == ("unknown_token", "input_ids[1] is 6, but the vocabulary has no such id")
 

@@ -14,7 +14,7 @@ from packer.pipeline.engine import encoder_of
 from packer.recipe import Recipe, make_recipe
 from packer.render import ChatTemplate, Renderer, RenderRules, role_markers
 from packer.supervise import RoundTrip, Supervised, Supervisor
-from packer.tokenize import Tokenizing
+from packer.tokenize import TurnTokenizer
 
 Document: TypeAlias = tuple[list[int], list[int]]
 """input_ids and labels."""
@@ -40,7 +40,7 @@ class Stages:
             model = model.with_control(role_markers(template, model.added_tokens))
         self.model = model
         self.renderer = Renderer(model, RenderRules.of(recipe))
-        self.tokenizing = Tokenizing(model, encoder_of(recipe.engine, model.files[TOKENIZER_FILE]))
+        self.tokenizing = TurnTokenizer(model, encoder_of(recipe.engine, model.files[TOKENIZER_FILE]))
         self.round_trip = RoundTrip(model)
         self.supervisor = Supervisor(self.round_trip, model.stop_ids)
 
@@ -50,7 +50,7 @@ class Stages:
 
     def with_engine(self, engine: str) -> "Stages":
         other = copy.copy(self)
-        other.tokenizing = Tokenizing(self.model, encoder_of(engine, self.model.files[TOKENIZER_FILE]))
+        other.tokenizing = TurnTokenizer(self.model, encoder_of(engine, self.model.files[TOKENIZER_FILE]))
         return other
 
     def with_template(self, source: str, recipe: Recipe) -> "Stages":

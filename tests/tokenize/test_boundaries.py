@@ -83,7 +83,7 @@ def test_after_the_first_added_token_a_completion_apart_is_encoded_as_in_any_tex
     text = "fox<unk>dog"
     boundaries = stages.tokenizing._boundaries
     whole = "<s>[INST] a [/INST] " + text + " </s>"
-    boundary = boundaries._apart_sequence(whole.encode(), len(whole) - len(text) - 5, len(whole))
+    boundary = boundaries._separate_sequence(whole.encode(), len(whole) - len(text) - 5, len(whole))
     assert boundary.ids is not None
     completion = [stages.model.content(i) for i in boundary.ids[boundary.prompt_tokens :].tolist()]
     assert "".join(completion) == "fox<unk>▁dog▁</s>"

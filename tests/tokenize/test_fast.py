@@ -12,13 +12,13 @@ from search_effort import one_in
 from packer.tokenize import EngineDiffersError, FastEncoder, ReferenceEncoder, differences, fast
 from packer.tokenize.reference_encoder import UnencodableTextsError
 
-RUNS = fast._RUNS
+RUNS = fast._RUNS_PER_TEXT
 """What a tokenizer is tried on; in other tests it is less."""
 
 
 @pytest.fixture(autouse=True)
 def _every_text_is_tried(monkeypatch):
-    monkeypatch.setattr(fast, "_RUNS", RUNS)
+    monkeypatch.setattr(fast, "_RUNS_PER_TEXT", RUNS)
 
 
 pytest.importorskip("fastokens", reason="FASTOKENS MISSING: the fast engine is not tested")
@@ -112,9 +112,9 @@ def test_a_text_that_is_not_examined_is_found_wrong_when_it_is_confirmed(definit
 
 
 def test_trying_a_tokenizer_names_the_text_that_is_wrong(definitions, monkeypatch):
-    tried = list(fast._trials(definitions["byte_level"]))
+    tried = list(fast._trial_texts(definitions["byte_level"]))
     assert len(tried) > 6000
-    assert tried == list(fast._trials(definitions["byte_level"])), "the same trials every time"
+    assert tried == list(fast._trial_texts(definitions["byte_level"])), "the same trials every time"
     bad = set()
     wrong(monkeypatch, lambda each: each in bad)
     for text in one_in(2, ("<|im_end|>", " the", "a<|im_start|>b")):

@@ -74,7 +74,7 @@ def test_truncation_and_padding_of_the_file_are_off(tmp_path: Path) -> None:
 
 def test_own_special_tokens_are_what_the_tokenizer_puts_around_a_text(tmp_path: Path) -> None:
     encoder = ReferenceEncoder(definition(twins.sentencepiece_like, tmp_path))
-    prefix, suffix = encoder.own_special_tokens()
+    prefix, suffix = encoder.prefix_and_suffix_ids()
     assert (prefix.tolist(), suffix.tolist()) == ([1], [])
 
 
@@ -85,7 +85,7 @@ def test_a_tokenizer_whose_special_tokens_change_the_text_between_them_is_refuse
     stored["post_processor"]["single"] = [part for part in stored["post_processor"]["single"] if "Sequence" not in part]
     encoder = ReferenceEncoder(json.dumps(stored).encode())
     with pytest.raises(InputError, match="post-processor") as caught:
-        encoder.own_special_tokens()
+        encoder.prefix_and_suffix_ids()
     assert caught.value.hint
 
 

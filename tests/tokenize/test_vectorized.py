@@ -17,7 +17,7 @@ from search_effort import percent_of_examples
 from packer.batches import TurnBatch
 from packer.model import Model, load_model
 from packer.token_bytes import TokenBytes
-from packer.tokenize import ReferenceEncoder, Tokenizing
+from packer.tokenize import ReferenceEncoder, TurnTokenizer
 from packer.tokenize.boundaries import Anchors
 from packer.tokenize.vectorized import VectorizedBoundaries
 
@@ -40,9 +40,9 @@ def model_of(twin: Callable[..., Path], *, in_vocabulary: bool = False) -> Model
 
 
 @functools.cache
-def tokenizing_of(twin: Callable[..., Path], *, in_vocabulary: bool = False) -> Tokenizing:
+def tokenizing_of(twin: Callable[..., Path], *, in_vocabulary: bool = False) -> TurnTokenizer:
     model = model_of(twin, in_vocabulary=in_vocabulary)
-    return Tokenizing(model, ReferenceEncoder(model.files["tokenizer.json"]))
+    return TurnTokenizer(model, ReferenceEncoder(model.files["tokenizer.json"]))
 
 
 @st.composite
@@ -94,14 +94,14 @@ def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], i
     @percent_of_examples(100)
     @given(batches())
     def agree(turns: TurnBatch) -> None:
-        placed = tokenizing._place_vectorized(turns)
-        together, alone = tokenizing.tokenize(turns), tokenizing._one_by_one(turns, np.arange(len(turns.raw)))
+        located = tokenizing._locate_vectorized(turns)
+        together, alone = tokenizing.tokenize(turns), tokenizing._tokenize_one_by_one(turns, np.arange(len(turns.raw)))
         assert together.sequence_text[together.turn_sequence].tolist() == turns.turn_text.tolist()
         for turn in range(len(turns.turn_text)):
             assert turn_ids(together, turn) == turn_ids(alone, turn)
-        assert placed is not None
-        seen["at once"] += len(placed.text)
-        seen["one by one"] += len(turns.raw) - len(placed.text)
+        assert located is not None
+        seen["at once"] += len(located.text)
+        seen["one by one"] += len(turns.raw) - len(located.text)
 
     agree()
     assert seen["at once"]
@@ -119,18 +119,18 @@ def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[...
     @percent_of_examples(100)
     @given(batches())
     def follow(turns: TurnBatch) -> None:
-        placed = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor).place(
+        located = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor).locate(
             turns, np.arange(len(turns.raw))
         )
         for turn, text in enumerate(turns.turn_text.tolist()):
-            if text not in placed.text:
+            if text not in located.text:
                 continue
             start = turns.text_offsets[text]
             whole = encoder.encode([turns.text[start : start + turns.completion_end[turn]].decode()])[0].tolist()
             prompt = encoder.encode([turns.text[start : start + turns.prompt_end[turn]].decode()])[0].tolist()
-            own = placed.ids[placed.offsets[placed.text.tolist().index(text)] :]
-            assert own[: placed.completion_tokens[turn]].tolist() == whole
-            assert own[: placed.prompt_tokens[turn]].tolist() == prompt
+            own = located.ids[located.offsets[located.text.tolist().index(text)] :]
+            assert own[: located.completion_tokens[turn]].tolist() == whole
+            assert own[: located.prompt_tokens[turn]].tolist() == prompt
             seen["turns"] += 1
 
     follow()
@@ -174,9 +174,9 @@ def test_a_text_that_cannot_be_placed_leaves_the_others_where_they_are() -> None
     merging = b"<|im_start|>assistant\n\nfox<|im_end|>"
     prompt = len(b"<|im_start|>assistant\n")
     turns = batch_of([good, merging, good], [(n, prompt, len(text)) for n, text in enumerate([good, merging, good])])
-    placed = tokenizing._place_vectorized(turns)
-    assert placed is not None
-    assert placed.text.tolist() == [0, 2]
+    located = tokenizing._locate_vectorized(turns)
+    assert located is not None
+    assert located.text.tolist() == [0, 2]
     tokens = tokenizing.tokenize(turns)
     assert tokens.merged.tolist() == [False, True, False]
     assert tokens.sequence_text.tolist() == [0, 2, 1, 1]

@@ -170,7 +170,7 @@ def find_bos(subject: Subject) -> Iterator[CodedFinding]:
     """Check that a rendered chat begins with the BOS that the tokenizer itself adds to texts."""
     text = subject.ask(CHAT).turns[-1].text
     try:
-        before, _ = subject.encoder.own_special_tokens()
+        before, _ = subject.encoder.prefix_and_suffix_ids()
     except InputError:
         return
     if not len(before):
