@@ -47,6 +47,7 @@ peers: $(DEV) ## Other trainers over what packer gives them: installs OLMo-core,
 
 cluster: $(DEV) ## Builds on a real Ray cluster and into a real object store of one machine, with all that dies and races
 	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --requirement tests/requirements-cluster.txt
+	@! command -v npm > /dev/null || npm install --silent --no-fund --no-audit --prefix .venv/azurite azurite@3.35.0
 	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q tests/cluster
 
 # Not the oldest torch: a version of it alone would bring gigabytes of CUDA, so tests take the pinned one. What needs

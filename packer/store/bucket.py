@@ -57,6 +57,13 @@ class Found:
     etag: str
 
 
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and others",
+    "gs": "GOOGLE_SERVICE_ACCOUNT and others",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY and others",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """Objects by their names below a URL.
@@ -153,7 +160,7 @@ class Bucket:
         """Yield name, size in bytes and version of every object below a folder, in no particular order."""
         with self._errors("list", folder) as (obstore, store):
             for batch in obstore.list(store, prefix=folder or None):
-                yield from ((meta["path"], meta["size"], meta["e_tag"]) for meta in batch)
+                yield from ((meta["path"], meta["size"], _quoted(meta["e_tag"])) for meta in batch)
 
     def create(self, name: str, content: bytes | Path) -> bool:
         """Create an object unless one of this name exists; return False if one does, and leave it alone."""
@@ -249,8 +256,8 @@ class Bucket:
         except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
             raise StorageError(
                 f"cannot {action} {self.url}/{name}: {_first_line(error)}",
-                hint="credentials are taken from the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
-                "AWS_ENDPOINT_URL; see docs/how-to/object-storage.md",
+                hint=f"credentials are taken from the environment: {_CREDENTIALS[self.url.partition(':')[0]]}; "
+                "see docs/how-to/object-storage.md",
             ) from error
         except (obstore.exceptions.BaseError, OSError) as error:
             raise StorageError(
@@ -306,6 +313,11 @@ class BucketFile:
 
     def close(self) -> None:
         self.closed = True
+
+
+def _quoted(etag: str) -> str:
+    """Return a version in the form that headers have: Azure's listings leave out its quotation marks."""
+    return etag if etag.endswith('"') else f'"{etag}"'
 
 
 def _first_line(error: Exception) -> str:

@@ -1,5 +1,7 @@
-"""What builds of these tests run on: SeaweedFS with identities, and a Ray cluster whose nodes have no common disk."""
+"""What builds of these tests run on: SeaweedFS with identities, Azurite, and a Ray cluster whose nodes have no common disk."""
 
+import base64
+import hmac
 import json
 import os
 import shutil
@@ -8,8 +10,11 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from email.utils import formatdate
 from itertools import count
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
 import pytest
 from bucket_objects import NUM_FILES
@@ -111,6 +116,56 @@ def endpoint(server):
     return server.address
 
 
+# The account of every Azurite, as its documentation has it.
+AZURE = {
+    "AZURE_STORAGE_ACCOUNT_NAME": "devstoreaccount1",
+    "AZURE_STORAGE_ACCOUNT_KEY": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+    "AZURE_STORAGE_USE_EMULATOR": "true",
+}
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory):
+    """The address of Microsoft's emulator of its Blob Storage, with a container."""
+    places = [Path(sys.prefix) / "azurite" / "node_modules" / ".bin", *os.environ["PATH"].split(os.pathsep)]
+    found = shutil.which("azurite-blob", path=os.pathsep.join(map(str, places)))
+    if found is None:
+        pytest.skip("AZURITE MISSING: make cluster installs it where npm is")
+    folder, (port,) = tmp_path_factory.mktemp("azurite"), free_ports(1)
+    command = [found, "--silent", "--skipApiVersionCheck", "--blobPort", str(port), "--location", str(folder)]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        hangs = time.monotonic() + READY_S
+        while not make_container(address):
+            assert process.poll() is None and time.monotonic() < hangs, (folder / "log").read_text("utf-8", "replace")
+            time.sleep(0.2)
+        yield address
+    finally:
+        process.kill()
+
+
+def make_container(address):
+    """Make the container `tests`, which obstore cannot; return whether the server answered."""
+    account, date = AZURE["AZURE_STORAGE_ACCOUNT_NAME"], formatdate(usegmt=True)
+    headers = {"x-ms-date": date, "x-ms-version": "2021-08-06"}
+    named = "\n".join(f"{name}:{value}" for name, value in headers.items())
+    signed = f"PUT{12 * chr(10)}{named}\n/{account}/{account}/tests\nrestype:container"
+    key = base64.b64decode(AZURE["AZURE_STORAGE_ACCOUNT_KEY"])
+    signature = base64.b64encode(hmac.digest(key, signed.encode(), "sha256")).decode()
+    headers |= {"Authorization": f"SharedKey {account}:{signature}", "Content-Length": "0"}
+    request = Request(f"{address}/{account}/tests?restype=container", method="PUT", headers=headers)
+    try:
+        return urlopen(request).status == 201
+    except ConnectionError:
+        return False
+    except URLError as error:
+        if isinstance(error.reason, ConnectionError):
+            return False
+        raise
+
+
 def use(patch, address):
     """Name a server in the environment, for this process and for those it starts."""
     for name, value in {"AWS_ENDPOINT_URL": address, **ACCESS}.items():
@@ -179,11 +234,22 @@ def nodes(shared_nodes, monkeypatch):
 
 
 @pytest.fixture
-def bucket(endpoint, tmp_path, monkeypatch):
+def scheme():
+    """The kind of the store that `bucket` is in, as URLs begin; modules that try several have their own."""
+    return "s3"
+
+
+@pytest.fixture
+def bucket(scheme, request, tmp_path, monkeypatch):
     """An empty folder of a bucket; what packer keeps of buckets is kept in the folder of the test."""
-    use(monkeypatch, endpoint)
+    if scheme == "az":
+        address = request.getfixturevalue("azurite")
+        for name, value in {**AZURE, "AZURITE_BLOB_STORAGE_URL": address}.items():
+            monkeypatch.setenv(name, value)
+    else:
+        use(monkeypatch, request.getfixturevalue("endpoint"))
     monkeypatch.setenv("PACKER_CACHE_DIR", str(tmp_path / "kept"))
-    return Bucket(f"s3://tests/{next(_numbers)}/cache")
+    return Bucket(f"{scheme}://tests/{next(_numbers)}/cache")
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,12 @@ PACKER = [sys.executable, "-c", "from packer_cli.main import main; main()"]
 SHORT = ("--block-len", 128)
 
 
+@pytest.fixture(params=["s3", "az"])
+def scheme(request):
+    """Every test of this module runs in both stores."""
+    return request.param
+
+
 def build(recipe, bucket, *options, **env):
     """A build in a process of its own, which may be killed."""
     command = [*PACKER, "build", "-c", str(recipe), "-o", bucket.url, "-q", "--json", *map(str, options)]
@@ -155,13 +161,13 @@ def test_a_missing_object_is_named_and_made_again(bucket, recipe, local):
     assert objects(bucket) == files(local)
 
 
-def test_what_is_in_the_way_is_refused_with_a_hint(bucket, recipe, tmp_path):
+def test_what_is_in_the_way_is_refused_with_a_hint(scheme, bucket, recipe, tmp_path):
     Bucket(bucket.url).create("rows.jsonl", b"{}")
     assert_refused("holds other objects and is no cache", "build", "-c", recipe, "-o", bucket.url, exit_code=2)
     assert_refused("it has no manifest.json", "stats", bucket.url, exit_code=3)
-    wrong = {"AWS_SECRET_ACCESS_KEY": "wrong"}
-    told = run("stats", f"{bucket.url}/other", exit_code=5, env=wrong)
-    assert "AWS_SECRET_ACCESS_KEY" in told.stderr and "Debug source" not in told.stderr
+    key = {"s3": "AWS_SECRET_ACCESS_KEY", "az": "AZURE_STORAGE_ACCOUNT_KEY"}[scheme]
+    told = run("stats", f"{bucket.url}/other", exit_code=5, env={key: "d3Jvbmc="})
+    assert key in told.stderr and "Debug source" not in told.stderr
 
 
 def rows_of(cache):
