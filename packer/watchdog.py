@@ -78,7 +78,7 @@ def _resident_bytes() -> int:
 _STATM = Path("/proc/self/statm")
 
 
-class _Struck(BaseException):
+class _Interrupt(BaseException):
     """Raised asynchronously in a thread whose rendering has to stop."""
 
 
@@ -126,7 +126,7 @@ class _Thread:
         self.sent = False
         self.struck = used
         if self.place[COUNT] == count:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), ctypes.py_object(_Struck))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), ctypes.py_object(_Interrupt))
         elif not struck_before:
             self.struck = None
         self.sent = True
@@ -138,7 +138,7 @@ class _Thread:
             if self.struck is None:
                 return
             if sent:
-                raise _Struck
+                raise _Interrupt
             time.sleep(0.001)
 
     def arrived(self) -> str:
@@ -150,7 +150,7 @@ class _Thread:
                     time.sleep(0.001)
                 time.sleep(0.001)  # what is still to arrive arrives here
                 used, self.struck = self.struck, None
-            except _Struck:
+            except _Interrupt:
                 continue
             return used or "takes too much"
 
@@ -238,7 +238,7 @@ def watched(render: Callable[[], Result]) -> Result:
                 signal.setitimer(signal.ITIMER_PROF, 0)
             if thread.struck is not None:
                 thread.settle()
-    except _Struck:
+    except _Interrupt:
         used = thread.arrived()
     except MemoryError:
         used = "takes more memory than there is"

@@ -10,7 +10,7 @@ from packer.batches import Int64, RowBatch, Sample
 from packer.errors import InputError
 from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.input_resolution import input_place
-from packer.pipeline.inputs import CHEAPER, WORTH_SHARING
+from packer.pipeline.inputs import CUTTING_SPEEDUP, MIN_PARALLEL_BYTES
 from packer.progress import Progress
 from packer.source import SCHEMAS, STANDARD_INPUT, Partition, partition_file, read_rows
 from packer.source.partition import Format
@@ -58,7 +58,7 @@ class InputPart:
             yield from ((first + sample.row, sample) for sample in batch.samples if sample.row in own)
 
 
-def of_inputs(
+def map_inputs(
     make: Callable[..., Callable[[tuple[int, Input]], Result]],
     arguments: Sequence[Any],
     inputs: Sequence[Input],
@@ -66,10 +66,12 @@ def of_inputs(
     progress: Progress,
 ) -> list[Result]:
     """Apply the function that `make` returns to each (number, input); large inputs are processed in parallel."""
-    if sum(entry.num_bytes for entry in inputs) < WORTH_SHARING or any(each.path == STANDARD_INPUT for each in inputs):
+    if sum(entry.num_bytes for entry in inputs) < MIN_PARALLEL_BYTES or any(
+        each.path == STANDARD_INPUT for each in inputs
+    ):
         workers = ALONE  # small inputs are not worth it, and other processes do not see standard input
     progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
-    sizes = [entry.num_bytes // CHEAPER for entry in inputs]
+    sizes = [entry.num_bytes // CUTTING_SPEEDUP for entry in inputs]
     made: dict[int, Result] = {}
     for number, result in workers.run(make, arguments, list(enumerate(inputs)), sizes=sizes):
         made[number] = result

@@ -20,7 +20,7 @@ from packer.pipeline.build_result import BuildResult
 from packer.pipeline.documents import BuildOptions
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.ray_workers import workers_on
-from packer.pipeline.reuse import refuse_foreign
+from packer.pipeline.reuse import refuse_other_files
 from packer.pipeline.run import build_recipe
 from packer.progress import Lines, Progress, Silent
 from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
@@ -133,7 +133,7 @@ def build(
         if rows:
             if recipe.tokenizer is None:
                 raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
-            refuse_foreign(beside)
+            refuse_other_files(beside)
         with _kept(recipe, rows, rows_folder(beside), listener, dry_run=dry_run) as of_files:
             with workers_on(on, jobs, listener.note) as workers:
                 how = BuildOptions(

@@ -33,10 +33,10 @@ from packer.source.file_bytes import READ_BYTES, FilePath, changed_error, file_s
 from packer.source.partition import FileStatus
 from packer.store.manifest import Input
 
-CHEAPER = 128
+CUTTING_SPEEDUP = 128
 """How many times faster a byte is hashed and cut than tokenized."""
 
-WORTH_SHARING = 2**30
+MIN_PARALLEL_BYTES = 2**30
 """Bytes that one process hashes and cuts in two seconds; smaller inputs are cut by one process alone."""
 
 _MOST_NAMED = 3
@@ -67,7 +67,7 @@ def are_here(files: Iterable[FilePath], *, copies: bool) -> bool:
 
 def readers(files: Sequence[FilePath], workers: Workers, *, copies: bool) -> Workers:
     """Choose what reads whole files: this process alone if they are here, and a single one or small; else `workers`."""
-    is_small = len(files) == 1 or sum(FileStatus.of(file).num_bytes for file in files) < WORTH_SHARING
+    is_small = len(files) == 1 or sum(FileStatus.of(file).num_bytes for file in files) < MIN_PARALLEL_BYTES
     return ALONE if is_small and are_here(files, copies=copies) else workers
 
 
@@ -93,23 +93,23 @@ def open_inputs(
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
     tasks = [(file, len(own) == 1) for own in groups for file in own]
     sizes = [READ_BYTES] * len(tasks)  # of the first rows, about
-    looks = in_order(workers.run(_looker, (recipe,), tasks, sizes=sizes))
+    heads = in_order(workers.run(_head_reader, (recipe,), tasks, sizes=sizes))
     for own in groups:
         empty: list[SourceFile] = []
         names: set[str] = set()
-        for file, look in zip(own, looks, strict=False):
-            if look.entry is None:
+        for file, head in zip(own, heads, strict=False):
+            if head.entry is None:
                 empty.append(file)
             else:
-                yield file, look.entry
-                names |= look.names
+                yield file, head.entry
+                names |= head.names
         if names:
             refuse_absent_columns(own[0].source.path, names, own[0].source.columns)
         _note_empty(own, empty, note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _FileHead:
     """What the first rows of a file tell."""
 
     entry: InputFile | None
@@ -119,21 +119,21 @@ class _Look:
     """Fields of its rows; empty if the source maps no columns."""
 
 
-def _looker(recipe: Recipe) -> Callable[[tuple[SourceFile, bool]], _Look]:
-    return partial(_look, recipe)
+def _head_reader(recipe: Recipe) -> Callable[[tuple[SourceFile, bool]], _FileHead]:
+    return partial(_read_head, recipe)
 
 
-def _look(recipe: Recipe, task: tuple[SourceFile, bool]) -> _Look:
+def _read_head(recipe: Recipe, task: tuple[SourceFile, bool]) -> _FileHead:
     file, is_alone = task
     try:
         entry = open_input(file, recipe, is_alone=is_alone)
     except NoRowsError:
         if is_alone:
             raise
-        return _Look(entry=None, names=frozenset())
+        return _FileHead(entry=None, names=frozenset())
     is_asked = any(file.source.columns.values())
     names = field_names(file.path, format=entry.format) if is_asked else set()
-    return _Look(entry=entry, names=frozenset(names))
+    return _FileHead(entry=entry, names=frozenset(names))
 
 
 def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:

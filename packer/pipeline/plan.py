@@ -17,7 +17,7 @@ from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
 from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.inputs import CHEAPER, are_here, note_dialogues, note_unread, open_inputs, readers
+from packer.pipeline.inputs import CUTTING_SPEEDUP, are_here, note_dialogues, note_unread, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.row_questions import FieldsSeen, RowQuestions
@@ -298,7 +298,7 @@ def _cut(
 ) -> list[tuple[FilePartitions, FieldsSeen | None]]:
     """Cut every file into partitions, and look in its first rows for the fields that the rules name."""
     cuts: dict[int, tuple[FilePartitions, FieldsSeen | None]] = {}
-    sizes = [size // CHEAPER for size in num_bytes]
+    sizes = [size // CUTTING_SPEEDUP for size in num_bytes]
     for number, found in workers.run(_cutter, (recipe,), files, sizes=sizes):
         cuts[number] = found
         progress.advance(found[0].num_bytes)

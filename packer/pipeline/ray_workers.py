@@ -47,7 +47,7 @@ _BUNDLES_A_WORKER = 4
 _SHAPING = ("fastokens", "jinja2", "numpy", "pyarrow", "tokenizers")
 """Libraries whose versions can influence the bytes of a cache."""
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 """Interval at which finished tasks are collected."""
 
 _COUNT_S = 10.0
@@ -190,7 +190,7 @@ class RayWorkers:
                 while bundles.waiting and len(running) < most:
                     numbers = bundles.next()
                     running[remote.remote(job.name, kept, [bundles.tasks[number] for number in numbers])] = numbers
-                ended, _ = ray.wait(list(running), num_returns=len(running), timeout=_LOOK_S)
+                ended, _ = ray.wait(list(running), num_returns=len(running), timeout=_POLL_S)
                 for reference in ended:
                     numbers = running.pop(reference)
                     try:

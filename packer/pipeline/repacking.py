@@ -19,12 +19,12 @@ from packer.pipeline.build_result import BuildResult
 from packer.pipeline.documents import BuildOptions
 from packer.pipeline.executor import Workers
 from packer.pipeline.identity import Provenance
-from packer.pipeline.inputs import CHEAPER
+from packer.pipeline.inputs import CUTTING_SPEEDUP
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import Documents, PartitionResult
 from packer.pipeline.plan import refuse_mixed
 from packer.pipeline.ray_workers import workers_on
-from packer.pipeline.reuse import committed, refuse_foreign
+from packer.pipeline.reuse import committed, refuse_other_files
 from packer.pipeline.run import make_cache
 from packer.pipeline.timing import Clock, Profile
 from packer.progress import Progress, Silent
@@ -82,7 +82,7 @@ def repack(
             wanted = _provenance(cache, opened.manifest, pack, overrides)
             source = _CacheDocuments(cache, folder, opened, wanted, workers)
         _refuse_itself(cache, folder)
-        refuse_foreign(folder)
+        refuse_other_files(folder)
         options = BuildOptions(workers=workers, fail_above=fail_above, force=force)
         clock = Clock()
         result = make_cache(folder, source, options, progress, clock)
@@ -131,7 +131,7 @@ class _CacheDocuments:
         for shard in documents:
             index = numbers[shard.split] = numbers.get(shard.split, -1) + 1
             tasks.append((shard, index))
-        mirror, sizes = mirror_of(cache), [shard.num_bytes // CHEAPER for shard in documents]
+        mirror, sizes = mirror_of(cache), [shard.num_bytes // CUTTING_SPEEDUP for shard in documents]
         arguments = (cache if mirror is None else mirror.bucket.url, self._folder)
         for _ in self._workers.run(_linker, arguments, tasks, sizes=sizes, folder=self._folder):
             pass

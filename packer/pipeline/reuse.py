@@ -16,7 +16,7 @@ from packer.pipeline.engine import resolve_engine
 from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests
 from packer.pipeline.input_resolution import tokenizer_place
-from packer.pipeline.inputs import CHEAPER, readers
+from packer.pipeline.inputs import CUTTING_SPEEDUP, readers
 from packer.pipeline.partition import Made, PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.pipeline.plan import resolve_sources
 from packer.progress import Progress
@@ -31,7 +31,7 @@ from packer.store.shard_file import relink
 from packer.version import __version__
 
 
-def refuse_foreign(folder: Path) -> None:
+def refuse_other_files(folder: Path) -> None:
     """Refuse a folder that contains something other than a cache, and an address in place of a folder."""
     refuse_address(folder.as_posix(), is_input=False)
     if folder.exists() and not folder.is_dir():
@@ -219,7 +219,7 @@ def _same_bytes(
     if copies:
         copy_objects(files)
     progress.stage("reading", sum(entry.num_bytes for entry in inputs), "bytes")
-    sizes = [entry.num_bytes // CHEAPER for entry in inputs]
+    sizes = [entry.num_bytes // CUTTING_SPEEDUP for entry in inputs]
     for number, sha256 in readers(files, workers, copies=copies).run(_hasher, (), files, sizes=sizes):
         if sha256 != inputs[number].sha256:
             return False

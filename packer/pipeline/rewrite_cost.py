@@ -34,7 +34,7 @@ CLEARLY = 2.5
 
 _INPUTS = 16
 
-CHEAPER = 0.9
+RECOMMENDED_BELOW = 0.9
 """`as_rendered`, which trains the same answers, is recommended if its tokens are below this fraction of those of
 `exact`."""
 
@@ -130,7 +130,7 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
         best = f"--set 'supervision.stop=[\"{closing}\"]'"
         why = f"this template writes {closing} after every turn, and where generation stops at it nothing is rewritten"
     else:
-        choice = "as_rendered" if len(rendered.text) < CHEAPER * len(exact.text) else "exact"
+        choice = "as_rendered" if len(rendered.text) < RECOMMENDED_BELOW * len(exact.text) else "exact"
         best = f"--set supervision.history_rewrite={choice}"
         why = f"it {told.pop(choice)}"
         told.pop("as_rendered", None)  # saves hardly any tokens over exact

@@ -33,7 +33,7 @@ from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.reuse import (
     existing,
     is_unchanged,
-    refuse_foreign,
+    refuse_other_files,
     reusable,
     up_to_date,
 )
@@ -63,7 +63,7 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
     """
     folder = build_place(folder, is_dry=options.dry_run)
     with path_errors():
-        refuse_foreign(folder)
+        refuse_other_files(folder)
         if not options.dry_run:
             refuse_busy(folder)
         found = existing(folder, progress)
@@ -116,7 +116,7 @@ def build_share(
     folder, progress = build_place(folder), progress or Silent()
     options = BuildOptions(workers=Processes(jobs), copies_inputs=False)
     with path_errors():
-        refuse_foreign(folder)
+        refuse_other_files(folder)
         recipe = _pinned(recipe, progress)
         with lock(folder, shared=True):
             found = existing(folder, progress)

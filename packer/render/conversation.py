@@ -71,7 +71,7 @@ class TurnRules:
     the prompt; ``continue`` continues from a prompt that opens the reasoning."""
 
 
-class _Tried(NamedTuple):
+class _Attempt(NamedTuple):
     """Prompt and turn as rendered in one mode."""
 
     prompt: str
@@ -176,19 +176,19 @@ class Conversation:
 
     def _try_modes(
         self, k: int, prompts: Sequence[tuple[str, Mode]], *, patient: bool
-    ) -> tuple[list[_Tried], RenderError | None]:
+    ) -> tuple[list[_Attempt], RenderError | None]:
         """Render prompt and turn mode by mode, longest prompt first, until no further mode is needed.
 
         If the prompts differ only in their endings, the longest one that its turn continues leaves the least to write,
         so the search ends there. If a mode also changes the context, all modes are rendered. `patient`: also continue
         past a turn that fits but lacks its reasoning.
         """
-        tried: list[_Tried] = []
+        tried: list[_Attempt] = []
         failure: RenderError | None = None
         default = next((prompt for prompt, mode in prompts if not mode), None)
         for prompt, mode in prompts:
             try:
-                tried.append(_Tried(prompt, self.render(self.messages[: k + 1], mode), mode))
+                tried.append(_Attempt(prompt, self.render(self.messages[: k + 1], mode), mode))
             except RenderError as error:
                 failure = error if failure is None or not mode else failure  # prefer the default mode's reason
                 continue
@@ -197,7 +197,7 @@ class Conversation:
                 break
         return tried, failure
 
-    def _choose(self, k: int, tried: Sequence[_Tried], rules: TurnRules) -> tuple[_Tried, bool] | None:
+    def _choose(self, k: int, tried: Sequence[_Attempt], rules: TurnRules) -> tuple[_Attempt, bool] | None:
         """Choose the mode to train a turn in, and whether packer has to continue it (:meth:`_continued_turn`)."""
         fitting = sorted((entry for entry in tried if entry.fits), key=lambda entry: (entry.left, bool(entry.mode)))
         if rules.on_prompt_mismatch == "continue":
@@ -216,7 +216,7 @@ class Conversation:
             return self._cut(k, default), False
         return None
 
-    def _cut(self, k: int, tried: _Tried) -> _Tried:
+    def _cut(self, k: int, tried: _Attempt) -> _Attempt:
         """Shorten the prompt to the prefix that it shares with the turn, whatever the first character of the turn is.
 
         The first characters of an answer, or of its reasoning, may happen to match the prompt's continuation. So the
@@ -253,7 +253,7 @@ class Conversation:
         left = prompt[common_length(prompt, whole) :]
         return any(word in left for word in words.values())
 
-    def _lacks_reasoning(self, k: int, tried: _Tried) -> bool:
+    def _lacks_reasoning(self, k: int, tried: _Attempt) -> bool:
         """Whether a message has reasoning that its turn does not show before the answer."""
         reasoning, completion = reasoning_of(self.messages[k]), tried.whole[len(tried.prompt) :]
         inline = split_inline(self.messages[k].get("content"))
@@ -261,13 +261,13 @@ class Conversation:
         before, found, _ = completion.rpartition(text) if text else ("", "", "")
         return bool(reasoning) and reasoning not in (before if found else completion)
 
-    def _continued_turn(self, k: int, tried: Sequence[_Tried]) -> _Tried | None:
+    def _continued_turn(self, k: int, tried: Sequence[_Attempt]) -> _Attempt | None:
         """Return the turn continued from a prompt that opens the reasoning, if the template begins the turn earlier.
 
         A turn without reasoning continues from a prompt that also closes the block, if a mode has one.
         """
         inline = split_inline(self.messages[k].get("content"))
-        found: _Tried | None = None
+        found: _Attempt | None = None
         for prompt, whole, mode in tried:
             opened = opened_by(prompt)
             if opened is None or not whole.startswith(prompt[: opened.start]):
@@ -279,7 +279,7 @@ class Conversation:
                 answer = answer.lstrip("\n")  # newlines that separated the text from the block, which is gone
             if opened.closed and reasoning:
                 continue  # this prompt announces that there is no reasoning
-            going_on = _Tried(prompt, prompt + continuation(opened, reasoning, answer), mode)
+            going_on = _Attempt(prompt, prompt + continuation(opened, reasoning, answer), mode)
             if opened.closed:
                 return going_on
             found = found or going_on
@@ -288,7 +288,7 @@ class Conversation:
     def _close(
         self,
         k: int,
-        tried: _Tried,
+        tried: _Attempt,
         *,
         weight: float,
         prompts: Sequence[tuple[str, Mode]],

@@ -134,7 +134,7 @@ class BlockShards(NumberedRows[BlockRows]):
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> BlockRows:
         if mapped.block_len != self.block_len:
             raise ValueError(f"expected blocks of {self.block_len} tokens, found {mapped.block_len}")
-        return block_rows(batch, mapped.block_len, mapped.reach)
+        return block_rows(batch, mapped.block_len, mapped.read)
 
 
 def _join(parts: list[npt.NDArray[Any]], dtype: type[np.integer]) -> tuple[npt.NDArray[Any], Int64]:

@@ -314,7 +314,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return int(order[place]) if place < len(ids) and int(ids[place]) == doc_id else None
 
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> DocumentRows:
-        return document_rows(batch, mapped.reach)
+        return document_rows(batch, mapped.read)
 
     @cached_property
     def _lengths(self) -> Int32:

@@ -11,11 +11,11 @@ from typing import Final
 from packer.errors import PackerError
 from packer.store.mirror import Mirror
 
-AT_A_TIME: Final = 8
+MAX_CONCURRENT_FETCHES: Final = 8
 """Shards that a process fetches concurrently. From a store with 20 ms of latency, four were 2.3 times as fast as one
 (64 MiB shards), and eight 3.7 times (2 MiB shards)."""
 
-_LOOK_S: Final = 0.05
+_RETRY_S: Final = 0.05
 """Pause before retrying a shard that another thread or process is fetching."""
 
 
@@ -70,7 +70,7 @@ class _Fetching:
         self._left.extend(self._mirror.keep(names))
         self._stopped = False
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        for _ in range(min(len(self._left), AT_A_TIME - len(self._threads))):
+        for _ in range(min(len(self._left), MAX_CONCURRENT_FETCHES - len(self._threads))):
             self._threads.append(Thread(target=self._run, name="packer-fetch", daemon=True))
             self._threads[-1].start()
 
@@ -90,4 +90,4 @@ class _Fetching:
             with suppress(PackerError):
                 if not self._mirror.fetch_ahead(name, lambda: not self._stopped):
                     self._left.append(name)
-                    time.sleep(_LOOK_S)
+                    time.sleep(_RETRY_S)

@@ -25,7 +25,7 @@ PRIVATE = ".packer"
 """Folder within a cache for what is not part of it: the lock, and parts of an unfinished build."""
 
 LOCK_NAME = "lock"
-_GLANCE_S = 0.05
+_LOCK_RETRY_S = 0.05
 """Pause before a second attempt at the lock: a mere check whether it is free holds it for less than this."""
 
 TEMPORARY_PREFIX = ".tmp-packer-"
@@ -80,7 +80,7 @@ def _take(descriptor: int, folder: Path, kind: int = fcntl.LOCK_EX) -> None:
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             return
-        time.sleep(_GLANCE_S)
+        time.sleep(_LOCK_RETRY_S)
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
@@ -208,7 +208,7 @@ def is_inside(root: Path, path: str) -> bool:
     return place.is_relative_to(root) or (blobs is not None and not blobs.is_symlink() and place.parent == blobs)
 
 
-class Inside:
+class ContainedPaths:
     """The paths that stay in a folder, as :func:`is_inside` defines it; efficient for many paths.
 
     Resolving a path takes 70 µs. So each folder is listed once, and only paths that are symbolic links are resolved.

@@ -19,7 +19,7 @@ from xxhash import xxh3_128_hexdigest
 from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
 from packer.store.files import CacheFiles
-from packer.store.folder import PRIVATE, Inside
+from packer.store.folder import PRIVATE, ContainedPaths
 from packer.store.totals import Count, Totals
 
 FORMAT_VERSION = 1
@@ -223,20 +223,20 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return f"{PRIVATE}/rejected-{self.rejected_sha256[:12]}.jsonl"
 
 
-class _BelievedPack(msgspec.Struct, frozen=True):
+class _ReaderPack(msgspec.Struct, frozen=True):
     mode: str
     block_len: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     align: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
 
 
-class _BelievedRecipe(msgspec.Struct, frozen=True):
-    pack: _BelievedPack
+class _ReaderRecipe(msgspec.Struct, frozen=True):
+    pack: _ReaderPack
 
 
-class _Believed(msgspec.Struct, frozen=True):
+class _ReaderKeys(msgspec.Struct, frozen=True):
     """The keys of the recipe that readers use without further validation; :mod:`packer.recipe` parses the rest."""
 
-    recipe: _BelievedRecipe
+    recipe: _ReaderRecipe
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -341,12 +341,12 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
     hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} mends it"
     try:
         manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
-        root = Inside(folder)
+        root = ContainedPaths(folder)
         _check_paths(root, "shards[{}].path", [(shard.path, shard.kind) for shard in manifest.shards])
         _check_paths(root, "selection {}: path", [(table.path, "rows") for table in manifest.tables])
         _check_paths(root, "model.files[{}].path", [(f"model/{file.path}", "model") for file in manifest.model.files])
         _check_version(manifest)
-        msgspec.convert({"recipe": manifest.recipe}, _Believed)
+        msgspec.convert({"recipe": manifest.recipe}, _ReaderKeys)
         _check_seal(content)
     except msgspec.ValidationError as error:
         raise CheckError(f"{path}: {in_words(str(error))}", hint=hint) from None
@@ -388,7 +388,7 @@ def _check_version(manifest: Manifest) -> None:
         raise ValueError(f"format_version is {manifest.format_version}; 2 has a selection, 1 has none")
 
 
-def _check_paths(root: Inside, key: str, paths: Sequence[tuple[str, str]]) -> None:
+def _check_paths(root: ContainedPaths, key: str, paths: Sequence[tuple[str, str]]) -> None:
     """Refuse paths that are not in their folder of the cache."""
     for i, (path, folder) in enumerate(paths):
         if not path.startswith(f"{folder}/"):

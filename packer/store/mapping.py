@@ -19,7 +19,7 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
 from packer.store.schema import block_len_of, blocks_schema, documents_schema
 from packer.store.shard_file import input_path
-from packer.store.views import MAPPED, Reach, reading
+from packer.store.views import MAPPED, BufferReader, reading
 
 
 class MappedShard:
@@ -35,7 +35,7 @@ class MappedShard:
 
         with as_missing(folder, shard):
             self._ranges = None if mmap else CacheFiles(folder).ranges(shard.path)
-        self.reach: Reach = MAPPED if self._ranges is None else reading(self._ranges, mapped.address)
+        self.read: BufferReader = MAPPED if self._ranges is None else reading(self._ranges, mapped.address)
         """Accesses the values of its buffers."""
 
         if self._reader.num_record_batches != len(shard.places):

@@ -43,7 +43,7 @@ _LOCKS = 1024
 """Number of lock files. A name's hash selects its lock, so all processes together download about this many files at
 once."""
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 """Interval for checking whether others have made room."""
 
 _EVICTED = ("documents", "blocks", "rows")
@@ -236,7 +236,7 @@ class Mirror:
                     return file
             if not is_wanted():
                 raise _UnwantedError
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _make_room(self, most_bytes: int, num_bytes: int) -> bool:
         """Evict the oldest shards until there is room for that many more bytes.

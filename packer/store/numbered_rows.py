@@ -125,7 +125,7 @@ class NumberedRows(Generic[Rows]):
         self._in_order: deque[int] = deque()  # mapped shards, oldest first
         self._opened: list[tuple[Rows, UInt64] | None] = [None] * len(self._shard_of)
         self._checked: Bool = np.zeros(int(self._bounds[-1]), np.bool_)
-        self._vouched: set[int] = set()  # shards whose row digests match the manifest
+        self._verified_shards: set[int] = set()  # shards whose row digests match the manifest
 
     def __len__(self) -> int:
         return len(self._checked) if self._chosen is None else len(self._chosen)
@@ -236,7 +236,7 @@ class NumberedRows(Generic[Rows]):
             mapped = self.mapped(self._shard_of[number])
             batch = mapped.batch(self._place_of[number])
             try:
-                digests = flat_view(batch, "digest", np.uint64, batch.num_rows, mapped.reach)
+                digests = flat_view(batch, "digest", np.uint64, batch.num_rows, mapped.read)
                 opened = self._opened[number] = self._view(batch, mapped), digests
             except ValueError as error:
                 raise self.damaged(number, str(error)) from None
@@ -328,7 +328,7 @@ class NumberedRows(Generic[Rows]):
             if len(wrong):
                 first = wrong[0]
                 raise self._mismatch(chunk, int(rows[first]), expected=int(expected[first]), found=int(found[first]))
-            self._vouch(chunk)
+            self._verify_row_digests(chunk)
             self._checked[numbers[positions]] = True
 
     def _verify_few(self, numbers: Int64) -> None:
@@ -339,18 +339,18 @@ class NumberedRows(Generic[Rows]):
             found, expected = opened.digest(row), stored.item(row)
             if found != expected:
                 raise self._mismatch(chunk, row, expected=expected, found=found)
-            self._vouch(chunk)
+            self._verify_row_digests(chunk)
         self._checked[numbers] = True
 
     def _mismatch(self, chunk: int, row: int, *, expected: int, found: int) -> CheckError:
         digests = f"expected digest {expected:016x}, found {found:016x}"
         return self.damaged(chunk, f"row {self.row_in_shard(chunk, row)}: {digests}")
 
-    def _vouch(self, chunk: int) -> None:
+    def _verify_row_digests(self, chunk: int) -> None:
         """Check once per shard that its row digests are those in the manifest, as intact rows may be another file's."""
         number = self._shard_of[chunk]
-        if number in self._vouched:
+        if number in self._verified_shards:
             return
         if self.mapped(number).digest_of_rows() != self.shards[number].rows_xxh3:
             raise self.damaged(chunk, "its rows are not those the manifest names")
-        self._vouched.add(number)
+        self._verified_shards.add(number)

@@ -14,15 +14,15 @@ import pyarrow as pa
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.files import FileRanges
 
-Reach: TypeAlias = Callable[[pa.Buffer, type[np.generic], int], Any]
+BufferReader: TypeAlias = Callable[[pa.Buffer, type[np.generic], int], Any]
 """Returns the first values of a buffer: an array, or an object that reads from the file when it is sliced."""
 
-MAPPED: Reach = np.frombuffer
+MAPPED: BufferReader = np.frombuffer
 """Arrays over the pages of the map: fastest if files are on a local disk."""
 
 
-def reading(ranges: FileRanges, base: int) -> Reach:
-    """Return a Reach that reads values from the file on demand; the map serves only to find their offsets.
+def reading(ranges: FileRanges, base: int) -> BufferReader:
+    """Return a BufferReader that reads values from the file on demand; the map serves only to find their offsets.
 
     On a network file system, a page of a map that cannot be fetched kills the process, and fetching single pages is
     slow.
@@ -63,7 +63,7 @@ class FileColumn:
         return np.frombuffer(self._ranges.read(self._offset + start * size, max(stop - start, 0) * size), self.dtype)
 
 
-def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
+def document_rows(batch: pa.RecordBatch, read: BufferReader = MAPPED) -> DocumentRows:
     """Return the rows of a record batch of a document shard.
 
     Raises:
@@ -74,25 +74,26 @@ def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
     validity, offsets, text = batch.column("sample_id").buffers()
     weighted, sided = "loss_weights" in batch.schema.names, "side" in batch.schema.names
     return DocumentRows(
-        doc_id=flat_view(batch, "doc_id", np.int64, num_rows, reach),
-        input_ids=_ragged(batch, "input_ids", np.int32, np.int64, reach),
-        labels=_ragged(batch, "labels", np.int32, np.int64, reach),
-        special_tokens_mask=_ragged(batch, "special_tokens_mask", np.uint8, np.int64, reach),
-        loss_weights=_ragged(batch, "loss_weights", np.float32, np.int64, reach) if weighted else None,
-        **spans_of(batch, reach),
-        length=flat_view(batch, "length", np.int32, num_rows, reach),
-        num_trained=flat_view(batch, "num_trained", np.int32, num_rows, reach),
-        row=flat_view(batch, "row", np.int32, num_rows, reach),
+        doc_id=flat_view(batch, "doc_id", np.int64, num_rows, read),
+        input_ids=_ragged(batch, "input_ids", np.int32, np.int64, read),
+        labels=_ragged(batch, "labels", np.int32, np.int64, read),
+        special_tokens_mask=_ragged(batch, "special_tokens_mask", np.uint8, np.int64, read),
+        loss_weights=_ragged(batch, "loss_weights", np.float32, np.int64, read) if weighted else None,
+        **spans_of(batch, read),
+        length=flat_view(batch, "length", np.int32, num_rows, read),
+        num_trained=flat_view(batch, "num_trained", np.int32, num_rows, read),
+        row=flat_view(batch, "row", np.int32, num_rows, read),
         sample_id=Ragged(
-            values=_whole(text, np.uint8, reach), offsets=_checked(offsets, np.int32, num_rows + 1, reach)[:]
+            values=_whole(text, np.uint8, read),
+            offsets=_checked(offsets, np.int32, num_rows + 1, read)[:],
         ),
-        has_sample_id=_validity(validity, num_rows, reach),
-        side=flat_view(batch, "side", np.int8, num_rows, reach) if sided else None,
-        margin=flat_view(batch, "margin", np.float32, num_rows, reach) if sided else None,
+        has_sample_id=_validity(validity, num_rows, read),
+        side=flat_view(batch, "side", np.int8, num_rows, read) if sided else None,
+        margin=flat_view(batch, "margin", np.float32, num_rows, read) if sided else None,
     )
 
 
-def block_rows(batch: pa.RecordBatch, block_len: int, reach: Reach = MAPPED) -> BlockRows:
+def block_rows(batch: pa.RecordBatch, block_len: int, read: BufferReader = MAPPED) -> BlockRows:
     """Return the rows of a record batch of a block shard.
 
     Raises:
@@ -103,27 +104,27 @@ def block_rows(batch: pa.RecordBatch, block_len: int, reach: Reach = MAPPED) -> 
 
     def tokens(name: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
         values = _fixed(batch, name)
-        column: npt.NDArray[Any] = _checked(values, dtype, num_rows * block_len, reach)
+        column: npt.NDArray[Any] = _checked(values, dtype, num_rows * block_len, read)
         return column.reshape(num_rows, block_len)
 
     return BlockRows(
         input_ids=tokens("input_ids", np.int32),
         labels=tokens("labels", np.int32),
         position_ids=tokens("position_ids", np.int32),
-        doc_ids=_ragged(batch, "doc_ids", np.int64, np.int32, reach),
-        doc_starts=_ragged(batch, "doc_starts", np.int32, np.int32, reach),
-        doc_lengths=_ragged(batch, "doc_lengths", np.int32, np.int32, reach),
-        doc_places=_ragged(batch, "doc_places", np.int32, np.int32, reach),
-        seq_lengths=_ragged(batch, "seq_lengths", np.int32, np.int32, reach),
-        length=flat_view(batch, "length", np.int32, num_rows, reach),
-        num_trained=flat_view(batch, "num_trained", np.int32, num_rows, reach),
+        doc_ids=_ragged(batch, "doc_ids", np.int64, np.int32, read),
+        doc_starts=_ragged(batch, "doc_starts", np.int32, np.int32, read),
+        doc_lengths=_ragged(batch, "doc_lengths", np.int32, np.int32, read),
+        doc_places=_ragged(batch, "doc_places", np.int32, np.int32, read),
+        seq_lengths=_ragged(batch, "seq_lengths", np.int32, np.int32, read),
+        length=flat_view(batch, "length", np.int32, num_rows, read),
+        num_trained=flat_view(batch, "num_trained", np.int32, num_rows, read),
         loss_weights=tokens("loss_weights", np.float32) if "loss_weights" in batch.schema.names else None,
-        pairs=_ragged(batch, "pairs", np.int64, np.int32, reach) if "pairs" in batch.schema.names else None,
+        pairs=_ragged(batch, "pairs", np.int64, np.int32, read) if "pairs" in batch.schema.names else None,
     )
 
 
 def flat_view(
-    batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: int, reach: Reach = MAPPED
+    batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: int, read: BufferReader = MAPPED
 ) -> npt.NDArray[Any]:
     """Return the values of a fixed-width column.
 
@@ -131,7 +132,7 @@ def flat_view(
         ValueError: the column has nulls, or its buffer is too small.
 
     """
-    values: npt.NDArray[Any] = _checked(_fixed(batch, name), dtype, count, reach)[:]
+    values: npt.NDArray[Any] = _checked(_fixed(batch, name), dtype, count, read)[:]
     return values
 
 
@@ -142,21 +143,23 @@ def _fixed(batch: pa.RecordBatch, name: str) -> pa.Buffer | None:
 
 
 def _ragged(
-    batch: pa.RecordBatch, name: str, dtype: type[np.generic], offset: type[np.integer], reach: Reach
+    batch: pa.RecordBatch, name: str, dtype: type[np.generic], offset: type[np.integer], read: BufferReader
 ) -> Ragged:
     buffers = batch.column(name).buffers()
     _refuse_nulls(buffers[2:-1])
-    return Ragged(values=_whole(buffers[-1], dtype, reach), offsets=_bounds(buffers, batch.num_rows, offset, reach))
+    return Ragged(values=_whole(buffers[-1], dtype, read), offsets=_bounds(buffers, batch.num_rows, offset, read))
 
 
-def _bounds(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.generic], reach: Reach) -> npt.NDArray[Any]:
+def _bounds(
+    buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.generic], read: BufferReader
+) -> npt.NDArray[Any]:
     """Return the offsets of a list column, refusing nulls."""
     _refuse_nulls(buffers[:1])
-    offsets: npt.NDArray[Any] = _checked(buffers[1], dtype, num_rows + 1, reach)[:]
+    offsets: npt.NDArray[Any] = _checked(buffers[1], dtype, num_rows + 1, read)[:]
     return offsets
 
 
-def spans_of(batch: pa.RecordBatch, reach: Reach = MAPPED) -> dict[str, npt.NDArray[Any]]:
+def spans_of(batch: pa.RecordBatch, read: BufferReader = MAPPED) -> dict[str, npt.NDArray[Any]]:
     """Return the span columns of a record batch of documents, named as in `DocumentRows`.
 
     Raises:
@@ -167,14 +170,14 @@ def spans_of(batch: pa.RecordBatch, reach: Reach = MAPPED) -> dict[str, npt.NDAr
     buffers = batch.column("spans").buffers()
     _refuse_nulls([buffers[2], buffers[3], buffers[5], buffers[7]])
     names = ("span_message", "span_start", "span_end")
-    values = {name: _whole(buffers[place], np.int32, reach) for name, place in zip(names, (4, 6, 8), strict=True)}
-    return {"span_offsets": _bounds(buffers, batch.num_rows, np.int32, reach), **values}
+    values = {name: _whole(buffers[place], np.int32, read) for name, place in zip(names, (4, 6, 8), strict=True)}
+    return {"span_offsets": _bounds(buffers, batch.num_rows, np.int32, read), **values}
 
 
-def _validity(bits: pa.Buffer | None, num_rows: int, reach: Reach) -> npt.NDArray[np.bool_]:
+def _validity(bits: pa.Buffer | None, num_rows: int, read: BufferReader) -> npt.NDArray[np.bool_]:
     if bits is None:
         return np.ones(num_rows, np.bool_)
-    packed = _checked(bits, np.uint8, (num_rows + 7) // 8, reach)[:]
+    packed = _checked(bits, np.uint8, (num_rows + 7) // 8, read)[:]
     return np.unpackbits(packed, bitorder="little", count=num_rows).view(np.bool_)
 
 
@@ -183,17 +186,17 @@ def _refuse_nulls(validities: list[pa.Buffer | None]) -> None:
         raise ValueError("a column without nulls marks nulls")
 
 
-def _checked(buffer: pa.Buffer | None, dtype: type[np.generic], count: int, reach: Reach) -> Any:
+def _checked(buffer: pa.Buffer | None, dtype: type[np.generic], count: int, read: BufferReader) -> Any:
     """Return a view of `count` values; raise ValueError if the buffer is smaller."""
     if count == 0:
         return np.zeros(0, dtype)
     if buffer is None or buffer.size < count * np.dtype(dtype).itemsize:
         raise ValueError(f"a buffer holds less than {count} values")
-    return reach(buffer, dtype, count)
+    return read(buffer, dtype, count)
 
 
-def _whole(buffer: pa.Buffer | None, dtype: type[np.generic], reach: Reach) -> npt.NDArray[Any]:
+def _whole(buffer: pa.Buffer | None, dtype: type[np.generic], read: BufferReader) -> npt.NDArray[Any]:
     """Return all values that fit into a buffer."""
     count = 0 if buffer is None else buffer.size // np.dtype(dtype).itemsize
-    values: npt.NDArray[Any] = _checked(buffer, dtype, count, reach)
+    values: npt.NDArray[Any] = _checked(buffer, dtype, count, read)
     return values

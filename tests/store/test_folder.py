@@ -17,7 +17,7 @@ from packer.limits import path_errors
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3
-from packer.store.folder import AtomicFile, Inside, is_inside, lock, sweep, sweep_temporary, write_atomically
+from packer.store.folder import AtomicFile, ContainedPaths, is_inside, lock, sweep, sweep_temporary, write_atomically
 from packer.store.shard_file import relink
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -406,7 +406,7 @@ def test_many_paths_are_inside_as_each_one_is(tmp_path: Path) -> None:
     for root in (cache, tmp_path / "link"):
         if not root.exists():
             root.symlink_to(cache)
-        inside = Inside(root)
+        inside = ContainedPaths(root)
         found = {path: path in inside for path in paths}
         assert found == {path: is_inside(root.resolve(), path) for path in paths}
         assert sorted(path for path, is_in in found.items() if not is_in) == [

@@ -20,7 +20,7 @@ from packer.audit.check.row_facts import (
     trained_on,
 )
 from packer.audit.check.row_parts import NamedFile, RowPart, find_files, open_files
-from packer.audit.input_parts import InputPart, cut_input, of_inputs
+from packer.audit.input_parts import InputPart, cut_input, map_inputs
 from packer.batches import Sample
 from packer.curate.contamination import Questions
 from packer.curate.select import digests
@@ -161,7 +161,7 @@ def _find_inputs(
     inputs: Sequence[Input], partition_bytes: int, workers: Workers, progress: Progress
 ) -> tuple[list[InputPart], list[tuple[str, str]]]:
     """Return the partitions of the unchanged inputs; for each other input its path, and why it cannot be used."""
-    found = of_inputs(_part_finder, (partition_bytes,), inputs, workers, progress)
+    found = map_inputs(_part_finder, (partition_bytes,), inputs, workers, progress)
     parts = [part for own in found if not isinstance(own, str) for part in own]
     return parts, [(entry.path, own) for entry, own in zip(inputs, found, strict=True) if isinstance(own, str)]
 
@@ -265,7 +265,7 @@ class _Search:
         if near:
             yield row_checks.near_within(facts)
         yield row_checks.contradictions(facts)
-        yield row_checks.names_differ(facts)
+        yield row_checks.conflicting_ids(facts)
 
     def _benchmarks(self, facts: RowFacts) -> Iterator[Found]:
         first, counts = 0, () if self._questions is None else self._questions.counted

@@ -32,7 +32,7 @@ _MANY = 0.01
 
 _TEMPLATED = 0.1
 
-Places = tuple[tuple[int, int, float], ...]
+ExamplePairs = tuple[tuple[int, int, float], ...]
 """Pairs of rows that illustrate a finding: their indices among the facts, and their similarity."""
 
 
@@ -41,7 +41,7 @@ class Found:
     """A check, with pairs of rows as examples."""
 
     check: Check
-    pairs: Places = ()
+    pairs: ExamplePairs = ()
     is_benchmark: bool = False
     """Whether the second element of each pair is the number of a question."""
 
@@ -77,7 +77,7 @@ def prompts_between(facts: RowFacts) -> Found:
 def near_between(facts: RowFacts) -> Found:
     """Find held-out rows whose prompt is a near duplicate of a training prompt."""
 
-    def near(rows: Int64, among: Int64) -> Places:
+    def near(rows: Int64, among: Int64) -> ExamplePairs:
         return _pairs(nearest(facts.prompts, among, rows, JACCARD))
 
     found = _between(
@@ -157,7 +157,7 @@ def contradictions(facts: RowFacts) -> Found:
     )
 
 
-def names_differ(facts: RowFacts) -> Found | None:
+def conflicting_ids(facts: RowFacts) -> Found | None:
     """Find rows whose id another row of the same file has with different content; None if no row has an id."""
     if not facts.name.any():
         return None
@@ -200,7 +200,7 @@ def _level_of_prompts(share: float) -> Level:
 def _between(
     facts: RowFacts,
     code: str,
-    compare: Callable[[Int64, Int64], Places],
+    compare: Callable[[Int64, Int64], ExamplePairs],
     *,
     found: str,
     none: str,
@@ -263,7 +263,7 @@ def _within(
     return Found(check=check, pairs=tuple(pairs[:SHOWN]) if is_many else ())
 
 
-def _differing(facts: RowFacts, rows: Int64, keys: UInt64, *, by_file: bool = False) -> tuple[int, Places]:
+def _differing(facts: RowFacts, rows: Int64, keys: UInt64, *, by_file: bool = False) -> tuple[int, ExamplePairs]:
     """Count the rows that share a nonzero key with rows of different content, and return example pairs."""
     own = rows[keys[rows] > 0]
     file = facts.source if by_file else np.zeros(len(facts.source), np.int64)
@@ -277,7 +277,7 @@ def _differing(facts: RowFacts, rows: Int64, keys: UInt64, *, by_file: bool = Fa
     )
 
 
-def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> Places:
+def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> ExamplePairs:
     """Pair each row whose key occurs among the others with the first of those."""
     if not len(among):
         return ()
@@ -287,5 +287,5 @@ def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> Places:
     return tuple((row, of, 1.0) for row, of in zip(rows[found].tolist(), order[at[found]].tolist(), strict=True))
 
 
-def _pairs(copies: Lost) -> Places:
+def _pairs(copies: Lost) -> ExamplePairs:
     return tuple(zip(copies.row.tolist(), copies.kept.tolist(), copies.similarity.tolist(), strict=True))

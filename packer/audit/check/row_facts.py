@@ -172,14 +172,14 @@ def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> C
         tables, first = [], 0
         for rows, numbers in part.batches(max_row_bytes):
             table = pa.Table.from_batches([maker.make(rows, first)]).append_column("row", array_of(numbers))
-            tables.append(_with_own(table, rows, first))
+            tables.append(_with_check_facts(table, rows, first))
             first += rows.num_rows
         return pa.concat_tables(tables)
 
     return read
 
 
-def _with_own(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
+def _with_check_facts(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
     """Add the facts that only checks need to the traits of a batch."""
     context, name = np.zeros(rows.num_rows, np.uint64), np.zeros(rows.num_rows, np.uint64)
     prompt = column(table, "prompt").copy()

@@ -232,7 +232,7 @@ def audit_foreign(
         num_sequences=tally.sequences,
         lengths=count_lengths(np.array(tally.lengths, np.int32)),
         findings=tuple(tally.findings()),
-        not_looked_at=tuple(_not_looked_at(columns, facts, is_anothers=tally.is_anothers)),
+        not_looked_at=tuple(_not_looked_at(columns, facts, has_foreign_ids=tally.has_foreign_ids)),
     )
 
 
@@ -277,12 +277,12 @@ class _Tally:
             examples.append(excerpt(row, hit.shown, self.facts.backend, part))
 
     @property
-    def is_anothers(self) -> bool:
+    def has_foreign_ids(self) -> bool:
         """Whether most rows contain ids unknown to the tokenizer, so that checks based on it are meaningless."""
         return self.facts.model is not None and 2 * self.rows["ids_outside"] > len(self.lengths)
 
     def findings(self) -> Iterator[ForeignFinding]:
-        reported = WITHOUT_TOKENIZER & self.examples.keys() if self.is_anothers else self.examples.keys()
+        reported = WITHOUT_TOKENIZER & self.examples.keys() if self.has_foreign_ids else self.examples.keys()
         for code in sorted(reported, key=lambda code: in_order(CODES, code, CODES[code].level)):
             kind = CODES[code]
             yield ForeignFinding(
@@ -311,8 +311,8 @@ def _labels_from(columns: tuple[str, ...]) -> str:
     return "nothing: there are neither labels nor a mask, and trainers then train every token"
 
 
-def _not_looked_at(columns: tuple[str, ...], facts: TokenizerFacts, *, is_anothers: bool) -> Iterator[Unchecked]:
-    if is_anothers:
+def _not_looked_at(columns: tuple[str, ...], facts: TokenizerFacts, *, has_foreign_ids: bool) -> Iterator[Unchecked]:
+    if has_foreign_ids:
         why = "most rows hold ids that this tokenizer does not have: the rows were made with another one"
         yield Unchecked(what="prompts, stop tokens, padding, BOS and borders", why=why)
         return

@@ -105,7 +105,7 @@ def load_facts(
     assert pinned is not None
     model = load_model(tokenizer_place(pinned), template=template)
     facts = facts_of(model)
-    return facts if model.template is None else ask_template(facts, model, model.template)
+    return facts if model.template is None else with_template_facts(facts, model, model.template)
 
 
 def facts_of(model: Model) -> TokenizerFacts:
@@ -127,7 +127,7 @@ def facts_of(model: Model) -> TokenizerFacts:
     )
 
 
-def ask_template(facts: TokenizerFacts, model: Model, source: str) -> TokenizerFacts:
+def with_template_facts(facts: TokenizerFacts, model: Model, source: str) -> TokenizerFacts:
     """Add the facts of a template to those of its tokenizer."""
     template = compile_template(source, model, make_recipe({}))
     encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])

@@ -58,7 +58,7 @@ _VALUES: tuple[Any, ...] = ([], "", {}, False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usable:
+class ProbeSetup:
     """Errors that end a report early, or the subject of its other checks."""
 
     findings: tuple[CodedFinding, ...] = ()
@@ -69,34 +69,34 @@ class Usable:
     """The model with which rows can be run through the stages; None if a build would refuse the template."""
 
 
-def find_usable(recipe: Recipe) -> Usable:
+def prepare_probes(recipe: Recipe) -> ProbeSetup:
     """Look for problems that prevent a plain chat from being built."""
     model = load_bare_model(recipe)
     if model.template is None:
-        return Usable(findings=(_no_template(model, recipe),), model=model)
+        return ProbeSetup(findings=(_no_template(model, recipe),), model=model)
     sources = {"the template": model.template, "the template of rows with tools": model.tool_template}
     try:
         templates = {
             name: compile_template(source, model, recipe) for name, source in sources.items() if source is not None
         }
     except TemplateError as error:
-        return Usable(findings=(finding("bad_template", error.message, hint=error.hint),))
+        return ProbeSetup(findings=(finding("bad_template", error.message, hint=error.hint),))
     split = [] if recipe.supervision.markers == "text" else [*_split_markers([*templates.values()], model)]
     if split:  # with the wrong tokenizer, further findings would be meaningless
-        return Usable(findings=tuple(split))
+        return ProbeSetup(findings=tuple(split))
     by_marks = recipe.supervision.source == "generation_tags"
     without = [name for name, template in templates.items() if not template.has_marks]
     if by_marks and without:
-        return Usable(findings=(_no_marks(without),))
+        return ProbeSetup(findings=(_no_marks(without),))
     model = load_recipe_model(recipe)
     subject = Subject(recipe, model)
     failed = _failed(subject)
     if failed is None:
-        return Usable(subject=subject, model=model)
+        return ProbeSetup(subject=subject, model=model)
     failure = _failure_finding(subject, *failed)
     if by_marks and subject.kept_by_marks(PLAIN):
         failure = replace(failure, level="note")
-    return Usable(findings=(failure,), model=model)
+    return ProbeSetup(findings=(failure,), model=model)
 
 
 def _no_template(model: Model, recipe: Recipe) -> CodedFinding:

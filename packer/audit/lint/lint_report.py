@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from packer.audit.findings import LEVELS, CodedFinding, Example, Findings, in_order
-from packer.audit.lint.buildable import find_losses, find_rejected_shapes, find_usable
+from packer.audit.lint.buildable import find_losses, find_rejected_shapes, prepare_probes
 from packer.audit.lint.codes import CODES, finding
 from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
 from packer.audit.lint.probed_template import CHAT, PLAIN, SHAPES, Subject
@@ -214,7 +214,7 @@ def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
 
 
 def _lint(recipe: Recipe, num_rows: int) -> LintReport:
-    usable = find_usable(recipe)
+    usable = prepare_probes(recipe)
     findings = [*usable.findings, *(() if usable.subject is None else _checks(usable.subject))]
     files: list[FirstRows] = []
     if recipe.sources and num_rows and usable.model is not None:

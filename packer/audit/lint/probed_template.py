@@ -227,7 +227,7 @@ class Outcome:
         return len({turn.document for turn in self.turns})
 
 
-class Tried(NamedTuple):
+class RenderOutcome(NamedTuple):
     """The result of rendering a row."""
 
     rejection: Rejection | None
@@ -255,7 +255,7 @@ class Subject:
         self._outcomes: dict[int, Outcome] = {}
         self._renderers: dict[tuple[bytes, tuple[int, ...]], Renderer] = {}
 
-    def tried(self, row: Row, *overrides: Override) -> Tried:
+    def tried(self, row: Row, *overrides: Override) -> RenderOutcome:
         """Render a row, training every turn, under the recipe as given plus some overrides."""
         recipe = functools.reduce(lambda changed, override: override.apply(changed), overrides, self.recipe_given)
         supervision = msgspec.structs.replace(recipe.supervision, turns="all", source="chat_server")
@@ -277,7 +277,7 @@ class Subject:
             self._rendered(row, Override("supervision.source", "generation_tags").apply(self.recipe)).rejection is None
         )
 
-    def _rendered(self, row: Row, recipe: Recipe) -> Tried:
+    def _rendered(self, row: Row, recipe: Recipe) -> RenderOutcome:
         model = self.model
         missing = [token.id for token in model.added_tokens if token.content in recipe.supervision.stop]
         model = replace(model, stop_ids=tuple(sorted({*model.stop_ids, *missing})))
@@ -286,7 +286,7 @@ class Subject:
             self._renderers[key] = Renderer(model, RenderRules.of(recipe))
         samples = (self.ask(row).sample,)
         turns = self._renderers[key].render(RowBatch(samples=samples, rejections=(), num_rows=1))
-        return Tried(next(iter(turns.rejections), None), len(turns.text_offsets) - 1)
+        return RenderOutcome(next(iter(turns.rejections), None), len(turns.text_offsets) - 1)
 
     def ask(self, row: Row) -> Outcome:
         """Run a probe row through the stages; the outcome is cached."""

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from packer.audit.input_parts import InputPart, cut_input, of_inputs
+from packer.audit.input_parts import InputPart, cut_input, map_inputs
 from packer.audit.verify.block_checks import check_blocks, check_counts
 from packer.audit.verify.file_checks import (
     check_fingerprint,
@@ -59,7 +59,7 @@ from packer.store.place import checked_place
 from packer.store.rejected import rejected_path
 from packer.store.selected import documents_of
 
-_CHEAPER = 128
+_CHECKING_SPEEDUP = 128
 """Number of shard bytes that are read and compared in the time it takes to tokenize one byte."""
 
 
@@ -200,7 +200,7 @@ class _Audit:
     def shards(self) -> None:
         """Check the shards, and concurrently the tokenizer's files."""
         manifest, shards = self._manifest, self._manifest.shards
-        sizes = [shard.num_bytes // _CHEAPER for shard in shards]
+        sizes = [shard.num_bytes // _CHECKING_SPEEDUP for shard in shards]
         found: dict[int, list[Finding]] = {}
         self._progress.stage("verifying", sum(shard.num_bytes for shard in shards), "bytes")
         with ThreadPoolExecutor(1, thread_name_prefix="packer-model") as beside:
@@ -259,7 +259,7 @@ class _Audit:
         inputs, partition_bytes = self._manifest.inputs, None
         with suppress(RecipeError):  # reported as a separate finding
             partition_bytes = make_recipe(self._manifest.recipe).partition_bytes if cut else None
-        looked = of_inputs(_input_checker, (partition_bytes,), inputs, self._workers, self._progress)
+        looked = map_inputs(_input_checker, (partition_bytes,), inputs, self._workers, self._progress)
         self._parts = {source: parts for source, (_, parts) in enumerate(looked) if parts is not None}
         findings = [finding for found, _ in looked for finding in found]
         self._record("inputs", findings, _sizes(inputs), sum(entry.num_rows for entry in inputs))
