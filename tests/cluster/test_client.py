@@ -1,5 +1,6 @@
 """Builds from outside of a Ray cluster, by Ray's client: the bytes are a local build's."""
 
+import json
 import os
 import signal
 import subprocess
@@ -34,8 +35,8 @@ def folder(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def head(tmp_path_factory: pytest.TempPathFactory):
-    """The address for clients of a cluster of one node."""
+def cluster(tmp_path_factory: pytest.TempPathFactory):
+    """A cluster of one node: its process, and its address for clients."""
     port, clients = free_ports(2)
     # Sockets have short paths.
     place = Path(tmp_path_factory.mktemp("r"))
@@ -46,15 +47,21 @@ def head(tmp_path_factory: pytest.TempPathFactory):
         process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log)
     try:
         wait_until(lambda: b"Ray runtime started" in (place / "log").read_bytes())
-        yield f"ray://127.0.0.1:{clients}"
+        yield process, f"ray://127.0.0.1:{clients}"
     finally:
         process.terminate()
         process.wait()
 
 
-def started(*arguments: object) -> "subprocess.Popen[str]":
+@pytest.fixture
+def head(cluster):
+    """The address of the cluster."""
+    return cluster[1]
+
+
+def started(*arguments: object, **env: str) -> "subprocess.Popen[str]":
     command = [str(Path(sys.executable).with_name("packer")), *map(str, arguments)]
-    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=ENVIRONMENT | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def ran(*arguments: object) -> None:
@@ -93,5 +100,24 @@ def test_a_client_that_is_interrupted_says_so_once_and_what_is_finished_is_kept(
     told = [line for line in errors.splitlines() if line and not line.startswith(("note:", "documents:", "hint:"))]
     assert told == ["error: interrupted"] and build.returncode == 130 and finished(cache), errors
     ran("build", "-c", folder / "recipe.yaml", "-o", cache, "-j", 1)
+    ran("build", "-c", folder / "recipe.yaml", "-o", tmp_path / "local", "-j", 1)
+    assert files(cache) == files(tmp_path / "local")
+
+
+def test_a_client_that_loses_its_cluster_says_so_and_what_is_finished_is_kept(cluster, folder, tmp_path):
+    process, head = cluster
+    cache, command = tmp_path / "cache", ("build", "-c", folder / "recipe.yaml", "-o", tmp_path / "cache")
+    build = started(*command, "--on", head, RAY_CLIENT_RECONNECT_GRACE_PERIOD="3")
+    wait_until(lambda: finished(cache) > 0 or build.poll() is not None)
+    process.terminate()
+    process.wait()
+    _, errors = build.communicate(timeout=180)
+    assert build.returncode == 5 and errors.count("error:") == 1 and "Traceback" not in errors, errors
+    kept = finished(cache)
+    assert kept and not (cache / "manifest.json").exists()
+    again = started(*command, "-j", 1, "--json")
+    told, errors = again.communicate()
+    assert again.returncode == 0, errors
+    assert json.loads(told)["partitions_reused"] == kept
     ran("build", "-c", folder / "recipe.yaml", "-o", tmp_path / "local", "-j", 1)
     assert files(cache) == files(tmp_path / "local")
