@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from glob import has_magic
 from hashlib import sha256
 from pathlib import Path
@@ -67,7 +68,8 @@ class ObjectFile:
         num_ahead = 0
         try:
             for first, last in self._requests(start, stop):
-                underway.append(pool.submit(self._range, first, last))
+                is_head = stop is None and not first
+                underway.append(pool.submit(_head, self, last) if is_head else pool.submit(self.range, first, last))
                 if len(underway) > num_ahead:
                     yield from _cut(underway.popleft().result())
                     num_ahead = min(num_ahead + 1, _MOST_AHEAD)
@@ -91,7 +93,8 @@ class ObjectFile:
             start += size
             size = min(2 * size, _MOST_REQUESTED)
 
-    def _range(self, start: int, stop: int) -> bytes:
+    def range(self, start: int, stop: int) -> bytes:
+        """Fetch bytes `start` … `stop`, with one request."""
         bucket, name = _parent(self.url)
         pieces: list[memoryview] = []
         there = bucket.download(name, pieces.append, etag=self.etag, within=(start, stop))
@@ -161,6 +164,12 @@ def _named(source: str) -> Iterator[ObjectFile]:
     for name, num_bytes, etag in Bucket(root).listed():
         if fits(name, pattern):
             yield ObjectFile(f"{root}/{name}", etag, num_bytes)
+
+
+@lru_cache(maxsize=4)
+def _head(file: ObjectFile, num_bytes: int) -> bytes:
+    """Return the first bytes of an object, which several callers in a row ask for before it is read."""
+    return file.range(0, num_bytes)
 
 
 def _cut(content: bytes) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """Plan a build: read the inputs once for their digests and partitions, load the model, key every partition."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +16,12 @@ from packer.pipeline.bucket_inputs import copy_objects
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
+from packer.pipeline.input_cuts import InputCuts
 from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.inputs import CUTTING_SPEEDUP, are_here, note_dialogues, note_unread, open_inputs, readers
+from packer.pipeline.inputs import are_here, note_dialogues, note_unread, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
-from packer.pipeline.row_questions import FieldsSeen, RowQuestions
+from packer.pipeline.row_questions import RowQuestions
 from packer.pipeline.stages import with_role_markers
 from packer.pipeline.suggestions import templates_hint
 from packer.progress import Progress
@@ -30,7 +31,6 @@ from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source import (
     SCHEMAS,
     InputFile,
-    partition_file,
 )
 from packer.source.file_bytes import FilePath
 from packer.source.partition import FilePartitions, FileStatus
@@ -65,7 +65,15 @@ class BuildPlan:
 
 
 def plan_build(
-    recipe: Recipe, progress: Progress, *, before: str | None = None, workers: Workers = ALONE, copies: bool = True
+    recipe: Recipe,
+    progress: Progress,
+    *,
+    before: str | None = None,
+    workers: Workers = ALONE,
+    copies: bool = True,
+    folder: Path | None = None,
+    keeps: bool = True,
+    turn: tuple[int, int] | None = None,
 ) -> BuildPlan:
     """Read the inputs once and determine all work.
 
@@ -74,7 +82,10 @@ def plan_build(
         progress: receives progress and notes.
         before: engine of the existing cache, if there is one.
         workers: used to read the files if they are large, or if none of them is on this machine.
-        copies: whether to copy inputs in buckets to this machine first.
+        copies: whether to copy inputs in buckets to this machine first, unless other processes have begun to cut them.
+        folder: the cache, beside which it is kept where inputs in buckets were cut; None to keep and find nothing.
+        keeps: whether to write there.
+        turn: index and number of this process among those that plan the same build at the same time, if there are some.
 
     Raises:
         UsageError: the manifest would be larger than readers accept.
@@ -92,6 +103,8 @@ def plan_build(
     asked = RowQuestions(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
+    input_cuts = InputCuts(folder, paths, recipe, keeps=keeps, turn=turn)
+    copies = copies and not input_cuts.any_known
     if copies:
         copy_objects(statuses)
     progress.stage("reading", sum(status.num_bytes for status in statuses.values()), "bytes")
@@ -112,10 +125,9 @@ def plan_build(
         refuse_untemplated(file, model, recipe)
         opened.append((each, file, recipe.sources.index(source) if asked.any else None))
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
-    cuts = _cut(
+    cuts = input_cuts.cut(
         [(file, part) for _, file, part in opened],
         sizes,
-        recipe,
         readers([*statuses], workers, copies=copies),
         progress,
     )
@@ -287,43 +299,6 @@ def _refuse_unnameable(name: str) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise InputError(f"{name!r}: the file's name is not UTF-8", hint="rename the file") from None
-
-
-def _cut(
-    files: Sequence[tuple[InputFile, int | None]],
-    num_bytes: Sequence[int],
-    recipe: Recipe,
-    workers: Workers,
-    progress: Progress,
-) -> list[tuple[FilePartitions, FieldsSeen | None]]:
-    """Cut every file into partitions, and look in its first rows for the fields that the rules name."""
-    cuts: dict[int, tuple[FilePartitions, FieldsSeen | None]] = {}
-    sizes = [size // CUTTING_SPEEDUP for size in num_bytes]
-    for number, found in workers.run(_cutter, (recipe,), files, sizes=sizes):
-        cuts[number] = found
-        progress.advance(found[0].num_bytes)
-    return [cuts[number] for number in range(len(files))]
-
-
-def _cutter(recipe: Recipe) -> Callable[[tuple[InputFile, int | None]], tuple[FilePartitions, FieldsSeen | None]]:
-    asked = RowQuestions(recipe)
-
-    def cut(task: tuple[InputFile, int | None]) -> tuple[FilePartitions, FieldsSeen | None]:
-        file, part = task
-        found = cut_input(file, recipe.partition_bytes)
-        return found, asked.look(file, found.partitions[0], part)
-
-    return cut
-
-
-def cut_input(file: InputFile, partition_bytes: int) -> FilePartitions:
-    """Cut a file into partitions, in one pass over its bytes.
-
-    Raises:
-        InputError: it cannot be read.
-
-    """
-    return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
 
 
 def input_of(file: InputFile, cut: FilePartitions, *, part: int | None = None) -> Input:

@@ -88,7 +88,7 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
 
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():
-            return _with_plan(recipe, found, options, progress, made, clock=clock)
+            return _with_plan(recipe, found, options, progress, made, clock=clock, folder=folder)
 
 
 def build_share(
@@ -124,7 +124,7 @@ def build_share(
             def made(plan: BuildPlan) -> tuple[int, int]:
                 return RowDocuments(plan, folder, options, progress).make_share(found, share)
 
-            return _with_plan(recipe, found, options, progress, made, clock=Clock())
+            return _with_plan(recipe, found, options, progress, made, clock=Clock(), folder=folder, share=share)
 
 
 def _with_plan(
@@ -135,13 +135,24 @@ def _with_plan(
     work: Callable[[BuildPlan], Result],
     *,
     clock: Clock,
+    folder: Path,
+    share: Share | None = None,
 ) -> Result:
     """Plan the build and do `work` on the plan; start over with the reference engine if the fast one differs."""
     before = None if found is None else found.engine
 
     def planned(recipe: Recipe) -> BuildPlan:
         with clock.of("plan"):
-            return plan_build(recipe, progress, before=before, workers=options.workers, copies=options.copies_inputs)
+            return plan_build(
+                recipe,
+                progress,
+                before=before,
+                workers=options.workers,
+                copies=options.copies_inputs,
+                folder=folder,
+                keeps=not options.dry_run,
+                turn=None if share is None else (share.index, share.count),
+            )
 
     plan = planned(recipe)
     try:

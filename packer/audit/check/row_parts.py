@@ -18,9 +18,10 @@ from packer.audit.input_parts import InputPart
 from packer.batches import Int64, PretokenizedTokens, RowBatch, Sample
 from packer.errors import InputError
 from packer.names import data_ending
+from packer.pipeline.input_cuts import cut_input
 from packer.pipeline.input_resolution import SourceFile
 from packer.pipeline.inputs import open_input
-from packer.pipeline.plan import cut_input, input_of
+from packer.pipeline.plan import input_of
 from packer.recipe import Recipe, Source
 from packer.source import data_set_splits, detect_format, expand, is_data_set
 from packer.source.partition import TABLE_FORMATS
