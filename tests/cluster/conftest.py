@@ -144,6 +144,7 @@ def azurite(tmp_path_factory):
         yield address
     finally:
         process.kill()
+        process.wait()
 
 
 def make_container(address):
