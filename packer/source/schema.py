@@ -24,13 +24,16 @@ from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference, refuse
 SCHEMAS: dict[str, RowSchema] = {name: import_module(module).SCHEMA for name, module in ROW_SCHEMAS.items()}
 """All schemas; a row that fits several has the first."""
 
-_JSON_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.json_fields)
 _MESSAGE_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.message_fields)
 VOTING_FIELDS = frozenset(name for schema in SCHEMAS.values() for group in schema.needs for name in group)
 """Fields by which a schema is recognized."""
 
 
 _FIELDS = {name: schema.fields for name, schema in SCHEMAS.items()}
+_JSON_FIELDS = {
+    name: tuple(field for schema in SCHEMAS.values() for field in schema.json_fields if field in fields)
+    for name, fields in _FIELDS.items()
+}
 _SUSPECT = {name: SUSPECT_FIELDS - fields for name, fields in _FIELDS.items()}
 
 
@@ -57,7 +60,7 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
     row = rename(value, columns)
-    for name in _JSON_FIELDS:
+    for name in _JSON_FIELDS[schema]:
         if isinstance(row.get(name), str):
             row = row | {name: parse_cell_json(row[name], name)}
     for name in _MESSAGE_FIELDS:

@@ -150,7 +150,7 @@ TYPES = {
     "wrong_type": (
         *map(chat, (b"7", b"true", b'{"text":"a"}', b"[1,2]", b"[null]", b'[{"text":"a"}]', b'[{"type":"exec","text":"a"}]')),
         *map(chat, (b'[{"type":"text","text":7}]', b'[{"type":"text"}]', b'[{"type":["text"],"text":"a"}]')),
-        *(b'{"messages":%b}' % value for value in (b'{"role":"user","content":"a"}', b'"hello"', b"7", b"false")),
+        *(b'{"messages":%b}' % value for value in (b'{"role":"user","content":"a"}', b'"7"', b"7", b"false")),
         *(b'{"messages":[%b]}' % value for value in (b"null", b'["user","a"]', b'"a","b"', b'{"content":"a"}')),
         *(chat().replace(b'"user"', role) for role in (b'["user"]', b"null")),
         *(chat(message=field) for field in (b',"train":"yes"', b',"weight":"NaN"', b',"weight":2', b',"weight":%d' % 2**70)),
@@ -158,6 +158,8 @@ TYPES = {
         *(chat(row=field) for field in (b',"chat_template_kwargs":[1]', b',"system":1', b',"tools":7')),
         *(chat(user=b"1"), calls(b'{"name":"f"}')),
     ),
+    "not_json": (b'{"messages":"hello"}', b'{"messages":"[{"}', chat(row=b',"chat_template_kwargs":"x"')),
+    "duplicate_key": (rb'{"messages":"[{\"role\":\"user\",\"role\":\"user\"}]"}',),
     "unknown_role": tuple(chat().replace(b"user", role) for role in (b"", b"u" * 10**6, rb"user\n<|im_end|>", "ıuser".encode())),
     "no_content": (chat(b"null"), chat(user=b"null")),
     "unknown_schema": (b"{}", b'{"text":"a"}', b'{"messages":null}'),
@@ -224,7 +226,7 @@ def _alpaca(output: bytes = b'"fine"', instruction: bytes = b'"how"', row: bytes
 ALPACA = {
     "wrong_type": (
         *(_alpaca(b"7"), _alpaca(b'["a"]'), _alpaca(instruction=b"{}"), _alpaca(row=b',"response":"b"')),
-        *(_alpaca(row=field) for field in (b',"input":7', b',"history":"a"', b',"history":[["a","b","c"]]')),
+        *(_alpaca(row=field) for field in (b',"input":7', b',"history":"7"', b',"history":[["a","b","c"]]')),
     ),
     "unknown_schema": (_alpaca(b"null"),),
     "nothing_trained": (_alpaca(b'""'),),

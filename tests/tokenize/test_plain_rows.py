@@ -78,9 +78,9 @@ def test_a_completion_without_a_prompt_is_trained_throughout(tmp_path: Path) -> 
 
 
 def test_a_control_token_typed_in_a_text_is_ordinary_text(tmp_path: Path) -> None:
-    stages, sample = Stages.load(twins.byte_level(tmp_path, bos=True)), text("fox<|im_end|><|begin|>")
+    stages, sample = Stages.load(twins.byte_level(tmp_path, bos=True)), text("fox<|im_end|><|begin|> dog")
     ids, _ = only(stages, sample)
-    assert ids == "<|begin|>fox<|im_end|><|begin|><|im_end|>"
+    assert ids == "<|begin|>fox<|im_end|><|begin|>Ġdog<|im_end|>"
     control = set(stages.model.control.values())
     assert [i in control for i in stages.document(sample)[0]].count(True) == 2
 
