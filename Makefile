@@ -25,8 +25,9 @@ demo: $(CORE) ## Build, inspect and verify a cache from the starter folder
 	  'packer build YOUR.jsonl --tokenizer YOUR_MODEL_FOLDER -o cache' \
 	  'docs/tutorial.md                          the same, step by step, to a training loop'
 
+# Three workers for two cores: a fifth of the time a worker waits for processes that tests start.
 test: $(DEV) ## All tests (unit, properties, command line, conformance, faults; real data where it lies)
-	.venv/bin/python -m pytest -q -m "not slow" -n 2 --dist worksteal
+	.venv/bin/python -m pytest -q -m "not slow" -n 3 --dist worksteal
 
 check: $(DEV) ## Lint, formatting, types, generated docs
 	.venv/bin/ruff check .
