@@ -91,6 +91,7 @@ def test_a_build_by_a_client_is_a_local_one_and_can_be_verified_checked_and_pack
     assert files(tmp_path / "client-again") == files(tmp_path / "local-again")
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_client_that_is_interrupted_says_so_once_and_what_is_finished_is_kept(head, folder, tmp_path):
     cache = tmp_path / "cache"
     build = started("build", "-c", folder / "recipe.yaml", "-o", cache, "--on", head)

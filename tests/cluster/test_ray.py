@@ -152,6 +152,7 @@ def test_what_a_task_raises_is_raised_here() -> None:
         assert list(workers.run(failing, ("",), [], sizes=[])) == []
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_build_that_is_interrupted_goes_on_to_the_same_bytes(
     nodes: Any, recipe: Recipe, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
