@@ -16,6 +16,8 @@ from packer.display import percent, plural, visible
 from packer_cli.output import NEWLINES, cells, drawable, lines_of, print_table, signs, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
+    from packer.audit.check.check_report import RowPair
+    from packer.audit.findings import CodedFinding, Example, Findings
     from packer.audit.foreign.foreign_report import ForeignRowView
     from packer.audit.text_runs import Run
     from packer.audit.view import BlockView, DocumentView, RowView
@@ -252,10 +254,6 @@ def _set_ids(run: dict[str, Any], *, with_ids: bool) -> None:
         run["input_ids"] = ids
         run["labels"] = ids if run["kind"] == "trained" else [-100] * len(ids)
 
-
-if TYPE_CHECKING:
-    from packer.audit.check.check_report import RowPair
-    from packer.audit.findings import CodedFinding, Example, Findings
 
 _STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
 _INDENT = 2

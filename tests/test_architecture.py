@@ -56,6 +56,15 @@ def imports_of(path: Path) -> set[str]:
 MODULES = sorted(path for path in (REPOSITORY / "packer").rglob("*.py") if "files" not in path.parts)
 
 
+def test_modules_are_short() -> None:
+    too_long = {
+        path.name
+        for path in [*MODULES, *(REPOSITORY / "cli").rglob("*.py")]
+        if len(path.read_text("utf-8").splitlines()) > 400
+    }
+    assert not too_long
+
+
 def test_modules_import_only_what_stands_before_them() -> None:
     checked = 0
     for path in MODULES:

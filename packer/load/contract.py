@@ -277,17 +277,14 @@ def _shift(batch: _Columns) -> str:
     if batch.shift is None:
         raise _NotApplicable("labels that are no ids say nothing of it")
     if batch.shift != batch.is_shifted:
-        raise _Violation(
-            f"{batch.label_column} at t has the id at t + {batch.shift}; expected t + {int(batch.is_shifted)}"
-        )
+        expected = int(batch.is_shifted)
+        raise _Violation(f"{batch.label_column} at t has the id at t + {batch.shift}; expected t + {expected}")
     return "shifted beforehand: the loss does not" if batch.is_shifted else "unshifted: the model shifts them"
 
 
 def _first_targets(batch: _Columns) -> int:
     if (wrong := batch.targets & batch.firsts & ~batch.padding).any():
-        raise _Violation(
-            f"the first token at {_location(wrong)} is a target, predicted from what is before its sequence"
-        )
+        raise _Violation(f"the first token at {_location(wrong)} is a target, predicted from what is before it")
     return _num_sequences(batch)
 
 
@@ -318,9 +315,8 @@ def _mask(batch: _Columns) -> int | str:
         raise _Violation(f"row {row} of attention_mask has {begins[row].sum()} runs of 1; expected one")
     pads = np.unique(batch.ids[batch.padding])
     if len(pads) > 1 or (batch.pad_id is not None and (pads != batch.pad_id).any()):
-        raise _Violation(
-            f"attention_mask is 0 on ids {_shortened(pads)}; expected {'one' if batch.pad_id is None else batch.pad_id}"
-        )
+        expected = "one" if batch.pad_id is None else batch.pad_id
+        raise _Violation(f"attention_mask is 0 on ids {_shortened(pads)}; expected {expected}")
     return int(batch.padding.sum())
 
 

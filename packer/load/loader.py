@@ -281,8 +281,7 @@ class PackedLoader:
         ones gives a warning, and this loader's own is used.
 
         Raises:
-            CheckError: the state is damaged, or belongs to other data, another split, batching, cutoff_len, order, seed
-                or end.
+            CheckError: the state is damaged, or of other data, split, batching, cutoff_len, order, seed or end.
             UsageError: the size cannot be divided among these ranks.
         """
         restored = restore(state, reader=self._state, length=self._source.length)
@@ -337,8 +336,7 @@ class PackedLoader:
         The state records them, so a run that adapts its mix resumes with it. The length of an epoch does not change.
 
         Raises:
-            UsageError: the loader reads no mixture, or one with a schedule; a proportion is invalid; or windows are
-                sorted by length, because those are mixed already.
+            UsageError: no mixture, or one with a schedule; an invalid proportion; or windows sorted by length.
         """
         state = self._source.with_shares(self._state, proportions)
         self._stop_prefetch()

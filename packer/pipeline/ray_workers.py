@@ -12,40 +12,32 @@ bundle by itself. A task that has killed :data:`MOST_DEATHS` processes is report
 
 import logging
 import os
-import platform
 import secrets
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
-from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from itertools import repeat
 from pathlib import Path
 from typing import Any, TypeVar
 from warnings import catch_warnings
 
 from packer.display import plural
-from packer.errors import PackerError, ResourceError, UsageError
+from packer.errors import ResourceError, UsageError
 from packer.limits import storage_errors
 from packer.pipeline.bundles import MOST_DEATHS, Bundles
 from packer.pipeline.executor import Processes, WorkerDiedError, Workers
+from packer.pipeline.ray_nodes import Job, NodeRequirements, refusal, run_bundle, send_paths, versions
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX
-from packer.store.mirror import make_mirror, mirror_of
-from packer.store.place import cache_dir
-from packer.version import __version__, code_digest
-from packer.watchdog import end_if_stuck
+from packer.store.mirror import mirror_of
+from packer.version import __version__
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _BUNDLES_A_WORKER = 4
 """Least number of bundles per worker; with little work, bundles are smaller, so that workers finish together."""
-
-_SHAPING = ("fastokens", "jinja2", "numpy", "pyarrow", "tokenizers")
-"""Libraries whose versions can influence the bytes of a cache."""
 
 _POLL_S = 1.0
 """Interval at which finished tasks are collected."""
@@ -89,7 +81,7 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
         for name in ("ray.util.client", "ray.util.client.logsclient"):  # packer reports a lost connection itself
             logging.getLogger(name).setLevel(logging.CRITICAL)
     ours = not ray.is_initialized()
-    _send_paths(ray)
+    send_paths(ray)
     workers = RayWorkers(ray, None if address == "ray" else address, jobs, note)
     # Of nodes that die Ray tells by itself, on stdout, where the answer of a command belongs.
     with redirect_stdout(sys.stderr) if ours else nullcontext():
@@ -164,14 +156,14 @@ class RayWorkers:
         mirror = None if folder is None else mirror_of(folder)
         with _probe(folder) if folder is not None and mirror is None else nullcontext() as probe:
             cache = None if mirror is None else (mirror.folder, mirror.bucket.url)
-            here = _Expected(versions=_versions(), folder=Path.cwd(), probe=probe, cache=cache)
+            here = NodeRequirements(versions=versions(), folder=Path.cwd(), probe=probe, cache=cache)
             self._refuse_other_nodes(here)
-            job = _Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
+            job = Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
             yield from self._run(job, bundles, finished or (lambda _: None))
         if bundles.given_up:
             raise _given_up({str(bundles.tasks[number]): error for number, error in sorted(bundles.given_up.items())})
 
-    def _run(self, job: "_Job", bundles: Bundles, finished: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
+    def _run(self, job: Job, bundles: Bundles, finished: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
         ray, errors = self._ray, self._ray.exceptions
         lost_with = (
             errors.WorkerCrashedError,
@@ -180,7 +172,7 @@ class RayWorkers:
             errors.LocalRayletDiedError,
             errors.ObjectLostError,
         )
-        remote = ray.remote(num_cpus=1, max_retries=0)(_do)
+        remote = ray.remote(num_cpus=1, max_retries=0)(run_bundle)
         kept = [ray.put(job)]  # in a list, or Ray would unpickle it for every bundle
         running: dict[Any, list[int]] = {}
         try:
@@ -238,7 +230,7 @@ class RayWorkers:
             self._counted_at = now
         return self._num_processors
 
-    def _refuse_other_nodes(self, here: "_Expected") -> None:
+    def _refuse_other_nodes(self, here: NodeRequirements) -> None:
         """Compare every node with this machine before the first task; nodes that join later check themselves.
 
         Raises:
@@ -247,7 +239,7 @@ class RayWorkers:
         """
         ray = self._ray
         affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-        look = ray.remote(num_cpus=0, max_retries=0)(_look)
+        look = ray.remote(num_cpus=0, max_retries=0)(refusal)
         nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
         asked = [
             look.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity(node["NodeID"], soft=True)).remote(
@@ -302,124 +294,3 @@ def _probe(folder: Path) -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of everything that determines the bytes, by name."""
-    found = {"packer": f"{__version__} ({code_digest()[:12]})", "Python": platform.python_version()}
-    for name in _SHAPING:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-def _send_paths(ray: Any) -> None:
-    """Make Ray send paths in packer's folder for copies so that they point to the receiver's own folder."""
-    ray.util.register_serializer(type(Path()), serializer=_sent, deserializer=_received)
-
-
-def _sent(path: Path) -> tuple[bool, str]:
-    """Return whether a path is in the folder for copies, and the path, relative to that folder if it is."""
-    try:
-        return True, str(path.relative_to(cache_dir()))
-    except (RuntimeError, ValueError):  # a machine without a home has no such folder
-        return False, str(path)
-
-
-# Code that runs on the nodes.
-
-
-def _received(sent: tuple[bool, str]) -> Path:
-    is_copy, path = sent
-    return cache_dir() / path if is_copy else Path(path)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Expected:
-    """The software, folder and files that a node must have."""
-
-    versions: Mapping[str, str]
-    folder: Path
-    """Base of relative paths; on a node that lacks it, all paths must be absolute."""
-
-    probe: Path | None
-    """A file that the node must see."""
-
-    cache: tuple[Path, str] | None = None
-    """For a cache in a bucket, its local folder on every node, and its URL."""
-
-    def refusal(self) -> UsageError | None:
-        """Return why this node cannot take part; or None, after changing the process to the working folder."""
-        found, node = _versions(), socket.gethostname()
-        differ = [
-            f"{name} {found.get(name, 'is missing')}, here {self.versions.get(name, 'there is none')}"
-            for name in sorted(found.keys() | self.versions)
-            if found.get(name) != self.versions.get(name)
-        ]
-        if differ:
-            return UsageError(
-                f"node {node} has other software: {'; '.join(differ)}",
-                hint="the bytes of a cache depend on it: install the same versions on every node and here",
-            )
-        with suppress(OSError):
-            os.chdir(self.folder)
-        if self.cache is not None:
-            make_mirror(*self.cache)
-        if self.probe is not None and not self.probe.exists():
-            return UsageError(
-                f"node {node} does not see {self.probe.parent.parent}",
-                hint="the cache must lie on a file system that all nodes have under the same absolute path",
-            )
-        return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """One function, to be run over many tasks."""
-
-    name: str
-    here: _Expected
-    make: Callable[..., Callable[[Any], Any]]
-    arguments: tuple[Any, ...]
-
-
-_FUNCTIONS: dict[str, Callable[[Any], Any]] = {}
-"""The function of the job that this process is working on, by the job's name."""
-
-
-def _look(here: _Expected) -> UsageError | None:
-    return here.refusal()
-
-
-def _do(name: str, job: list[Any], tasks: Sequence[Any]) -> tuple[list[Any], Exception | None]:
-    """Run a bundle; return the results of its tasks up to the first error, and that error if there was one."""
-    results: list[Any] = []
-    try:
-        if name not in _FUNCTIONS:
-            _FUNCTIONS.clear()
-            _FUNCTIONS[name] = _function(import_module("ray").get(job[0]))
-        for task in tasks:
-            results.append(_FUNCTIONS[name](task))  # noqa: PERF401 - those before an error count
-    except PackerError as error:
-        return results, _at_node(error)
-    except Exception as error:  # noqa: BLE001 - raised again by the driver
-        return results, error
-    return results, None
-
-
-def _function(job: _Job) -> Callable[[Any], Any]:
-    if (refusal := job.here.refusal()) is not None:
-        raise refusal
-    _send_paths(import_module("ray"))
-    end_if_stuck()
-    # With one process per processor, threads inside the encoder would only compete with each other.
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    return job.make(*job.arguments)
-
-
-def _at_node(error: PackerError) -> PackerError:
-    """Return the error, naming this node if the disk, an input or the system's resources caused it."""
-    if error.code in {"input", "storage", "resource"}:
-        error.message += f" (on node {socket.gethostname()})"
-        error.args = (error.message,)
-    return error

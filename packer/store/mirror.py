@@ -83,7 +83,7 @@ class Mirror:
         """
         target = inside(self.folder, name) if not name.startswith(f"{PRIVATE}/") else self.folder / name
         if not is_usable_here():
-            _fetch_in_another_process(self.folder, name)
+            _in_another_process(_Asked(os.fspath(self.folder), fetch=name))
             return
         with self._locked(_lock_of(name)):
             if not target.exists():
@@ -102,7 +102,7 @@ class Mirror:
         """
         target = inside(self.folder, name)
         if not is_usable_here():
-            _fetch_in_another_process(self.folder, name)
+            _in_another_process(_Asked(os.fspath(self.folder), fetch=name))
             return True
         with self._locked(_lock_of(name), wait=False) as is_alone, suppress(_UnwantedError):
             if is_alone and not target.exists():
@@ -352,10 +352,6 @@ class _Asked(msgspec.Struct, frozen=True):
     folder: str
     fetch: str | None = None
     ranges: Sequence[tuple[str, list[tuple[int, int]]]] = ()
-
-
-def _fetch_in_another_process(folder: Path, name: str) -> None:
-    _in_another_process(_Asked(os.fspath(folder), fetch=name))
 
 
 def ranges_in_another_process(folder: Path, wanted: Sequence[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:

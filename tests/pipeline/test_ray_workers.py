@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.pipeline.bundles import MOST_BYTES, MOST_DEATHS, MOST_TASKS, Bundles
-from packer.pipeline.ray_workers import _Expected, _versions
+from packer.pipeline.ray_nodes import NodeRequirements, versions
 from packer.store.mirror import shown
 
 sizes = st.lists(st.integers(0, 2 * MOST_BYTES), min_size=1, max_size=200)
@@ -58,16 +58,16 @@ def test_every_task_that_kills_is_given_up_and_no_other_is(sizes: list[int], dea
 
 def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    here = _versions()
+    here = versions()
     assert {"packer", "Python", "numpy", "pyarrow", "tokenizers", "jinja2"} <= here.keys()
-    assert _Expected(versions=here, folder=tmp_path, probe=tmp_path).refusal() is None
+    assert NodeRequirements(versions=here, folder=tmp_path, probe=tmp_path).refusal() is None
     bucket = (tmp_path / "scratch", "s3://bucket/cache")
-    assert _Expected(versions=here, folder=tmp_path, probe=None, cache=bucket).refusal() is None
+    assert NodeRequirements(versions=here, folder=tmp_path, probe=None, cache=bucket).refusal() is None
     assert shown(tmp_path / "scratch") == "s3://bucket/cache", "the node has a folder of its own for the bucket"
-    other = _Expected(versions={**here, "numpy": "0", "more": "1"}, folder=tmp_path, probe=None).refusal()
+    other = NodeRequirements(versions={**here, "numpy": "0", "more": "1"}, folder=tmp_path, probe=None).refusal()
     assert other is not None
     assert f"more is missing, here 1; numpy {here['numpy']}, here 0" in other.message
-    unseen = _Expected(versions=here, folder=tmp_path, probe=tmp_path / "cache" / ".packer" / "probe").refusal()
+    unseen = NodeRequirements(versions=here, folder=tmp_path, probe=tmp_path / "cache" / ".packer" / "probe").refusal()
     assert unseen is not None and unseen.message.endswith(f"does not see {tmp_path / 'cache'}")
 
 

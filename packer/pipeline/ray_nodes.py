@@ -1,0 +1,140 @@
+"""What the nodes of a Ray cluster run: each looks whether it can take part, and works on bundles of tasks."""
+
+import os
+import platform
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from packer.errors import PackerError, UsageError
+from packer.store.mirror import make_mirror
+from packer.store.place import cache_dir
+from packer.version import __version__, code_digest
+from packer.watchdog import end_if_stuck
+
+_SHAPING = ("fastokens", "jinja2", "numpy", "pyarrow", "tokenizers")
+"""Libraries whose versions can influence the bytes of a cache."""
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that determines the bytes, by name."""
+    found = {"packer": f"{__version__} ({code_digest()[:12]})", "Python": platform.python_version()}
+    for name in _SHAPING:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def send_paths(ray: Any) -> None:
+    """Make Ray send paths in packer's folder for copies so that they point to the receiver's own folder."""
+    ray.util.register_serializer(type(Path()), serializer=_sent, deserializer=_received)
+
+
+def _sent(path: Path) -> tuple[bool, str]:
+    """Return whether a path is in the folder for copies, and the path, relative to that folder if it is."""
+    try:
+        return True, str(path.relative_to(cache_dir()))
+    except (RuntimeError, ValueError):  # a machine without a home has no such folder
+        return False, str(path)
+
+
+def _received(sent: tuple[bool, str]) -> Path:
+    is_copy, path = sent
+    return cache_dir() / path if is_copy else Path(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRequirements:
+    """The software, folder and files that a node must have."""
+
+    versions: Mapping[str, str]
+    folder: Path
+    """Base of relative paths; on a node that lacks it, all paths must be absolute."""
+
+    probe: Path | None
+    """A file that the node must see."""
+
+    cache: tuple[Path, str] | None = None
+    """For a cache in a bucket, its local folder on every node, and its URL."""
+
+    def refusal(self) -> UsageError | None:
+        """Return why this node cannot take part; or None, after changing the process to the working folder."""
+        found, node = versions(), socket.gethostname()
+        differ = [
+            f"{name} {found.get(name, 'is missing')}, here {self.versions.get(name, 'there is none')}"
+            for name in sorted(found.keys() | self.versions)
+            if found.get(name) != self.versions.get(name)
+        ]
+        if differ:
+            return UsageError(
+                f"node {node} has other software: {'; '.join(differ)}",
+                hint="the bytes of a cache depend on it: install the same versions on every node and here",
+            )
+        with suppress(OSError):
+            os.chdir(self.folder)
+        if self.cache is not None:
+            make_mirror(*self.cache)
+        if self.probe is not None and not self.probe.exists():
+            return UsageError(
+                f"node {node} does not see {self.probe.parent.parent}",
+                hint="the cache must lie on a file system that all nodes have under the same absolute path",
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One function, to be run over many tasks."""
+
+    name: str
+    here: NodeRequirements
+    make: Callable[..., Callable[[Any], Any]]
+    arguments: tuple[Any, ...]
+
+
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {}
+"""The function of the job that this process is working on, by the job's name."""
+
+
+def refusal(here: NodeRequirements) -> UsageError | None:
+    """Return why this node cannot take part, or None; see :meth:`NodeRequirements.refusal`."""
+    return here.refusal()
+
+
+def run_bundle(name: str, job: list[Any], tasks: Sequence[Any]) -> tuple[list[Any], Exception | None]:
+    """Run a bundle; return the results of its tasks up to the first error, and that error if there was one."""
+    results: list[Any] = []
+    try:
+        if name not in _FUNCTIONS:
+            _FUNCTIONS.clear()
+            _FUNCTIONS[name] = _function(import_module("ray").get(job[0]))
+        for task in tasks:
+            results.append(_FUNCTIONS[name](task))  # noqa: PERF401 - those before an error count
+    except PackerError as error:
+        return results, _at_node(error)
+    except Exception as error:  # noqa: BLE001 - raised again by the driver
+        return results, error
+    return results, None
+
+
+def _function(job: Job) -> Callable[[Any], Any]:
+    if (refused := job.here.refusal()) is not None:
+        raise refused
+    send_paths(import_module("ray"))
+    end_if_stuck()
+    # With one process per processor, threads inside the encoder would only compete with each other.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    return job.make(*job.arguments)
+
+
+def _at_node(error: PackerError) -> PackerError:
+    """Return the error, naming this node if the disk, an input or the system's resources caused it."""
+    if error.code in {"input", "storage", "resource"}:
+        error.message += f" (on node {socket.gethostname()})"
+        error.args = (error.message,)
+    return error
