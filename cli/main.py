@@ -1,11 +1,13 @@
 """`packer`: find the command, run it, and turn errors into messages and exit codes."""
 
+import atexit
 import gc
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -118,7 +120,19 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     end_if_stuck()
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
-    cli.main(prog_name="packer")
+    try:
+        cli.main(prog_name="packer")
+    except SystemExit as end:
+        _leave(end.code if isinstance(end.code, int) else 1)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process without freeing every object: for a large vocabulary that takes a fifth of a second."""
+    atexit._run_exitfuncs()  # noqa: SLF001 - `os._exit` leaves them out
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a broken pipe, or a closed stream
+            stream.flush()
+    os._exit(code)
 
 
 def _nowhere() -> TextIO:

@@ -16,17 +16,18 @@ then at every 80. Lines of 4, 9, 12 and 2 bytes begin at 0, 4, 13 and 25, so the
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from packer.source.file_bytes import (
     BLANK,
     BYTE_ORDER_MARK,
-    READ_BYTES,
     FilePath,
     codec_of,
     file_sha256,
@@ -43,6 +44,10 @@ MAX_PIECES = 16
 """Maximum number of pieces of a large row group. Reading a piece also decodes the rows before it in its group: for 16
 pieces, that is 8.5 times the group in total."""
 
+_NEWLINE = ord("\n")
+_IS_BLANK = np.zeros(256, np.bool_)
+_IS_BLANK[[*BLANK]] = True
+
 
 def partition_file(path: FilePath, *, format: Format, partition_bytes: int, limit: int | None = None) -> FilePartitions:  # noqa: A002 - the recipe's word
     """Cut a file into partitions in one pass, holding about a megabyte in memory.
@@ -57,10 +62,11 @@ def partition_file(path: FilePath, *, format: Format, partition_bytes: int, limi
         sha256, num_bytes, partitions = _cut_table(path, format, partition_bytes, limit)
     else:
         sha, xxh3, length = hashlib.sha256(), xxhash.xxh3_128(), _Length()
-        chunks = tee_chunks(read_chunks(path), sha.update, xxh3.update, length.update)
+        chunks = tee_chunks(read_chunks(path), sha.update, length.update)
         if format == "jsonl" and codec_of(path) is None:
             partitions = list(_cut_lines(path, chunks, partition_bytes, limit))
         else:
+            chunks = tee_chunks(chunks, xxh3.update)
             partitions = [
                 replace(whole, stop=length.num_bytes, xxh3=xxh3.hexdigest())
                 for whole in _whole_file(path, chunks, format, limit)
@@ -101,34 +107,73 @@ def nominal_partition(position: int, partition_bytes: int) -> tuple[int, int]:
 
 
 def _cut_lines(path: FilePath, chunks: Iterator[bytes], partition_bytes: int, limit: int | None) -> Iterator[Partition]:
-    stream = text_stream(path, chunks, None, at_start=False)
-    position = num_rows = num_lines = 0
-    while num_rows != limit and stream.peek(1):
-        start, first_row, first_line, xxh3 = position, num_rows, num_lines, xxhash.xxh3_128()
-        _, end = nominal_partition(position, partition_bytes)
-        while position < end and num_rows != limit and (piece := stream.readline(READ_BYTES)):
-            is_row = bool((piece if position else piece.removeprefix(BYTE_ORDER_MARK)).strip(BLANK))
-            xxh3.update(piece)
-            position += len(piece)
-            while piece[-1:] != b"\n" and (piece := stream.readline(READ_BYTES)):  # a line longer than a read
-                is_row = is_row or bool(piece.strip(BLANK))
-                xxh3.update(piece)
-                position += len(piece)
-            num_rows += is_row
-            num_lines += 1
+    start = first_row = first_line = 0  # of the partition
+    position = num_rows = num_lines = 0  # before the chunk
+    xxh3 = xxhash.xxh3_128()
+
+    def until(stop: int, num_rows: int) -> Iterator[Partition]:
         if num_rows > first_row:
             yield Partition(
                 path=path,
                 format="jsonl",
                 start=start,
-                stop=position,
+                stop=stop,
                 first_row=first_row,
                 first_line=first_line,
                 num_rows=num_rows - first_row,
                 xxh3=xxh3.hexdigest(),
             )
-    for _ in chunks:  # read the rest of the file for its digest
-        pass
+
+    for chunk, stops, are_rows in _lines(chunks):
+        rows = num_rows + np.cumsum(are_rows)
+        hashed = 0  # bytes of the chunk
+        while first_row != limit:
+            # The last line of the partition: the next one begins behind the nominal partition, or is not wanted.
+            last = int(np.searchsorted(stops, nominal_partition(start, partition_bytes)[1]))
+            last = last if limit is None else min(last, int(np.searchsorted(rows, limit)))
+            if last == len(stops):
+                xxh3.update(chunk[hashed:])
+                break
+            stop, row = int(stops[last]), int(rows[last])
+            xxh3.update(chunk[hashed : stop - position])
+            yield from until(stop, row)
+            start, first_row, first_line, hashed = stop, row, num_lines + last + 1, stop - position
+            xxh3 = xxhash.xxh3_128()
+        position += len(chunk)
+        num_lines += len(stops)
+        num_rows += int(np.count_nonzero(are_rows))
+    if first_row != limit:
+        yield from until(position, num_rows)
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
+    """Yield each chunk with the lines that end in it: where in the file, and whether they contain a row.
+
+    If the last line has no newline, an empty chunk follows, in which it ends.
+    """
+    position, is_row = 0, False  # is_row: of the line that the chunk begins in, so far
+    is_open = False
+    for chunk in chunks:
+        begin = len(BYTE_ORDER_MARK) if position == 0 and chunk.startswith(BYTE_ORDER_MARK) else 0
+        content = np.frombuffer(chunk, np.uint8)
+        newlines = np.flatnonzero(content == _NEWLINE)
+        starts = np.concatenate(([begin], newlines + 1))
+        # Nearly every line is a row, as its first byte shows; an empty line begins with its newline.
+        first = content[starts[:-1]]
+        are_rows = ~_IS_BLANK[first]
+        for number in np.flatnonzero(_IS_BLANK[first] & (first != _NEWLINE)):
+            are_rows[number] = bool(chunk[starts[number] : newlines[number]].strip(BLANK))
+        rest_is_row = bool(chunk[starts[-1] :].strip(BLANK))
+        if len(newlines):
+            are_rows[0] |= is_row
+            is_row = rest_is_row
+        else:
+            is_row = is_row or rest_is_row
+        is_open = not chunk.endswith(b"\n")
+        yield chunk, newlines + (position + 1), are_rows
+        position += len(chunk)
+    if is_open:
+        yield b"", np.array([position]), np.array([is_row])
 
 
 def _whole_file(path: FilePath, chunks: Iterator[bytes], kind: Format, limit: int | None) -> Iterator[Partition]:
