@@ -9,7 +9,7 @@ from packer.display import number, percent, plural
 from packer_cli.options import Command, RecipeOptions, file_and_row, pager_option, recipe_options
 from packer_cli.output import print_table, stdout
 from packer_cli.page import ViewPage, view_fields
-from packer_cli.reply import Reply
+from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.audit.preview import Preview, PreviewedRow, PreviewTotals
@@ -47,7 +47,8 @@ def command(
 
     recipe = options.resolve(block_len=block_len, no_sources=_NO_SOURCES)
     place = None if row is None else file_and_row(row)
-    found = preview(recipe, rows=rows, row=place, rejected_only=rejected)
+    with listener(quiet=reply.quiet) as progress:
+        found = preview(recipe, rows=rows, row=place, rejected_only=rejected, progress=progress)
 
     def show() -> None:
         page = ViewPage(with_ids=ids)

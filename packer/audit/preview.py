@@ -19,12 +19,12 @@ from packer.errors import UsageError
 from packer.model import TOKENIZER_FILE, Model
 from packer.pack import REASONS, arrange_pairs, cut, select, trained_counter
 from packer.pipeline.input_resolution import pin_recipe
-from packer.pipeline.inputs import open_inputs
+from packer.pipeline.inputs import note_first_rows, open_inputs
 from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.pipeline.suggestions import way_out
-from packer.progress import Silent
+from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.render import Renderer, RenderError
 from packer.render.message_form import renderable
@@ -158,6 +158,7 @@ def preview(
     rows: int = 3,
     row: tuple[str, int] | None = None,
     rejected_only: bool = False,
+    progress: Progress | None = None,
 ) -> Preview:
     """Show what a build of the recipe would make of some rows.
 
@@ -168,6 +169,7 @@ def preview(
         rows: rows of each input.
         row: one row instead: the input, or an unambiguous suffix of its path, and the row from 0.
         rejected_only: show the first `rows` rejected ones among the first `PREVIEWED` rows of each input.
+        progress: receives notes.
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice.
@@ -176,7 +178,8 @@ def preview(
         TemplateOverrunError: the template exceeds its limits.
         UsageError: no such row.
     """
-    recipe = pin_recipe(recipe, Silent().note)
+    note = (progress or Silent()).note
+    recipe = pin_recipe(recipe, note)
     files = resolve_sources(recipe)
     if row is not None:
         numbers = find_inputs([file.name for file in files], row[0], missing=f"no source is '{row[0]}'")
@@ -186,8 +189,12 @@ def preview(
     seen: list[PreviewedRow] = []
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
-    for _, entry in open_inputs(files, recipe, Silent().note):
+    noted = None
+    for file, entry in open_inputs(files, recipe, note):
         refuse_untemplated(entry, model, recipe)
+        if file.source is not noted:
+            note_first_rows(file, entry, recipe, note)
+        noted = file.source
         inputs.append(entry)
         left = rows
         for raw in _chosen(entry, rows, row, rejected_only=rejected_only):

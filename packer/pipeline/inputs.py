@@ -13,6 +13,7 @@ from packer.pipeline.bucket_inputs import refuse_changed_objects
 from packer.pipeline.executor import ALONE, Workers, in_order
 from packer.pipeline.input_resolution import SourceFile
 from packer.recipe import Recipe
+from packer.row_rules import fields_of
 from packer.source import (
     InputFile,
     NoRowsError,
@@ -181,7 +182,14 @@ def _refuse_hollow(path: FilePath) -> None:
         )
 
 
-def note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: frozenset[str]) -> None:
+def note_first_rows(file: SourceFile, entry: InputFile, recipe: Recipe, note: Callable[[str], None]) -> None:
+    """Report what is striking about a file's first rows: fields that nothing reads, and dialogues that are texts."""
+    asked_about = fields_of(recipe.filters, recipe.split, file.source.where)
+    _note_unread(entry, note, asked_about=frozenset(field.partition(".")[0] for field in asked_about))
+    _note_dialogues(entry, note)
+
+
+def _note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: frozenset[str]) -> None:
     """Report fields in a file's first rows that neither its schema nor any rule about rows reads."""
     taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
     try:
@@ -198,7 +206,7 @@ def note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: f
         )
 
 
-def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
+def _note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
     """Report a file of texts most of whose first rows are dialogues, written out: their questions are trained, too."""
     if entry.schema != "text":
         return

@@ -18,7 +18,7 @@ from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
 from packer.pipeline.input_cuts import InputCuts
 from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.inputs import are_here, note_dialogues, note_unread, open_inputs, readers
+from packer.pipeline.inputs import are_here, note_first_rows, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.row_questions import RowQuestions
@@ -26,7 +26,6 @@ from packer.pipeline.stages import with_role_markers
 from packer.pipeline.suggestions import templates_hint
 from packer.progress import Progress
 from packer.recipe import Recipe
-from packer.row_rules import fields_of
 from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source import (
     SCHEMAS,
@@ -118,9 +117,7 @@ def plan_build(
     for each, file in open_inputs(paths, recipe, progress.note, at_first):
         source = each.source
         if source is not noted:
-            asked_about = fields_of(recipe.filters, recipe.split, source.where)
-            note_unread(file, progress.note, asked_about=frozenset(field.partition(".")[0] for field in asked_about))
-            note_dialogues(file, progress.note)
+            note_first_rows(each, file, recipe, progress.note)
         noted = source
         refuse_untemplated(file, model, recipe)
         opened.append((each, file, recipe.sources.index(source) if asked.any else None))

@@ -13,7 +13,7 @@ from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.stages import compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
-from packer.source import TEXT_FIELDS, InputFile, first_rows, roles_hint, schema_hint
+from packer.source import TEXT_FIELDS, InputFile, as_yaml, first_rows, roles_hint, schema_hint
 
 _ABOUT_IDS = re.compile(
     r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
@@ -23,6 +23,9 @@ _ABOUT_IDS = re.compile(
 
 _OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: (?P<names>`\w+`.*)")
 """The reason given for a message without text that has other keys which may contain it."""
+
+_COLUMNS = re.compile(r"`columns: \{(.*?)\}`")
+"""In the reason for a row with a text that is not read: the columns that read it, and those that leave it out."""
 
 _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcalls?\b.*\bat once\b", re.IGNORECASE)
 """Messages by which templates complain about more than one tool call in a message."""
@@ -54,6 +57,10 @@ def way_out(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         return f"a message keeps its text under `content`; rename the key: {command}"
     if code == "no_content" and not _OTHER_KEYS.search(reason):
         return "--set rows.empty_user=keep keeps user messages that are empty"
+    if code == "unread_content":
+        kept = "".join(f"{new}: {'null' if old is None else as_yaml(old)}, " for new, old in file.columns.items())
+        *reads, hides = (f"--set 'sources.columns={{{kept}{columns}}}'" for columns in _COLUMNS.findall(reason))
+        return "; ".join([*(f"{columns} reads it" for columns in reads), f"{hides} leaves it out"])
     if code == "template_error" and recipe.rows.call_ids is None and _ABOUT_IDS.search(reason):
         return "--set rows.call_ids=short gives calls and their results ids of 9 letters and digits"
     if code == "template_error" and _ONE_CALL.search(reason):

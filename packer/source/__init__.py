@@ -18,6 +18,7 @@ from packer.source.roles import roles_hint
 from packer.source.rows import InputFile, RawRow, read_rows, refuse_empty
 from packer.source.schema import SCHEMAS, fields_read
 from packer.source.schema_errors import list_names, refuse_absent_columns, refuse_unread_columns, schema_hint
+from packer.source.synonyms import as_yaml
 
 __all__ = [
     "SCHEMAS",
@@ -27,6 +28,7 @@ __all__ = [
     "NoRowsError",
     "Partition",
     "RawRow",
+    "as_yaml",
     "data_set_files",
     "data_set_splits",
     "detect_format",

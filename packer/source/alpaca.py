@@ -1,6 +1,6 @@
 """Schema `alpaca`: an instruction, optionally an input and reasoning, and the output.
 
-ms-swift calls the fields `query` and `response`.
+ms-swift calls the fields `query` and `response`, and Dolly calls the input `context`.
 """
 
 from typing import Any
@@ -16,6 +16,7 @@ class AlpacaRow(RowFields, frozen=True, kw_only=True):
     instruction: str | None = None
     query: str | None = None
     input: str | None = None
+    context: str | None = None
     output: str | None = None
     response: str | None = None
     reasoning: str | None = None
@@ -36,7 +37,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
     output = coalesce_aliases({"output": shape.output, "response": shape.response}, where="$")
     assert instruction is not None, "rows without it do not get here"
     assert output is not None, "rows without it do not get here"
-    question = f"{instruction}\n{shape.input}" if instruction and shape.input else instruction or shape.input
+    given = coalesce_aliases({"input": shape.input, "context": shape.context}, where="$")
+    question = f"{instruction}\n{given}" if instruction and given else instruction or given
     if not question:
         raise Refused("empty", "`instruction` and `input` are both empty")
     exchanges = [*(shape.history or ()), (question, output)]
@@ -56,8 +58,8 @@ SCHEMA = RowSchema(
     needs=(("instruction", "query"), ("output", "response")),
     rows=(AlpacaRow,),
     read=read,
-    help="`instruction`, `input`, `output`; also `query`/`response`, `reasoning` (becomes the `reasoning_content` of "
-    "the last answer), `system`, `history`",
+    help="`instruction`, `input`, `output`; also `query`/`response`, `context` (in place of `input`), `reasoning` "
+    "(becomes the `reasoning_content` of the last answer), `system`, `history`",
     is_templated=True,
     json_fields=("history",),
 )

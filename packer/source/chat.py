@@ -250,14 +250,14 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     """Make a sample of messages, with the tools, the system message and the template variables of its row.
 
     Raises:
-        Refused: `empty`, `bad_tools`, or `wrong_type` if the row has two system messages.
+        Refused: `empty`, `bad_tools`, or `wrong_type` if the row has two different system messages.
     """
     if not messages:
         raise Refused("empty", "the row has no messages")
-    if fields.system:
-        if messages[0].role == "system":
-            raise Refused("wrong_type", "a system message in the field `system` and another among the messages")
+    if fields.system and messages[0].role != "system":
         messages = (Message(fields={"role": "system", "content": fields.system}), *messages)
+    elif fields.system and messages[0].fields.get("content") != fields.system:
+        raise Refused("wrong_type", "a system message in the field `system` and another among the messages")
     tools = coalesce_aliases({"tools": fields.tools, "functions": fields.functions}, where="$")
     return Sample(
         kind="chat",

@@ -8,6 +8,7 @@ from packer.batches import Sample
 from packer.source.chat import ChatMessage, chat_sample, read_message, with_weight
 from packer.source.decode import Refused
 from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id, type_name, typed
+from packer.source.synonyms import refuse_lost
 from packer.source.unsupported_rows import refuse_media_tags
 
 
@@ -16,6 +17,9 @@ class StringsRow(msgspec.Struct, frozen=True, kw_only=True):
     completion: str
     reasoning: str | None = None
     """Always refused: there is no template to write it."""
+
+    context: Any = None
+    """Refused unless the prompt contains it."""
 
 
 class MessagesRow(RowFields, frozen=True, kw_only=True):
@@ -41,6 +45,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
         )
     if isinstance(prompt, list) != isinstance(completion, list):
         raise Refused("wrong_type", f"`prompt` is `{type_name(prompt)}`, but `completion` is `{type_name(completion)}`")
+    as_alpaca = None if isinstance(prompt, list) else "instruction: prompt, input: context, output: completion"
+    refuse_lost(row, "context", "a completion has no place for `context`", columns=as_alpaca)
     if isinstance(prompt, list):
         return _chat(row, number)
     refuse_chat_fields(row, columns="instruction: prompt, output: completion")

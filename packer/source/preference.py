@@ -20,6 +20,7 @@ from packer.source import alpaca, chat, completion, sharegpt
 from packer.source.chat import CALL_ROLES, ROLES, with_weight
 from packer.source.decode import Refused, decode_json
 from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, type_name
+from packer.source.synonyms import refuse_lost
 from packer.source.unsupported_rows import is_preference
 
 Turns: TypeAlias = list[Any]
@@ -32,7 +33,7 @@ _REJECTED = ("rejected", "rejected_messages", "rejected_response")
 _CONTEXT_FIELDS = ("prompt", "conversations", "conversation", "messages")
 """Fields that may contain the messages before the answers."""
 
-_ALPACA_FIELDS = ("instruction", "query", "input", "history")
+_ALPACA_FIELDS = ("instruction", "query", "input", "context", "history")
 _SCORES = (
     ("score_chosen", "score_rejected"),
     ("chosen_score", "rejected_score"),
@@ -71,6 +72,10 @@ def read(row: dict[str, Any], number: int) -> Sample:
     shared_fields = {name: row[name] for name in row.keys() & _SHARED_FIELDS}
     prompt = _nonblank_text(row.get("prompt"))
     rows = _pair_rows(row, prompt)
+    if rows.read is not alpaca.read:
+        for name in ("input", "context"):
+            as_alpaca = f"instruction: prompt, input: {name}" if rows.read is completion.read else None
+            refuse_lost(row, name, f"a pair without `instruction` has no place for `{name}`", columns=as_alpaca)
     if rows.read is completion.read:
         shared_fields["prompt"] = prompt
     chosen = _side("chosen", rows, shared_fields, number)

@@ -150,7 +150,9 @@ TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask")
 """Fields that decide whether a message is trained: packer's and those of OpenAI's dialects, axolotl, tinker, ms-swift,
 and a mask."""
 
-OPTIONAL_FIELDS = frozenset({"tools", "functions", "system", "chat_template_kwargs", "input", "history", "reasoning"})
+OPTIONAL_FIELDS = frozenset(
+    {"tools", "functions", "system", "chat_template_kwargs", "input", "context", "history", "reasoning"}
+)
 """Fields of a row that may be empty."""
 
 OPTIONAL_MESSAGE_FIELDS = frozenset({"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight"})

@@ -18,6 +18,7 @@ from packer.source.row import (
     rename,
     type_name,
 )
+from packer.source.synonyms import refuse_unread, unread_fields
 from packer.source.tokens import LABEL_FIELDS
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference, refuse_unsupported
 
@@ -73,6 +74,7 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
         if missing == LABEL_FIELDS:
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
+    refuse_unread(row, _FIELDS[schema])
     return SCHEMAS[schema].read(row, number)
 
 
@@ -82,14 +84,16 @@ def fields_read(schema: str) -> frozenset[str]:
 
 
 def columns_read(names: Sequence[str], schema: str | None, columns: Columns) -> list[str]:
-    """Return those columns of a table that a schema reads, in the table's order.
+    """Return those columns of a table that a schema reads, or refuses to leave unread, in the table's order.
 
     If `schema` is None, these are the columns that determine one.
     """
     read = columns_with_fields(
         [*(VOTING_FIELDS | SUSPECT_FIELDS if schema is None else fields_read(schema))], names, columns
     )
-    return [name for name in names if name in read]
+    unread = () if schema is None else unread_fields(tuple(names), _FIELDS[schema])
+    asked = {*read, *(name for name, _ in unread if name not in columns)}
+    return [name for name in names if name in asked]
 
 
 def columns_with_fields(fields: Sequence[str], names: Sequence[str], columns: Columns) -> tuple[str, ...]:

@@ -1,8 +1,6 @@
 """Errors and hints for rows that fit no schema: fields found and needed, and `columns` that would make them fit."""
 
 import difflib
-import json
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,22 +9,12 @@ from packer.errors import InputError
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.row import Columns, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
+from packer.source.synonyms import SYNONYMS, as_yaml, meant_field
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _MAX_LISTED = 12
 
-_SYNONYMS = {
-    "instruction": ("instruction", "question", "prompt", "query", "problem"),
-    "output": ("output", "answer", "response", "completion", "solution"),
-    "input": ("input", "context", "passage"),
-    "system": ("system", "systemprompt", "systemmessage"),
-    "reasoning": ("reasoning", "reasoningcontent", "cot", "complexcot", "chainofthought", "thinking", "rationale"),
-}
-"""Fields of schema `alpaca` and the names that datasets use for them, reduced to lower-case letters and digits."""
-
 _REQUIRED = {"instruction", "output"}
-
-_FIELD_BY_SYNONYM = {synonym: field for field, synonyms in _SYNONYMS.items() for synonym in synonyms}
 
 
 def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns) -> InputError:
@@ -59,7 +47,7 @@ def refuse_unread_columns(path: FilePath, columns: Columns, schema: str) -> None
     if unread is None:
         return
     unsupported = SUSPECT_FIELDS - SCHEMAS[schema].fields
-    guessed = _guess_field(unread)
+    guessed = meant_field(unread)
     near = [guessed] if guessed in known else difflib.get_close_matches(unread, sorted(known), 1)
     raise InputError(
         f"{path}: `columns` names {quoted(unread)}, which is no field of schema {schema}",
@@ -101,8 +89,8 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
         field = _guess_field_by_value(name, next((row[name] for row in renamed if row.get(name)), None))
         if field is not None:
             found.setdefault(field, columns.get(name) or name)
-    for fields, required in (({"messages"},) * 2, ({"conversations"},) * 2, (_SYNONYMS, _REQUIRED)):
-        pairs = [f"{field}: {_as_yaml(found[field])}" for field in fields if found.get(field, field) != field]
+    for fields, required in (({"messages"},) * 2, ({"conversations"},) * 2, (SYNONYMS, _REQUIRED)):
+        pairs = [f"{field}: {as_yaml(found[field])}" for field in fields if found.get(field, field) != field]
         if pairs and required <= found.keys():
             return f"say which field is which with `columns`: --set 'sources.columns={{{', '.join(pairs)}}}'"
     return (
@@ -123,19 +111,10 @@ def list_names(names: Iterable[str]) -> str:
     return ", ".join(quoted(name) for name in every[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _guess_field(name: str) -> str | None:
-    return _FIELD_BY_SYNONYM.get(re.sub(r"[^a-z0-9]", "", name.lower()))
-
-
 def _guess_field_by_value(name: str, value: Any) -> str | None:
     """Guess which known field a field of another name corresponds to, but never for a side of a preference pair."""
     if isinstance(value, str):
-        return _guess_field(name)
+        return meant_field(name)
     if isinstance(value, list) and isinstance(value[0], dict) and name not in SUSPECT_FIELDS:
         return "messages" if "role" in value[0] else "conversations" if "from" in value[0] else None
     return None
-
-
-def _as_yaml(name: str) -> str:
-    """Return a name as a YAML value within single quotes of a shell."""
-    return name if re.fullmatch(r"\w+", name) else json.dumps(name, ensure_ascii=False).replace("'", "'\\''")

@@ -1,0 +1,123 @@
+"""Texts of the prompt, and reasoning, under names that a schema does not read: refused, and never lost silently."""
+
+import json
+from contextlib import nullcontext
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.audit import preview, view_row
+from packer.errors import NothingKeptError
+from packer.pipeline import build
+from packer.recipe import make_recipe
+from packer.source.decode import Refused
+from packer.source.schema import SCHEMAS, read_row
+from packer.source.synonyms import SYNONYMS, meant_field
+from packer.store.cache import Cache
+
+CHAT = [{"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}]
+ROWS = {
+    "messages": {"messages": CHAT},
+    "sharegpt": {"conversations": [{"from": "human", "value": "question"}, {"from": "gpt", "value": "answer"}]},
+    "alpaca": {"instruction": "question", "output": "answer"},
+    "preference": {"prompt": CHAT[:1], "chosen": CHAT[1:], "rejected": [CHAT[1] | {"content": "other"}]},
+    "rated": {"prompt": CHAT[:1], "completion": CHAT[1:], "label": True},
+}
+NAMES = ("system_prompt", "System Prompt", "systemMessage", "context", "passage", "cot", "Complex-CoT", "topic")
+
+
+def test_names_stand_for_fields_of_alpaca() -> None:
+    assert {meant_field(name) for name in NAMES} == {"system", "input", "reasoning", None}
+    assert SYNONYMS.keys() <= SCHEMAS["alpaca"].fields
+
+
+def everything_said(row, schema, columns):
+    """All that a sample says, as one text."""
+    return repr(read_row(row, number=0, schema=schema, columns=columns))
+
+
+@given(
+    schema=st.sampled_from(sorted(ROWS)),
+    name=st.sampled_from(NAMES),
+    text=st.sampled_from(["kept apart", " kept apart\n", "", " ", None, 7, ["kept apart"]]),
+)
+def test_a_text_is_read_or_refused_and_the_reason_says_how_it_is_read_or_left_out(schema, name, text) -> None:
+    row = ROWS[schema] | {name: text}
+    has_place = meant_field(name) in SCHEMAS[schema].fields
+    is_text = isinstance(text, str) and bool(text.strip())
+    try:
+        said = everything_said(row, schema, {})
+    except Refused as refused:
+        if refused.code == "unread_content":
+            assert is_text and has_place
+            *reads, hides = (yaml.safe_load(part.split("`")[0]) for part in refused.reason.split("`columns: ")[1:])
+            assert hides == {name: None}
+            assert "kept apart" not in everything_said(row, schema, hides)
+            has_forms = schema in {"preference", "rated"}  # and this row's form may lack what another form has
+            assert reads or has_forms
+            for columns in reads:
+                with (
+                    pytest.raises(Refused) if has_forms and name in {"passage", "cot", "Complex-CoT"} else nullcontext()
+                ):
+                    assert "kept apart" in everything_said(row, schema, columns)
+    else:
+        assert not (is_text and has_place) or "kept apart" in said
+
+
+@pytest.mark.parametrize("schema", ["messages", "sharegpt"])
+def test_a_system_prompt_that_the_messages_have_is_not_lost(sample, schema) -> None:
+    key, first = {
+        "messages": ("messages", {"role": "system", "content": "be kind"}),
+        "sharegpt": ("conversations", {"from": "system", "value": "be kind"}),
+    }[schema]
+    row = {key: [first, *ROWS[schema][key]], "system_prompt": "be kind"}
+    expected = sample({key: row[key]}, schema).messages
+    assert sample(row, schema).messages == expected
+    assert sample(row, schema, columns={"system": "system_prompt"}).messages == expected
+
+
+def test_context_is_the_input_as_dolly_calls_it(sample, refusal) -> None:
+    (question, _) = sample({"instruction": "When?", "context": "In 1970.", "response": "1970"}, "alpaca").messages
+    assert question.fields["content"] == "When?\nIn 1970."
+    (question, _) = sample({"instruction": "When?", "context": "", "response": "1970"}, "alpaca").messages
+    assert question.fields["content"] == "When?"
+    assert refusal({"instruction": "a", "input": "b", "context": "c", "output": "d"}, "alpaca")[0] == "wrong_type"
+
+
+def test_context_beside_a_completion_is_in_its_prompt_or_refused(sample, refusal) -> None:
+    row = {"prompt": "In 1970. When?", "completion": "1970", "context": "In 1970."}
+    assert sample(row, "completion").prompt == "In 1970. When?"
+    code, reason = refusal(row | {"prompt": "When?"}, "completion")
+    assert code == "unread_content" and "input: context" in reason
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_hints_of_a_build_are_followed_literally(starter, tmp_path, kind) -> None:
+    path = tmp_path / f"rows.{kind}"
+    rows = [{"q": "question", "response": "answer", "system_prompt": f"be {number}"} for number in range(3)]
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+
+    def recipe(columns):
+        source = {"path": str(path), "columns": columns}
+        return make_recipe({"sources": [source], "tokenizer": str(starter / "tokenizer")})
+
+    first = recipe({"instruction": "q"})
+    with pytest.raises(NothingKeptError, match="unread_content") as caught:
+        build(first, tmp_path / "cache")
+    assert caught.value.hint == preview(first).rows[0].hint
+    reads, hides = (yaml.safe_load(part.split("'")[0]) for part in caught.value.hint.split("sources.columns=")[1:])
+    assert reads == {"instruction": "q", "system": "system_prompt"}
+    assert hides == {"instruction": "q", "system_prompt": None}
+    for columns, is_read in ((reads, True), (hides, False)):
+        folder = tmp_path / f"cache{is_read}"
+        assert build(recipe(columns), folder).manifest.totals.kept == 3
+        with Cache.open(folder) as cache:
+            shown = "".join(run.text for run in view_row(cache, path.name, 2).documents[0].runs)
+        assert ("be 2" in shown) == is_read and "question" in shown
