@@ -65,7 +65,7 @@ CODES: dict[str, str] = {
     "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, or JSON within JSON",
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
     "U+FFFD), cut or changed",
-    "open_reasoning": "an answer opens a block of reasoning and does not close it: it was cut off",
+    "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or says nothing after it",
     "control_token": "an assistant turn, or under supervision.control_tokens=reject any message, holds the text of a "
     "control token; or a trained text ends with a stop token of another model",
     "control_render": "a control token typed in a message changes how the template renders the row",

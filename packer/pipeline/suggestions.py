@@ -51,7 +51,9 @@ def way_out(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
     if code == "no_content" and (keys := _OTHER_KEYS.search(reason)) is not None and file.format == "jsonl":
         named = re.findall("`([^`]*)`", keys["names"])
-        key = next((name for name in TEXT_FIELDS if name in named), named[0])
+        key = next((name for name in TEXT_FIELDS if name in named), None)
+        if key is None:
+            return rejection_hint(code)
         renamed = f".{keys['field']}[] |= (.content //= .{key} | del(.{key}))"
         command = f"jq -c {shlex.quote(renamed)} {shlex.quote(str(file.path))} > renamed.jsonl"
         return f"a message keeps its text under `content`; rename the key: {command}"

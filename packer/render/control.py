@@ -26,6 +26,7 @@ texts are encoded with), and the one that no prompt contains."""
 
 FOREIGN_ENDS = (
     *("</s>", "<eos>", "<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_turn|>"),
+    *("<|return|>", "<|eot|>", "<turn|>", "[EOS]", "[|endofturn|]", "<end_of_utterance>"),
     *("<|endoftext|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
 )
 """Texts of the stop tokens of common model families."""
@@ -152,7 +153,8 @@ class TypedControl:
         """
         found = None if self._wanted == "allow" else _FOREIGN_END.search(text)
         end = found[0].rstrip() if found else ""
-        if end and not (end == "</s>" and "<s>" in text):  # HTML strikes text through with these two
+        is_html = end == "</s>" and "<s>" in text and not text.lstrip().startswith("<s>")  # struck through
+        if end and not is_html:
             reason = f"{where} ends with '{end}', the end of a turn or text under other models"
             raise RenderError(reason, code="control_token", message=message)
 

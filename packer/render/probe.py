@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from packer.model import AddedToken
 from packer.render.environment import ChatTemplate, RenderError
 
-_MARKER = re.compile(r"<\|[^\s<>|]{1,60}\|>|<｜[^\s<>｜]{1,60}｜>|<(?:start|end)_of_turn>")
+_MARKER = re.compile(r"<\|[^\s<>|]{1,60}\|?>|<[^\s<>|]{1,60}\|>|<｜[^\s<>｜]{1,60}｜>|<(?:start|end)_of_turn>")
 """Text that looks like a control token."""
 
 _USER = {"role": "user", "content": "ping"}

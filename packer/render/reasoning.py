@@ -117,10 +117,17 @@ def split_inline(content: Any) -> tuple[str, str, str] | None:
     return match[0].strip(), inside, match.string[match.end() :]
 
 
-def is_cut_off(content: Any) -> bool:
-    """Whether a text opens a block of reasoning and never closes it, because its generation was cut off."""
+def cut_off(message: Message) -> str | None:
+    """Return how an answer shows that its generation was cut off within its reasoning, or None."""
+    content = message.get("content")
     text = content.lstrip() if isinstance(content, str) else ""
-    return any(text.startswith(opening) and closing not in text for opening, closing in TAGS)
+    if any(text.startswith(opening) and closing not in text for opening, closing in TAGS):
+        return "its text opens a block of reasoning and does not close it"
+    inline = split_inline(content)
+    answer = (inline[0] + inline[2] if inline else text).strip()
+    if reasoning_of(message) and not answer and not message.get("tool_calls"):
+        return "its reasoning is followed by no text and no call"
+    return None
 
 
 def has_two_reasonings(message: Message) -> bool:

@@ -29,7 +29,7 @@ from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
 from packer.render.placeholders import text_of
-from packer.render.reasoning import ANY_TAG, Reasoning, has_two_reasonings, is_cut_off, with_reasoning_as
+from packer.render.reasoning import ANY_TAG, Reasoning, cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.watchdog import ROW, place
@@ -252,9 +252,8 @@ class Renderer:
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")
         for k in weights:
-            if is_cut_off(sample.messages[k].fields.get("content")):
-                reason = f"messages[{k}]: its text opens a block of reasoning and does not close it"
-                raise RenderError(reason, code="open_reasoning", message=k)
+            if (how := cut_off(sample.messages[k].fields)) is not None:
+                raise RenderError(f"messages[{k}]: {how}", code="open_reasoning", message=k)
             if has_two_reasonings(sample.messages[k].fields):
                 reason = f"messages[{k}]: its text opens with other reasoning than its field has"
                 raise RenderError(reason, code="wrong_type", message=k)

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from packer.batches import REASONING_FIELDS, Message, Sample
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
-from packer.source.message_parts import Content, Part, read_calls, read_content, read_tools
+from packer.source.message_parts import Content, Part, read_calls, read_content, read_tools, refuse_unified
 from packer.source.row import TRAIN_FIELDS, RowFields, RowSchema, coalesce_aliases, sample_id, typed_row
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
@@ -47,6 +47,9 @@ ROLES = {
     "ipython": "tool",
     "tool_response": "tool",
 }
+
+_OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
+"""Variables of a template that a row cannot set by `chat_template_kwargs`."""
 
 CALL_ROLES = frozenset({"function_call", "tool_call"})
 """Senders whose messages are the JSON of one call or of a list of calls, made by the assistant."""
@@ -258,13 +261,21 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
         messages = (Message(fields={"role": "system", "content": fields.system}), *messages)
     elif fields.system and messages[0].fields.get("content") != fields.system:
         raise Refused("wrong_type", "a system message in the field `system` and another among the messages")
+    kwargs = fields.chat_template_kwargs or {}
+    set_twice = next((name for name in _OWN_VARIABLES if kwargs.get(name)), None)
+    if set_twice is not None:
+        reason = f"`chat_template_kwargs` has `{set_twice}`, which packer itself gives to the template"
+        raise Refused("wrong_type", reason)
     tools = coalesce_aliases({"tools": fields.tools, "functions": fields.functions}, where="$")
+    definitions = read_tools(tools, where="$.tools" if fields.tools else "$.functions") if tools else None
+    for message in messages if definitions else ():
+        refuse_unified(message.fields.get("tool_calls") or (), definitions or ())
     return Sample(
         kind="chat",
         row=number,
         messages=tuple(messages),
-        tools=read_tools(tools, where="$.tools" if fields.tools else "$.functions") if tools else None,
-        template_kwargs=fields.chat_template_kwargs or {},
+        tools=definitions,
+        template_kwargs=kwargs,
         sample_id=sample_id(row),
     )
 

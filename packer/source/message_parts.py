@@ -6,6 +6,7 @@ are converted to OpenAI's form with arguments as objects: chat templates print a
 quoted JSON string.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -44,7 +45,15 @@ class Content:
 
 _TEXT_FIELDS = ("text", "value", "thinking", "refusal")
 
-_ORDER = {"thinking": 0, "reasoning": 0, "text": 1, "refusal": 1, "tool_call": 2}
+_ORDER = {
+    "thinking": 0,
+    "reasoning": 0,
+    "text": 1,
+    "input_text": 1,
+    "output_text": 1,
+    "refusal": 1,
+    "tool_call": 2,
+}
 """A message has its reasoning first, then its text, then its calls; no other order can be preserved."""
 
 
@@ -67,7 +76,7 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
         if is_media_part(part.type):
             raise Refused("multimodal", f"a part of type `{part.type}` at {at}")
         if part.type not in _ORDER:
-            raise Refused("wrong_type", f"a part of a type packer does not know at {at}.type")
+            raise Refused("wrong_type", f"a part of a type packer does not know at {at}.type: {quoted(part.type)}")
         if _ORDER[part.type] < rank:
             raise Refused("wrong_type", f"a part out of order at {at}: reasoning, then text, then calls")
         rank = _ORDER[part.type]
@@ -105,6 +114,16 @@ def _part_text(part: Part, *, where: str) -> str:
         raise Refused("wrong_type", f"no field `text` at {where}")
     return text
 
+
+_PARAMETERS_KEYS = ("parameters", "input_schema", "inputSchema")
+"""Names of a tool's parameters: OpenAI's, Anthropic's and MCP's."""
+
+_UNIFIED = (
+    "a table that was written as JSON gives every row the keys of all: write Parquet, or these values as JSON text"
+)
+
+_ARGUMENT_KEYS = ("args", "parameters", "input", "params", "kwargs")
+"""Names of arguments outside of `function`, where packer does not read them."""
 
 _CALL_KEYS = frozenset({"name", "arguments", "id", "index", "type"})
 
@@ -145,11 +164,63 @@ def _definition(tool: Any, *, where: str) -> dict[str, Any]:
         raise Refused("bad_tools", f"expected a tool definition, got `{type_name(tool)}` at {where}")
     function = tool.get("function")
     if isinstance(function, dict) and isinstance(function.get("name"), str):
-        return tool if "type" in tool else {"type": "function", **tool}
+        return {"type": "function", **tool, "function": _with_parameters(function, where=f"{where}.function")}
     if function is None and isinstance(tool.get("name"), str):
         bare = {key: value for key, value in tool.items() if (key, value) != ("type", "function")}
-        return {"type": "function", "function": bare}
+        return {"type": "function", "function": _with_parameters(bare, where=where)}
     raise Refused("bad_tools", f"a tool without a name at {where}")
+
+
+def _with_parameters(function: dict[str, Any], *, where: str) -> dict[str, Any]:
+    """Return the definition with its parameters as an object under `parameters`, where templates look for them."""
+    key = next((key for key in _PARAMETERS_KEYS if function.get(key)), None)
+    if key is None:
+        return function
+    parameters = _decoded(function[key], where=f"{where}.{key}")
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    for name, schema in properties.items() if isinstance(properties, dict) else ():
+        if schema is None:
+            raise Refused("bad_tools", f"the parameter {quoted(name)} is null at {where}.{key}.properties; {_UNIFIED}")
+    if key == "parameters" and parameters is function[key]:
+        return function
+    return {("parameters" if name == key else name): parameters if name == key else function[name] for name in function}
+
+
+def refuse_unified(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> None:
+    """Refuse calls with arguments that are null and that the called tool does not have.
+
+    They come from a table of which every row has the arguments of all calls, written as JSON.
+
+    Args:
+        calls: the calls of a message, as :func:`read_calls` returns them.
+        tools: the tools of the row, as :func:`read_tools` returns them.
+
+    Raises:
+        Refused: `bad_tools`.
+    """
+    for call in calls:
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        nulls = [key for key, value in arguments.items() if value is None]
+        if not nulls:
+            continue
+        for function in (tool["function"] for tool in tools):
+            known = parameters_of(function)
+            unknown = [key for key in nulls if known and key not in known]
+            if function["name"] == name and unknown:
+                reason = f"a call of {quoted(name)} has a null for {quoted(unknown[0])}, which the tool does not take"
+                raise Refused("bad_tools", f"{reason}; {_UNIFIED}")
+
+
+def parameters_of(function: Any) -> list[str]:
+    """Return the names of a tool's parameters; none if its definition has no JSON schema with properties.
+
+    Example:
+        >>> parameters_of({"name": "f", "parameters": {"type": "object", "properties": {"city": {}, "day": {}}}})
+        ['city', 'day']
+    """
+    parameters = function.get("parameters") if isinstance(function, dict) else None
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    return [*properties] if isinstance(properties, dict) else []
 
 
 def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, Any]]:
@@ -180,7 +251,11 @@ def _call(call: Any, *, where: str) -> dict[str, Any]:
         if "arguments" in call or "name" in call:
             raise Refused("bad_tools", f"a call both beside `function` and in it at {where}")
         default = {} if "type" in call else {"type": "function"}
-        return {**default, **call, "function": _function(call["function"], where=f"{where}.function")}
+        function = _function(call["function"], where=f"{where}.function")
+        beside = [key for key in _ARGUMENT_KEYS if call.get(key)]
+        if beside and not function["arguments"]:
+            raise Refused("bad_tools", f"a call without `arguments` at {where}; it has `{beside[0]}` beside `function`")
+        return {**default, **call, "function": function}
     outer = {key: call[key] for key in ("id", "type") if key in call}
     inner = {key: value for key, value in call.items() if key not in outer}
     return {**outer, "type": "function", "function": _function(inner, where=where)}
@@ -190,14 +265,17 @@ def _function(function: Any, *, where: str) -> dict[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Refused("bad_tools", f"a call without a name at {where}")
     arguments = function.get("arguments")
-    if isinstance(arguments, str) and arguments.strip():
-        arguments = _json(arguments, where=f"{where}.arguments")
-    elif arguments is None or isinstance(arguments, str):
-        arguments = {}  # a call without arguments, for which servers write ""
+    if isinstance(arguments, str):
+        arguments = _json(arguments, where=f"{where}.arguments") if arguments.strip() else None
+    if arguments is None:
+        arguments = {}  # a call without arguments, for which servers write "" or null
     if not isinstance(arguments, dict):
         raise Refused("bad_tools", f"expected an object, got `{type_name(arguments)}` at {where}.arguments")
     others = [key for key, value in function.items() if key not in _CALL_KEYS and not isinstance(value, bool)]
     if not arguments and any(function[key] not in (None, "", {}, []) for key in others):
         described = ", ".join(map(quoted, others))
         raise Refused("bad_tools", f"a call without `arguments` at {where}; its other keys: {described}")
-    return {**function, "arguments": arguments}
+    # In this order whatever the row's: some templates write the whole object, and servers give them the name first.
+    return {"name": function["name"], "arguments": arguments} | {
+        key: value for key, value in function.items() if key not in ("name", "arguments")
+    }

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from packer.errors import InputError
+from packer.source.chat import ROLES
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.row import Columns, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
@@ -116,5 +117,7 @@ def _guess_field_by_value(name: str, value: Any) -> str | None:
     if isinstance(value, str):
         return meant_field(name)
     if isinstance(value, list) and isinstance(value[0], dict) and name not in SUSPECT_FIELDS:
-        return "messages" if "role" in value[0] else "conversations" if "from" in value[0] else None
+        field, key = ("messages", "role") if "role" in value[0] else ("conversations", "from")
+        last = value[-1].get(key) if isinstance(value[-1], dict) else None
+        return field if ROLES.get(str(last).lower()) == "assistant" else None  # the answer may be in another field
     return None
