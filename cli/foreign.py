@@ -112,7 +112,7 @@ def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> Non
     for entry in report.not_looked_at:
         page.words(f"not checked: {entry.what} ({entry.why})")
     if report.ok:
-        page.words(_fine(report, has_tokenizer=has_tokenizer))
+        page.words(_success_line(report, has_tokenizer=has_tokenizer))
     if not has_tokenizer:
         named = shlex.quote(str(report.path))
         command = f"packer verify --foreign {named} --tokenizer DIR looks at the rest"
@@ -145,7 +145,7 @@ def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
     ]
 
 
-def _fine(report: "ForeignReport", *, has_tokenizer: bool) -> str:
+def _success_line(report: "ForeignReport", *, has_tokenizer: bool) -> str:
     """Return the closing line if there are no errors, including what was not checked."""
     found = report.counted if report.findings else "nothing wrong in what was checked"
     if not has_tokenizer:

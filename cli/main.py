@@ -117,11 +117,11 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads for matrices, of which there are none here
     signal.signal(signal.SIGTERM, _terminate)
     end_if_stuck()
-    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    sys.stdout, sys.stderr = sys.stdout or _null_stream(), sys.stderr or _null_stream()
     cli.main(prog_name="packer")
 
 
-def _nowhere() -> TextIO:
+def _null_stream() -> TextIO:
     """Return a replacement for a stream that the caller has closed."""
     return Path(os.devnull).open("w", encoding="utf-8")
 

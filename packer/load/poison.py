@@ -215,7 +215,7 @@ def poison_test(
         )
     with _evaluating(model):
         runs = _Runs(logits or _huggingface_logits(model), micro_batch, spans, _cuda_devices(model, micro_batch))
-        moved = torch.stack([runs.moved_by(at) for at in range(len(spans))])  # [source, target]
+        moved = torch.stack([runs.logit_changes(at) for at in range(len(spans))])  # [source, target]
         return PoisonReport(
             spans=spans,
             leaks=tuple(
@@ -277,7 +277,7 @@ class _Runs:
         self.has_nan = bool(clean.isnan().any())
         self.largest_logit = float(clean.nan_to_num(0, 0, 0).abs().max())
 
-    def moved_by(self, at: int) -> Tensor:
+    def logit_changes(self, at: int) -> Tensor:
         """Return the largest difference of a logit of each sequence when sequence `at` is changed.  # float64[S]"""
         ids = self._micro_batch["input_ids"].clone()
         self._slice(ids, self._spans[at])[:] = self._slice(self._poison, self._spans[at])
@@ -286,7 +286,7 @@ class _Runs:
     def difference_alone(self, at: int) -> float:
         """Return the largest difference of a logit between a sequence among the others and alone."""
         among = self._slice(self._baseline, self._spans[at])
-        return float(_differences(among, self._run(_alone(self._micro_batch, self._spans[at]))).max())
+        return float(_differences(among, self._run(_single_sequence(self._micro_batch, self._spans[at]))).max())
 
     def _difference_by_sequence(self, micro_batch: MicroBatch) -> Tensor:
         differences = _differences(self._baseline, self._run(micro_batch))
@@ -326,7 +326,7 @@ def _poison(input_ids: Tensor) -> Tensor:
     return others
 
 
-def _alone(micro_batch: MicroBatch, span: Span) -> MicroBatch:
+def _single_sequence(micro_batch: MicroBatch, span: Span) -> MicroBatch:
     """Return a micro-batch of one sequence: columns of the shape of ``input_ids`` are cut, boundaries rebuilt."""
     shape = micro_batch["input_ids"].shape
     rows, positions = slice(span.row, span.row + 1), slice(span.start, span.stop)

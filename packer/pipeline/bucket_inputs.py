@@ -13,7 +13,7 @@ from glob import has_magic
 from hashlib import sha256
 from pathlib import Path
 
-from packer.errors import InputError, stands_for
+from packer.errors import InputError, show_as_url
 from packer.names import fits
 from packer.source.file_bytes import READ_BYTES, FilePath, changed_error, read_chunks
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
@@ -46,7 +46,7 @@ class ObjectFile:
     def __fspath__(self) -> str:
         """Return the path of a copy on this machine, made if there is none."""
         copy = self._copy
-        stands_for(copy, self.url)
+        show_as_url(copy, self.url)
         if not copy.exists():
             with AtomicFile(copy.parent) as file:
                 for chunk in self.chunks(0, None):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from packer.errors import ResourceError
-from packer.preload import TOKENIZER, asked
+from packer.preload import TOKENIZER, preload_value
 from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")
@@ -345,7 +345,7 @@ def fork_server(tokenizer: Path | None = None, *, fast: bool = False) -> Iterato
     # Block Ctrl-C until the server ignores it; if interrupted while starting it would print a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     server.set_forkserver_preload(["packer.preload"])
-    os.environ[TOKENIZER] = asked(tokenizer, fast=fast)
+    os.environ[TOKENIZER] = preload_value(tokenizer, fast=fast)
     try:
         server.ensure_running()
     finally:

@@ -18,7 +18,7 @@ from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.documents import BuildOptions
-from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
+from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.ray_workers import workers_on
 from packer.pipeline.reuse import refuse_other_files
 from packer.pipeline.run import build_recipe
@@ -127,7 +127,7 @@ def build(
     folder = Path(_path("out", out, "the folder of a cache"))
     listener = Lines() if progress is True else progress or Silent()
     with _hints_for_python():
-        recipe, rows = _asked(data, dict(options))
+        recipe, rows = _recipe_and_rows(data, dict(options))
         # Rows are kept on this machine even for a cache in a bucket.
         beside = build_place(folder, is_dry=True) if rows else folder
         if rows:
@@ -168,7 +168,7 @@ _OPTIONS_IN_PYTHON = (
 )
 
 
-def _asked(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:
+def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:
     """Translate `data` and the options to a recipe; if `data` is rows, also return them, one entry for each source.
 
     Raises:
@@ -218,7 +218,7 @@ def _recipe_values(data: Any) -> dict[str, Any] | None:
 
 def _paths(data: Any) -> list[Any] | None:
     """Return a list of paths; None if `data` is something else."""
-    is_list = isinstance(data, Sequence) and not brings_arrow(data)
+    is_list = isinstance(data, Sequence) and not is_arrow(data)
     return list(data) if is_list and data and isinstance(data[0], str | os.PathLike) else None
 
 
@@ -229,7 +229,7 @@ def _rows(data: Any) -> Any:
         TypeError: they cannot.
 
     """
-    if brings_arrow(data) or (isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping)):
+    if is_arrow(data) or (isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping)):
         return data
     raise _wrong(
         f"data is {reprlib.repr(data)}; expected rows, files or a recipe",

@@ -101,7 +101,7 @@ def remove_rows(folder: Path, *, but: Iterable[str] = ()) -> None:
             folder.rmdir()
 
 
-def brings_arrow(rows: Any) -> bool:
+def is_arrow(rows: Any) -> bool:
     """Whether rows are Arrow data: by the Arrow stream interface, or as a `datasets.Dataset` that is not streamed."""
     return isinstance(rows, ArrowData) or _is_dataset(rows)
 
@@ -176,7 +176,7 @@ def _line(row: Any, number: int) -> bytes:
     if not isinstance(row, Mapping):
         raise _no_row(f"row {number} is {reprlib.repr(row)}; expected a dict such as {_EXAMPLE}")
     try:
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_own)
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_as_builtin)
     except (TypeError, ValueError, RecursionError):
         try:
             row = _plain(row, number)
@@ -201,7 +201,7 @@ def _no_row(message: str) -> TypeError:
     return error
 
 
-def _own(value: Any) -> Any:
+def _as_builtin(value: Any) -> Any:
     """Convert mappings of other types, and numbers and arrays of libraries, to built-in types."""
     if isinstance(value, Mapping):
         return dict(value)
@@ -224,7 +224,7 @@ def _plain(value: Any, number: int, place: str = "") -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item, number, f"{place}[{i}]") for i, item in enumerate(value)]
     if hasattr(value, "tolist"):
-        return _plain(_own(value), number, place)
+        return _plain(_as_builtin(value), number, place)
     if isinstance(value, float) and math.isnan(value):
         return None
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):

@@ -139,7 +139,7 @@ class _CacheDocuments:
 
     def _traits(self) -> list[StoredTable]:
         selection = self._manifest.selection
-        if selection is None or not self.wanted.recipe.row_rules.asks:
+        if selection is None or not self.wanted.recipe.row_rules.is_set:
             return []
         for each in selection.traits:
             read_table(self._cache, each)
@@ -175,7 +175,7 @@ def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overri
     _refuse_other_documents(old, recipe)
     refuse_mixed(manifest.inputs, recipe)
     _refuse_other_traits(cache, manifest, old, recipe)
-    if not recipe.row_rules.asks:
+    if not recipe.row_rules.is_set:
         inputs = tuple(msgspec.structs.replace(entry, part=None) for entry in manifest.inputs)
         manifest = msgspec.structs.replace(manifest, inputs=inputs)
     model = manifest.model
@@ -217,7 +217,7 @@ def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Reci
 
     """
     rules, hint = new.row_rules, f"packer build -o {cache} with these rules reads the rows again, and tokenizes nothing"
-    if not rules.asks:
+    if not rules.is_set:
         return
     if manifest.selection is None:
         raise RecipeError(f"{cache} was built without rules about rows, and has no traits of them", hint=hint)

@@ -28,7 +28,7 @@ _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcall
 """Messages by which templates complain about more than one tool call in a message."""
 
 
-def way_out(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str] = ()) -> str:
+def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str] = ()) -> str:
     """Suggest a remedy for the rejected rows of a file.
 
     Args:
