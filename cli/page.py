@@ -345,7 +345,7 @@ class FindingsPage:
                 yield f"{carets} {note}".rstrip(), True
 
     def _characters(self, example: "Example") -> tuple[list[str], list[bool]]:
-        """Return the displayed characters with whether each is marked, plus one more if the mark is at the end."""
+        """Return the displayed characters, each with whether it is marked, plus one more if the mark is at the end."""
         text = example.text
         start, stop = example.mark or (0, 0)
         first, last = 0, len(text)

@@ -2,7 +2,7 @@
 
     PackerError
     ├── CheckError          1   a check failed: bytes or rows are not what the manifest says
-    ├── UsageError          2   the command or the recipe asks for something that cannot be
+    ├── UsageError          2   the command or the recipe asks for something impossible
     │   ├── RecipeError         a key, a value or a combination in the recipe
     │   └── TemplateError       the template cannot be used with this tokenizer or these rows
     ├── InputError          3   a source, a tokenizer folder or a row is missing or unreadable

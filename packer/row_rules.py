@@ -282,7 +282,7 @@ def check_rules(rules: RowRules, where: str) -> None:
         if len(conditions) + len(rules.filters) > MAX_CONDITIONS:
             raise RecipeError(f"{where}: more than {MAX_CONDITIONS} filters and conditions of one source", hint=_KEYS)
     if rules.deduplicate is not None and rules.deduplicate == Deduplicate():
-        raise RecipeError(f"{where}: deduplicate: says nothing", hint="--set deduplicate.exact=bytes")
+        raise RecipeError(f"{where}: deduplicate: is empty", hint="--set deduplicate.exact=bytes")
     if rules.decontaminate is not None and not rules.decontaminate.against:
         raise RecipeError(f"{where}: decontaminate.against: names no file", hint="against: [{path: benchmark.jsonl}]")
     if rules.split is not None:

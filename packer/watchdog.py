@@ -54,8 +54,8 @@ class TemplateOverrunError(UsageError):
     def of(cls, used: str, row: int) -> Self:
         error = cls(
             f"the chat template {used} in one rendering",
-            hint="no row is rejected for what depends on the machine; look at the template's loops with this row, mend "
-            "it or take another (--template FILE). What is finished is kept",
+            hint="no row is rejected for what depends on the machine; check the template's loops with this row, and "
+            "fix it or use another (--template FILE). What is finished is kept",
         )
         error.row = row
         return error
@@ -193,7 +193,7 @@ _ends_process = False
 
 def _forget() -> None:
     """Reset the state in a forked process, which has none of the parent's threads and different clocks."""
-    global _WATCH, _LOCAL  # noqa: PLW0603 - made anew, as importing makes them
+    global _WATCH, _LOCAL  # noqa: PLW0603 - made again, as importing makes them
     _WATCH = _Watch()
     _LOCAL = _Local()
 

@@ -111,7 +111,7 @@ class TraitMaker:
         return self._time(value) != NO_TIME
 
     def _time(self, value: Any) -> int:
-        """Return microseconds since 1970; NO_TIME if the value is no time, or an ISO time without a zone."""
+        """Return microseconds since 1970; NO_TIME if the value is not a time, or is an ISO time without a zone."""
         unit = self._rules.unit
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             return NO_TIME

@@ -37,7 +37,7 @@ _ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 5e-2, tor
 _TARGETS = ("labels", "shift_labels", "loss_weights", "shift_loss_weights")
 
 _EARLIER_POSITIONS_HINT = (
-    "what leaks is what stands before in the row. Eager, SDPA and FlexAttention of transformers overlook boundaries "
+    "what leaks comes from earlier in the row. Eager, SDPA and FlexAttention of transformers overlook boundaries "
     "beside a 2-D attention_mask or a key-value cache (use_cache=True); flash attention needs cu_seq_lens_* or, in a "
     "batch of 1, position_ids. model(**huggingface(micro_batch)) sees to it. A 4-D mask must have the model's dtype "
     "under eager attention: a bool mask hides nothing there"
@@ -48,7 +48,7 @@ _RECURRENT_STATE_HINT = (
 )
 _PADDING_HINT = "padding is attended to: pass attention_mask, as model(**huggingface(micro_batch)) does"
 _NOT_CAUSAL_HINT = (
-    "what reaches earlier positions or other rows is no causal attention: a mean or a statistic over the whole "
+    "what reaches earlier positions or other rows is not causal attention: a mean or a statistic over the whole "
     "micro-batch, attention in both directions (eager attention with a bool mask), or experts: of limited capacity, or "
     "rounding otherwise with other tokens beside them; if the differences are that small, say so with atol"
 )
@@ -59,7 +59,7 @@ _NOISE_HINT = (
 _NAN_HINT = "find where it comes from first; a mask that hides everything from a position is the usual cause"
 _ALONE_HINT = (
     "positions that do not restart (pass position_ids), a mask that hides too much, or a layer whose state does not "
-    "start anew at a boundary; in bfloat16 and float16 rounding may reach this far: run the test in float32"
+    "restart at a boundary; in bfloat16 and float16 rounding may reach this far: run the test in float32"
 )
 
 

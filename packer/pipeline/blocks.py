@@ -125,7 +125,7 @@ class BlockTask:
 
     def by_shard(self) -> "Iterator[BlockTask]":
         """Split the task into one task per shard."""
-        assert isinstance(self.plan, PackPlan), "who cuts it has planned it"
+        assert isinstance(self.plan, PackPlan), "only a planned task can be split"
         of_shards, shard_of = cache(self.documents.of_shards), self.documents.shard_of
         for number, first in enumerate(range(0, self.num_blocks, self.blocks_per_shard)):
             plan = self.plan.between(first, min(first + self.blocks_per_shard, self.num_blocks))

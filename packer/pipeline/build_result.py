@@ -84,7 +84,7 @@ class BuildResult:
         if self.left_out is not None:
             yield from summary.of_left_out(self.left_out, manifest.totals.tokens)
         if self.rejected_inputs or self.left_out is not None:
-            yield "with such an option, --force builds into the same folder again"
+            yield "to build into the same folder with such an option, add --force"
             yield ""
         yield from summary.of_totals(manifest, self.folder, self.rows, warned=self.left_out is not None)
         if self.rows is not None:

@@ -101,7 +101,7 @@ def _difference(tokenizer_json: bytes) -> str | None:
         difference = differences(tokenizer_json)
         remember(tokenizer_json, agrees=difference is None)
         return difference
-    return None if agrees else "fastokens was found to encode otherwise than tokenizers with this tokenizer"
+    return None if agrees else "fastokens was found to encode differently from tokenizers with this tokenizer"
 
 
 def _remembered(tokenizer_json: bytes) -> bool | None:

@@ -185,7 +185,7 @@ def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[A
     if recipe is not None:
         if of_sources:
             raise RecipeError(
-                f"{', '.join(of_sources)}: of sources, and this recipe has sources with keys of their own",
+                f"{', '.join(of_sources)}: is about sources, but this recipe has sources with keys of their own",
                 hint="set them in its sources, or give files or rows in place of a recipe",
             )
         nested = {key: {**(recipe.get(key) or {}), **value} for key, value in options.items() if type(value) is dict}
@@ -199,14 +199,14 @@ def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[A
     elif named := sorted(data.keys() & VOTING_FIELDS):
         raise _wrong(f"data is a dict with the fields of a row: {', '.join(named)}", "give a list of rows: [row]")
     elif "split" in of_sources:
-        raise RecipeError("split: the rows come by split already", hint="leave it out")
+        raise RecipeError("split: the rows are already given by split", hint="leave it out")
     rows = [_rows(rows) for rows in data.values()]
     sources = [{**of_sources, "path": "rows", "split": str(split)} for split in data]
     return make_recipe({**options, "sources": sources}), rows
 
 
 def _recipe_values(data: Any) -> dict[str, Any] | None:
-    """Return the values of a recipe; None if `data` is no recipe."""
+    """Return the values of a recipe; None if `data` is not a recipe."""
     if isinstance(data, Recipe):
         return to_json(data)
     if isinstance(data, str | os.PathLike) and Path(data).suffix in (".yaml", ".yml"):
@@ -295,7 +295,7 @@ def _path(name: str, value: Any, expected: str) -> str:
     way = f"{name}={folder!r}" if isinstance(folder, str) and folder else f"{name}='DIR'"
     raise _wrong(
         f"{name} is {reprlib.repr(value)}; expected {expected}",
-        f"give {way}; of an object that was changed in memory, save_pretrained(DIR) first"
+        f"give {way}; if an object was changed in memory, call save_pretrained(DIR) first"
         if name == "tokenizer"
         else "give a str or a pathlib.Path",
     )

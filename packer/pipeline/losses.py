@@ -168,6 +168,6 @@ def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
     if sentences:
         raise CheckError(
             f"more than {fail_above:.2%} is left out: {'; '.join(sentences)}",
-            hint="nothing was committed, and a cache that was there is as it was; without --fail-above it is built, "
+            hint="nothing was committed, and an existing cache is unchanged; without --fail-above it is built, "
             "and rejected.jsonl lists what is left out",
         )

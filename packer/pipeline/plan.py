@@ -176,7 +176,7 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
-        InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is no data set.
+        InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is not a data set.
         UsageError: standard input is a source, and nothing is piped in.
 
     """

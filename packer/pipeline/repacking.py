@@ -124,7 +124,7 @@ class _CacheDocuments:
         documents = [shard for shard in self._manifest.shards if shard.kind == "documents"]
         if len(results) != len(documents):
             raise CheckError(
-                f"{cache}: rejected.jsonl is not what was written", hint=f"packer build -o {cache} --repair mends it"
+                f"{cache}: rejected.jsonl is not what was written", hint=f"packer build -o {cache} --repair fixes it"
             )
         numbers: dict[str, int] = {}
         tasks: list[tuple[Shard, int]] = []
@@ -203,8 +203,8 @@ def _refuse_other_documents(old: Recipe, new: Recipe) -> None:
     ]
     if changed:
         raise RecipeError(
-            f"{', '.join(changed)}: packing again changes pack.* and shard_bytes alone, and rules about rows; "
-            "this decides the documents",
+            f"{', '.join(changed)}: packing again can change only pack.*, shard_bytes and rules about "
+            "rows; this key decides the documents",
             hint="packer build makes other documents",
         )
 
@@ -234,6 +234,6 @@ def _refuse_itself(cache: Path, folder: Path) -> None:
         raise UsageError(f"{folder} is the cache itself", hint="-o takes another folder")
     if source in target.parents or target in source.parents:
         raise UsageError(
-            f"{folder} and {cache} lie one in the other: what one does not name would be removed with it",
+            f"{folder} and {cache} are inside one another: files that one does not name would be removed",
             hint="-o takes a folder beside the cache",
         )

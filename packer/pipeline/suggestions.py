@@ -62,8 +62,8 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Ite
 
 
 PARALLEL_CALLS = (
-    "this template takes one call a message. Give one that takes several with --template FILE (of those for Llama 3, "
-    "functionary's v3.2); or, where calls do not depend on each other, write each as a message of its own, followed by "
+    "this template takes one call per message. Give one that takes several with --template FILE (of those for Llama 3, "
+    "functionary's v3.2); or, if calls do not depend on each other, write each as a message of its own, followed by "
     "its result"
 )
 

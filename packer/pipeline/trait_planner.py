@@ -103,7 +103,7 @@ class TraitPlanner:
                 own = self._found[i] if field in each.where else everywhere
                 if field not in own:
                     raise InputError(
-                        f"{self._named(i, field)}: no row that was looked at has a field '{field}'",
+                        f"{self._named(i, field)}: no row that was sampled has a field '{field}'",
                         hint="fields are named as the files have them, as in metadata.user_id",
                     )
         split = self._rules.split
@@ -112,7 +112,7 @@ class TraitPlanner:
             expected = "an ISO time" if split.unit == "iso" else f"a number of {split.unit} since 1970"
             zone = " with a zone" if split.unit == "iso" and split.zone is None else ""
             raise InputError(
-                f"split.time: no row that was looked at has {expected}{zone} in '{split.time}'; the first: "
+                f"split.time: no row that was sampled has {expected}{zone} in '{split.time}'; the first: "
                 f"{self._not_times[0][:40]}",
                 hint="split.unit says how times are written (iso, s, ms, us, ns), split.zone the zone of those that "
                 "name none: --set split.zone=UTC",

@@ -167,7 +167,7 @@ class Conversation:
             raise failure
         if chosen is None:
             raise RenderError(
-                f"messages[{k}]: the template's prompt is not how it begins this turn",
+                f"messages[{k}]: the template does not begin this turn with its own prompt",
                 code="prompt_diverges",
                 message=k,
             )

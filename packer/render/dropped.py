@@ -264,7 +264,7 @@ def refusal(loss: Loss) -> RenderError:
         return RenderError("the template does not render the tool definitions", code="dropped_tools")
     if loss.kind.startswith("mangled_"):
         what = "this call" if loss.kind == "mangled_call" else "this text, or one before it,"
-        reason = f"messages[{loss.message}]: the template writes {what} otherwise than the row has it"
+        reason = f"messages[{loss.message}]: the template writes {what} differently from the row"
         return RenderError(reason, code=loss.kind, message=loss.message)
     what = loss.kind.replace("_", " ")
     return RenderError(

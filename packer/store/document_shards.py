@@ -45,7 +45,7 @@ class Document:
 
     sample_id: str | None
     side: Side | None
-    """Which answer of its row it is; None if the row is no preference data."""
+    """Which answer of its row it is; None if the row is not preference data."""
 
     margin: float | None
     path: str

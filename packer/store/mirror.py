@@ -250,8 +250,8 @@ class Mirror:
         """
         if num_bytes > most_bytes:
             raise StorageError(
-                f"{self.bucket.url}: a shard of {num_bytes:,} bytes has no room in the {most_bytes:,} bytes that its "
-                f"shards may take in {self.folder}",
+                f"{self.bucket.url}: a shard of {num_bytes:,} bytes does not fit into the {most_bytes:,} bytes that "
+                f"its shards may take in {self.folder}",
                 hint="a larger cache_bytes, or PACKER_CACHE_BYTES",
             )
         underway = self._active_downloads()
@@ -317,7 +317,7 @@ def _flock(descriptor: int, *, wait: bool) -> bool:
 
 
 def mirror_of(folder: Path) -> Mirror | None:
-    """Return the mirror in a folder; None if the folder is no mirror."""
+    """Return the mirror in a folder; None if the folder is not a mirror."""
     try:
         origin = msgspec.json.decode((folder / _ORIGIN).read_bytes(), type=_Origin)
     except (OSError, msgspec.MsgspecError):

@@ -35,7 +35,7 @@ from packer.source import STANDARD_INPUT
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 
-_PIPE = "it was standard input, and the rows that were built from are not piped in"
+_PIPE = "it was standard input, and its rows are not piped in"
 _SHOWN_FILES = 8
 _ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks", "answers")
 
@@ -181,10 +181,10 @@ def _part_finder(partition_bytes: int) -> Callable[[tuple[int, Input]], tuple[In
 
 def _check_inputs(parts: Sequence[InputPart], missing: Sequence[tuple[str, str]], number: int) -> Check:
     if not missing:
-        return Check(code="inputs", level="ok", message="every input is what was built from")
+        return Check(code="inputs", level="ok", message="every input is unchanged since the build")
     named = "; ".join(f"{path}: {why}" for path, why in missing[:3])
     more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
-    left_out = "" if parts else f"; not checked for want of them: {', '.join(_ROW_CHECKS)}"
+    left_out = "" if parts else f"; not checked without them: {', '.join(_ROW_CHECKS)}"
     return Check(
         code="inputs",
         level="warning" if parts else "skipped",

@@ -56,7 +56,7 @@ def copies_between(facts: RowFacts) -> CheckResult:
         "copies_between_splits",
         lambda rows, among: _same(facts.content, rows, among),
         found="{stand} in {others} as well",
-        none="no row of a held-out split stands in one that is trained on",
+        none="no row of a held-out split is also in a split that is trained on",
         level=lambda share: "failure" if share else "ok",
     )
 
@@ -69,7 +69,7 @@ def prompts_between(facts: RowFacts) -> CheckResult:
         "prompts_between_splits",
         lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]]),
         found="{ask} what a row of {others} asks",
-        none="no prompt of a held-out split stands in one that is trained on",
+        none="no prompt of a held-out split is also in a split that is trained on",
         level=_level_of_prompts,
     )
 
@@ -106,7 +106,7 @@ def copies_within(facts: RowFacts) -> CheckResult:
         len(facts.row),
         pairs,
         found="is a copy of another row of its split" if rows == 1 else "are a copy of another row of their split",
-        none="no row stands in its split twice",
+        none="no row is in its split twice",
         hint="--set deduplicate.exact=bytes keeps the first of them",
     )
 
@@ -169,7 +169,7 @@ def conflicting_ids(facts: RowFacts) -> CheckResult | None:
         pairs,
         found=f"{'has' if number == 1 else 'have'} an id that a row of the same file with other content has too",
         none="no two rows of a file have one id and other content",
-        hint="what is found out about a row by its id may be about another one",
+        hint="a result found by the id of a row may belong to another row",
     )
 
 
@@ -186,7 +186,7 @@ def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -
     if counted.num_short:
         message += f"; {counted.num_short:,} are short, and were compared whole"
     if counted.num_untestable:
-        message += f"; {counted.num_untestable:,} could not be looked for"
+        message += f"; {counted.num_untestable:,} could not be searched for"
     bad: Level | None = "failure" if len(own) else None
     check = Check.of("benchmark", message, bad, count=len(own), hint="decontaminate.against leaves such rows out")
     pairs = tuple((row, int(facts.question[row]), float(facts.cover[row])) for row in own[:SHOWN].tolist())

@@ -325,5 +325,5 @@ def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, *, has_foreign_i
     if not facts.bos_opens and not {"seq_lengths", "position_ids"}.intersection(columns):
         why = "no column says where sequences begin"
         if facts.model is not None and facts.model.template is not None:
-            why += ", and no token of this template stands at beginnings alone"
+            why += ", and no token of this template marks only beginnings"
         yield Unchecked(what="whether rows hold several conversations", why=why)

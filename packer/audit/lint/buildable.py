@@ -171,7 +171,7 @@ def _failure_finding(probed: ProbedTemplate, row: Row, rejection: Rejection) -> 
     chat = "a plain chat of two turns" if row is CHAT else "a plain chat"
     undefined = _UNDEFINED.search(rejection.reason)
     if override is not None:
-        hint = f"{override} gives the template what it misses, with nothing in it"
+        hint = f"{override} gives the template the variable that it misses, empty"
     elif undefined is not None:
         hint = f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
     elif probed.outcome(TOOLS).rejection is None:
@@ -193,7 +193,7 @@ def _diverging(probed: ProbedTemplate, row: Row, override: Override | None) -> C
         hint = f"{override} trains what follows the prompt; reasoning that it opens is closed at once"
     return finding(
         "prompt_diverges",
-        "the template begins a plain answer in another way than it prompts for one"
+        "the template begins a plain answer differently from its own prompt for one"
         + (f"; answers with reasoning{where} can be trained on" if field or tags else ""),
         examples=_divergence(probed.conversation(probed.outcome(row))),
         hint=hint,
@@ -237,7 +237,7 @@ def _unterminated(probed: ProbedTemplate, row: Row, override: Override | None) -
 
 
 def find_losses(probed: ProbedTemplate) -> Iterator[CodedFinding]:
-    """Report content that is not rendered, by kind; each kind is looked for after allowing the ones before it."""
+    """Report content that is not rendered, by kind; each kind is searched for after allowing the ones before it."""
     found: dict[str, list[str]] = {}
     for label, row in SHAPES.items():
         for kind in probed.losses(row):

@@ -43,7 +43,7 @@ def find_rewriting(probed: ProbedTemplate) -> Iterator[CodedFinding]:
         at = own.text.rfind(probed.turn_end)
         yield finding(
             "turn_end_is_no_stop",
-            f"'{probed.turn_end}' ends every turn in history but is no stop token, so the model is trained to "
+            f"'{probed.turn_end}' ends every turn in history but is not a stop token, so the model is trained to "
             f"run on to '{stop_of(probed, own)}', and history is rewritten",
             examples=(_trained(own, (at, len(own.text)), "trained"), _later(own, later)),
             hint=f"{stop} ends the trained answer there and nothing is rewritten; generation has to stop at it too "
@@ -53,7 +53,7 @@ def find_rewriting(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     place = common_length(own.text, later.text)
     resumes = own.text.find(later.text[place : place + 8], place + 1)
     mark = (place, resumes if resumes > place else len(own.text))
-    message = "an earlier answer changes when the conversation goes on"
+    message = "an earlier answer changes when the conversation continues"
     yield _rewritten(probed, CHAT, "chat_rewritten", message, (_trained(own, mark), _later(own, later)))
 
 
@@ -71,7 +71,7 @@ def find_forgotten_reasoning(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     place = own.text.find(REASONING)
     shown = _trained(own, (place, place + len(REASONING)), "only while it is the last"), _later(own, later)
     where = " and in ".join(forgetting)
-    message = f"the reasoning of earlier answers (in {where}) is gone when the conversation goes on"
+    message = f"the reasoning of earlier answers (in {where}) is gone when the conversation continues"
     yield _rewritten(probed, row, "reasoning_forgotten", message, shown)
 
 

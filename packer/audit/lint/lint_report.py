@@ -112,10 +112,10 @@ def verdict_on(files: Sequence[FirstRows], recipe: Recipe, *, ok: bool, begins: 
     if not begins:
         return "a build would refuse this template before its first row"
     if not files:
-        return "plain chats can be built" if ok else "no plain chat can be built as the recipe is"
+        return "plain chats can be built" if ok else "no plain chat can be built with this recipe"
     num_kept, num_rows = sum(each.num_kept for each in files), sum(each.num_rows for each in files)
     if not num_kept:
-        return f"a build would keep nothing of the {plural(num_rows, 'row')} examined"
+        return f"a build would keep none of the {plural(num_rows, 'row')} examined"
     if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > LIMIT:
         return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
     return f"a build keeps {num_kept:,} of the {plural(num_rows, 'row')} examined"

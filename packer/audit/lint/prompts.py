@@ -123,7 +123,7 @@ def find_own_text(probed: ProbedTemplate) -> Iterator[CodedFinding]:
         examples=(
             Example(label="opening", text=probed.plain.text, mark=(0, len(head) - header), note="not the row's"),
         ),
-        hint=None if stays else "give rows a system message of their own where that text is not wanted",
+        hint=None if stays else "give rows a system message of their own if that text is not wanted",
     )
 
 
@@ -158,8 +158,8 @@ def find_clock(probed: ProbedTemplate, shapes: Mapping[str, Outcome]) -> Iterato
             end = len(here) - _common_suffix(here[start:], there[start:])
             yield finding(
                 "reads_clock",
-                f"the template writes today's date; every build sees {recipe.template.date}, so that it can be "
-                "built again",
+                f"the template writes today's date; every build sees {recipe.template.date}, so that the build "
+                "can be repeated",
                 examples=(Example(label="rendered", text=here, mark=(start, end), note="depends on the day"),),
                 hint="template.date of the recipe is the key; a chat server writes the day of the request",
             )

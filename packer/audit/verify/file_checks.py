@@ -164,7 +164,7 @@ def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
 
 def _with_search_folder(path: str, error: PackerError) -> str:
     """Return why a file outside the cache was not found, with the folder that was searched."""
-    return f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(path) else error.message
+    return f"{error.message} (searched from {Path.cwd()})" if is_elsewhere(path) else error.message
 
 
 def _counts(counts: Mapping[str, int]) -> str:
