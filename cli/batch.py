@@ -29,12 +29,12 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "FILE",
         "help": "The batch that follows a reader's state, in JSON; --step counts from there.",
     },
-    "epoch": {"type": _PLACE, "help": "Of --step [0]."},
-    "rank": {"type": _PLACE, "help": "Of --world-size [0]."},
+    "epoch": {"type": _PLACE, "help": "Epoch of --step [0]."},
+    "rank": {"type": _PLACE, "help": "Rank, of --world-size [0]."},
     "world_size": {"type": _SIZE, "help": "Number of ranks [1]."},
-    "micro_batch": {"type": _PLACE, "help": "Of those that the rank has in the step [0]."},
+    "micro_batch": {"type": _PLACE, "help": "Number of the rank's micro-batch in the step [0]."},
     "micro_batch_size": {"type": _SIZE, "help": "Blocks, documents or tokens, as --batching counts [1]."},
-    "global_batch_size": {"type": _SIZE, "help": "Of a step, in the same unit [a micro-batch a rank]."},
+    "global_batch_size": {"type": _SIZE, "help": "Size of a step, in the same unit [one micro-batch per rank]."},
     "batching": {
         "metavar": None,
         "type": click.Choice(("packed", "padded", "padding_free", "token_budget")),
@@ -43,9 +43,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "order": {
         "metavar": None,
         "type": click.Choice(("random", "sequential", "length_bucketed", "windowed")),
-        "help": "Of blocks or documents [random].",
+        "help": "Order of blocks or documents [random].",
     },
-    "seed": {"type": int, "help": "Of the order [0]."},
+    "seed": {"type": int, "help": "Seed of the order [0]."},
 }
 """Arguments of the loader; those not given take their default, or the value in the state."""
 
@@ -102,7 +102,7 @@ def show_batch(
         if error.name != "torch":
             raise
         raise UsageError(
-            "--step and --state show what the loader of training makes, which needs torch",
+            "--step and --state show what the training loader returns, which needs torch",
             hint='pip install "token-packer[torch]"; --block, --doc and --row need no torch',
         ) from None
     arguments = asked | ({} if split is None else {"split": split})

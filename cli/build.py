@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     help="fail: stop at the first rejected row [reject].",
 )
 @fail_above_option
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only report what would be done.")
 @click.option("--force", is_flag=True, help="Replace a cache that was built by another recipe or from other inputs.")
-@click.option("--repair", is_flag=True, help="Check every byte of what is there; make again what is damaged.")
+@click.option("--repair", is_flag=True, help="Check every byte of the existing cache; rebuild what is damaged.")
 @click.option(
     "--share",
     metavar="I/N",
     callback=share_of,
-    help="Make only share I of N, from 0, of the documents: a task of a SLURM array. A build without --share finishes.",
+    help="Build only share I of N (from 0) of the documents, as in a SLURM array. A build without --share finishes.",
 )
 @on_option
 @click.option("--profile", is_flag=True, help="Show where the time went.")
@@ -66,7 +66,7 @@ def command(
 ) -> None:
     """Build a cache from SOURCEs, or bring it up to date.
 
-    A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, packed by gzip, zstd or bzip2 or not; a quoted
+    A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, compressed by gzip, zstd or bzip2 or not; a quoted
     pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
     bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder that save_to_disk of datasets wrote; or - for standard input. With a
     recipe, SOURCEs take the place of its sources. With neither, CACHE is built again from its own recipe.
@@ -100,9 +100,7 @@ def _make_share(recipe: "Recipe", cache: Path, share: "Share", rules: dict[str, 
     for name, value in rules.items():
         if value not in (None, False, "reject"):
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(
-                f"{option} is not for a share", hint="give it to the build without --share, which finishes"
-            )
+            raise UsageError(f"{option} is not for a share", hint="pass it to the final build, the one without --share")
     with listener(quiet=reply.quiet) as progress:
         num_made, num_there = build_share(recipe, cache, share, jobs=jobs, progress=progress)
     fields = {"share": f"{share.index}/{share.count}", "partitions_built": num_made, "partitions_reused": num_there}

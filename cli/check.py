@@ -33,7 +33,7 @@ _QUESTIONS = {
     "--foreign",
     metavar="[SPLIT=]PATH",
     multiple=True,
-    help="In place of a cache: rows that none was built from, as build takes them or with input_ids (save_to_disk, "
+    help="Check rows instead of a cache: files as build takes them, or rows with input_ids (save_to_disk, "
     "Parquet, Arrow, folders of these). Without SPLIT, names tell it: validation-0.parquet.",
 )
 @click.option("--near", is_flag=True, help="Also look for near copies between splits and within them.")
@@ -58,8 +58,8 @@ def command(
 ) -> None:
     """Check which rows a cache has: copies and leaks between splits, benchmark questions, splits, the record.
 
-    Rows are compared by their inputs, which are read again; or by --foreign, rows before a build or of another tool.
-    Exit code 1 where a check fails. With -v, all examples are shown, with their whole texts.
+    Rows are compared by their inputs, which are read again; or with --foreign, rows before a build or of another tool.
+    Exit code 1 if a check fails. With -v, all examples are shown, with their whole texts.
     """
     from packer.audit import check, check_files  # noqa: PLC0415 - not for --help
     from packer.audit.check.check_report import Level  # noqa: PLC0415 - as above

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def command(*, old: Path, new: Path, documents: int, html: Path | None, reply: Reply) -> None:
     """Say why two caches differ: rules, inputs, template, tokenizer, documents, tokens, blocks.
 
-    Exit code 1 where their content or their recipe differs.
+    Exit code 1 if their content or their recipe differs.
     """
     from packer.audit import diff  # noqa: PLC0415 - not for --help
     from packer.store.mirror import shown  # noqa: PLC0415 - as above
@@ -139,7 +139,7 @@ class _Page:
             return
         self._heading("inputs")
         if reordered:
-            self._words("those in both are read in another order")
+            self._words("the inputs of both are read in another order")
         shown = inputs if self._whole else inputs[:_LISTED]
         for entry in shown:
             self._text(f"  {entry.kind:<8}  ", f"{entry.path} ({entry.split}, {plural(entry.num_rows, 'row')})")
@@ -190,12 +190,12 @@ class _Page:
         print_table(self._out, columns, rows)
         moved = [each.split for each in found.documents if not each.only_old and not each.only_new]
         if moved:
-            self._words(f"in {', '.join(moved)} the same ones in another order, or of other rows")
+            self._words(f"in {', '.join(moved)} the same documents in another order, or from other rows")
 
     def _moved(self, moved: "Sequence[MovedRows]") -> None:
         if not moved:
             return
-        self._heading("rows by rules about rows")
+        self._heading("rows moved by rules about rows")
         shown = moved if self._whole else moved[:_LISTED]
         rows = [
             (number(each.rows), f"{each.old} {self._signs.arrow} {each.new}", f"the first: {each.first}")

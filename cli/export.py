@@ -15,9 +15,9 @@ from packer_cli.reply import Reply, fields_of, listener
 if TYPE_CHECKING:
     from packer.export import Exported
 
-_HELP = f"""Write CACHE in the files that another trainer reads.
+_HELP = f"""Write CACHE in another trainer's file format.
 
-{"; ".join(f"{name}: {entry.help}" for name, entry in FORMATS.items())}. Every row's digest is compared; where a
+{"; ".join(f"{name}: {entry.help}" for name, entry in FORMATS.items())}. Every row's digest is compared; if a
 format has no place for the loss mask, nothing is written. OUT appears when it is finished, with export.json, which says
 what it was made from.
 """
@@ -28,7 +28,7 @@ _WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in 
 @cache_argument
 @click.option("--to", type=click.Choice(list(FORMATS)), required=True, help="Whose files.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), required=True, help="Folder to write.")
-@click.option("--split", metavar="NAME", help="This split alone [all].")
+@click.option("--split", metavar="NAME", help="Only this split [all].")
 @click.option("--documents", "unit", flag_value="documents", help="Documents, for the trainer to pack [the default].")
 @click.option("--blocks", "unit", flag_value="blocks", help=f"Blocks as they are packed: {_WITH_BLOCKS}.")
 @click.option("--separate-mask", is_flag=True, help="megatron: the loss mask as a second .bin and .idx.")

@@ -37,7 +37,7 @@ def foreign_options(function: Function) -> Function:
             "--foreign",
             metavar="PATH",
             type=click.Path(path_type=Path),
-            help="In place of a cache: rows another tool prepared (save_to_disk, Parquet, Arrow).",
+            help="Instead of a cache: rows that another tool prepared (save_to_disk, Parquet, Arrow).",
         ),
         click.option(
             "--tokenizer",
@@ -112,11 +112,11 @@ def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> Non
     for entry in report.not_looked_at:
         page.words(f"not checked: {entry.what} ({entry.why})")
     if report.ok:
-        page.words(_fine(report, has_tokenizer=has_tokenizer))
+        page.words(_success_line(report, has_tokenizer=has_tokenizer))
     if not has_tokenizer:
         named = shlex.quote(str(report.path))
-        command = f"packer verify --foreign {named} --tokenizer DIR looks at the rest"
-        page.words(f"hint: {command}; --template FILE too, where the tokenizer has no chat template", 2)
+        command = f"packer verify --foreign {named} --tokenizer DIR checks the rest"
+        page.words(f"hint: {command}; --template FILE too, if the tokenizer has no chat template", 2)
 
 
 def _with_counts(finding: "ForeignFinding", report: "ForeignReport", *, verbose: bool) -> "ForeignFinding":
@@ -145,10 +145,10 @@ def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
     ]
 
 
-def _fine(report: "ForeignReport", *, has_tokenizer: bool) -> str:
+def _success_line(report: "ForeignReport", *, has_tokenizer: bool) -> str:
     """Return the closing line if there are no errors, including what was not checked."""
     found = report.counted if report.findings else "nothing wrong in what was checked"
     if not has_tokenizer:
-        return f"ok: {found}, which is shapes alone: most was not checked, as no tokenizer was named"
+        return f"ok: {found}, but only shapes were checked, as no tokenizer was named"
     left = len(report.not_looked_at)
     return f"ok: {found}" + (f"; {plural(left, 'question')} not checked" if left else "")

@@ -32,17 +32,17 @@ def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bo
     "config",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the recipe of a configuration of axolotl or LLaMA-Factory, or of a dataset_info.json.",
+    help="Convert a configuration of axolotl or LLaMA-Factory, or a dataset_info.json, to a recipe.",
 )
 @click.option(
     "--dataset",
     "datasets",
     metavar="NAME",
     multiple=True,
-    help="Of a dataset_info.json, an entry to take, or A,B [all].",
+    help="Entry of a dataset_info.json to take, or several as A,B [all].",
 )
 @click.option(
-    "--for", "family", type=click.Choice(FAMILIES), help="Write the recipe of a family of models, for rows of yours."
+    "--for", "family", type=click.Choice(FAMILIES), help="Write a recipe for your own rows and a family of models."
 )
 @click.option(
     "--schema",
@@ -63,8 +63,8 @@ def command(
     """Write a starter recipe, samples and a small tokenizer.
 
     DIR must be new or empty. Nothing is downloaded. With --from, write only recipe.yaml, with the sources, columns,
-    tokenizer and lengths of FILE, and say of every other key of it what packer makes of it. With --for, write only the
-    recipe.yaml that such models need for rows of yours.
+    tokenizer and lengths of FILE, and report what every other key of it means in packer. With --for, write only the
+    recipe.yaml that such models need for your own rows.
     """
     if config is not None and family is not None:
         raise UsageError("--from and --for both write a recipe", hint="give one of them")
@@ -118,7 +118,7 @@ def _print_keys(converted: "Converted", *, verbose: bool) -> None:
         stdout().sentence(f"carried over: {', '.join(converted.carried)}")
     if converted.differences:
         stdout().line()
-        stdout().sentence("not carried over as they are; these lines stand in the recipe, too")
+        stdout().sentence("not carried over unchanged; the recipe contains these lines, too")
     for note in converted.differences:
         stdout().sentence(note.shown, indent=2)
         stdout().sentence(note.says, indent=6)

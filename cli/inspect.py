@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 @click.option("--block", metavar="N", type=click.IntRange(min=0), help="A block of the split, from 0 [0].")
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
 @click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it. With --foreign: N.")
-@click.option("--why", metavar="FILE:N", help="Row N of an input file: why it is left out, beside the row it lost to.")
+@click.option(
+    "--why", metavar="FILE:N", help="Row N of an input file: why it is left out, next to the row kept in its place."
+)
 @batch_options
-@click.option("--split", metavar="NAME", help="Where blocks and documents are looked for [the first split].")
-@click.option("--ids", is_flag=True, help="Also the ids of every run.")
+@click.option("--split", metavar="NAME", help="Split of the blocks and documents [the first].")
+@click.option("--ids", is_flag=True, help="Also show the ids of every run.")
 @head_option("documents of a block or a batch")
 @pager_option
 def command(
@@ -45,7 +47,7 @@ def command(
     Trained text is marked by a bar on its left, with the number of its message, from 0, where a run begins. All other
     text is context and is masked. Every run of tokens begins on a line of its own. With --foreign, a row that another
     tool prepared; --split names its part. With --step or --state, the micro-batch that training gets there, and whether
-    it is what a model expects: exit code 1 where it is not.
+    it is what a model expects: exit code 1 if it is not.
     """
     if foreign is not None:
         refuse_with_foreign(block=block is not None, doc=doc is not None, why=why is not None, step=bool(batch))

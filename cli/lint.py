@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 @click.command("lint", cls=Command)
 @recipe_options
 @click.option(
-    "-n", "--rows", metavar="N", type=click.IntRange(min=0), default=200, help="Rows of each input to look at [200]."
+    "-n", "--rows", metavar="N", type=click.IntRange(min=0), default=200, help="Rows of each input to examine [200]."
 )
 @html_option
 @pager_option
 def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Reply) -> None:
     """Report what a chat template does under a tokenizer, and with SOURCEs what becomes of their first rows.
 
-    Everything is seen on conversations rendered and encoded as `packer build` does it; nothing is written. Exit code 1
-    where nothing, or no plain chat, could be built.
+    Conversations are rendered and encoded as in `packer build`; nothing is written. Exit code 1 if nothing, or no plain
+    chat, could be built.
     """
     from packer.audit import lint  # noqa: PLC0415 - not for --help
 

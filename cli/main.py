@@ -119,7 +119,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads for matrices, of which there are none here
     signal.signal(signal.SIGTERM, _terminate)
     end_if_stuck()
-    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    sys.stdout, sys.stderr = sys.stdout or _null_stream(), sys.stderr or _null_stream()
     try:
         cli.main(prog_name="packer")
     except SystemExit as end:
@@ -135,7 +135,7 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _nowhere() -> TextIO:
+def _null_stream() -> TextIO:
     """Return a replacement for a stream that the caller has closed."""
     return Path(os.devnull).open("w", encoding="utf-8")
 

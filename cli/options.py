@@ -87,7 +87,7 @@ fail_above_option = click.option(
 def pager_option(function: Function) -> Function:
     """`--no-pager`, for commands whose text can be longer than a screen."""
 
-    @click.option("--no-pager", is_flag=True, help="On a terminal, print at once what is longer than it.")
+    @click.option("--no-pager", is_flag=True, help="On a terminal, print long output without a pager.")
     @functools.wraps(function)
     def through_pager(*, no_pager: bool, reply: Reply, **values: Any) -> None:
         with nullcontext() if no_pager or reply.as_json else paged():
@@ -140,14 +140,14 @@ jobs_option = click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Files or partitions worked on at a time [one a core; fewer to build from small inputs].",
+    help="Files or partitions processed at a time [one per core; fewer to build from small inputs].",
 )
 
 
 on_option = click.option(
     "--on",
     metavar="ray[://HOST:PORT]",
-    help="Work on a Ray cluster, whose nodes see inputs and CACHE at one path, or which are both in a bucket.",
+    help="Work on a Ray cluster whose nodes see the inputs and CACHE under the same paths, or with both in a bucket.",
 )
 
 
@@ -227,7 +227,7 @@ _recipe_options = options(
         "--schema",
         type=click.Choice(("auto", *ROW_SCHEMAS)),
         metavar="NAME",
-        help=f"What the rows of every SOURCE look like: auto, {', '.join(ROW_SCHEMAS)} [auto].",
+        help=f"Schema of the rows of every SOURCE: auto, {', '.join(ROW_SCHEMAS)} [auto].",
     ),
     click.option(
         "--split", metavar="NAME", help="Split that every SOURCE belongs to [train, or those of a saved DatasetDict]."

@@ -323,7 +323,7 @@ def stderr() -> Output:
 
 def bars_console() -> "Console":
     """Return the console for progress bars: unguarded stderr, as they show only packer's own texts."""
-    from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
+    from rich.console import Console  # noqa: PLC0415 - rich is only for bars
 
     return Console(file=stderr().stream)
 

@@ -21,9 +21,9 @@ _OVERLONG = ("reject", "truncate_left", "truncate_right", "split")
     "-o", "--output", metavar="CACHE2", type=click.Path(path_type=Path), required=True, help="Folder of the new cache."
 )
 @click.option("--block-len", metavar="N", type=int, help="Tokens of a block.")
-@click.option("--mode", type=click.Choice(_MODES), help="What documents of a block are to each other.")
+@click.option("--mode", type=click.Choice(_MODES), help="Whether the documents of a block see each other.")
 @click.option("--strategy", type=click.Choice(_STRATEGIES), help="Which block a document goes to.")
-@click.option("--overlong", type=click.Choice(_OVERLONG), help="What becomes of a document longer than a block.")
+@click.option("--overlong", type=click.Choice(_OVERLONG), help="What to do with documents longer than a block.")
 @click.option(
     "--set",
     "overrides",
@@ -34,7 +34,7 @@ _OVERLONG = ("reject", "truncate_left", "truncate_right", "split")
 @jobs_option
 @on_option
 @fail_above_option
-@click.option("--force", is_flag=True, help="Replace a cache that was made by other rules.")
+@click.option("--force", is_flag=True, help="Replace a cache that was made with other rules.")
 def command(
     *,
     cache: Path,
@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Pack the documents of CACHE into other blocks; nothing is read or tokenized again.
 
-    What is not named stays as CACHE has it. CACHE2 gets the same document shards, by hard link where both are on one
+    Rules that are not given stay as in CACHE. CACHE2 gets the same document shards, by hard link if both are on one
     disk, and is what `packer build` would make with these rules, byte for byte.
     """
     from packer.pipeline import repack  # noqa: PLC0415 - not for --help

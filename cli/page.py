@@ -56,7 +56,7 @@ class ViewPage:
             self.blank()
             self.document(document, f"{place}/{len(view.documents)} ")
             if document.behind is not None:
-                self._behind(document.behind)
+                self._filler(document.behind)
         if head is not None and head < len(view.documents):
             self.blank()
             self.note([f"{plural(len(view.documents) - head, 'document')} more"])
@@ -174,7 +174,7 @@ class ViewPage:
             self._run(run, width, "" if place else before)
             begun += len(run.text)
 
-    def _behind(self, run: "Run") -> None:
+    def _filler(self, run: "Run") -> None:
         """Print the separator or padding after a document of a block."""
         if run.kind == "separator":
             self.text(run.text, style="dim")
@@ -345,7 +345,7 @@ class FindingsPage:
                 yield f"{carets} {note}".rstrip(), True
 
     def _characters(self, example: "Example") -> tuple[list[str], list[bool]]:
-        """Return the displayed characters with whether each is marked, plus one more if the mark is at the end."""
+        """Return the displayed characters, each with whether it is marked, plus one more if the mark is at the end."""
         text = example.text
         start, stop = example.mark or (0, 0)
         first, last = 0, len(text)

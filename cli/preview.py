@@ -24,7 +24,7 @@ _NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
 @click.option("-n", "--rows", metavar="N", type=click.IntRange(min=1), default=3, help="Rows of each input [3].")
 @click.option("--row", metavar="FILE:N", help="Only row N of an input, from 0.")
 @click.option("--rejected", is_flag=True, help="Only rows that would be left out, of the first 1,000 of each input.")
-@click.option("--ids", is_flag=True, help="Also the ids of every run.")
+@click.option("--ids", is_flag=True, help="Also show the ids of every run.")
 @pager_option
 def command(
     *,
@@ -38,8 +38,8 @@ def command(
 ) -> None:
     """Show what a build would make of the first rows of each SOURCE; nothing is written.
 
-    Rows are rendered, tokenized and masked as `packer build` does it. Trained text is marked by a bar on its left, with
-    the number of its message, from 0. Of a row that would be left out, the reason is shown and what led to it.
+    Rows are rendered, tokenized and masked as in `packer build`. Trained text is marked by a bar on its left, with
+    the number of its message, from 0. For a row that would be left out, the reason is shown, and what led to it.
     """
     if row is not None and rejected:
         raise click.UsageError("--row and --rejected cannot go together")

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 @click.command("push", cls=Command)
 @cache_argument
 @click.argument("name", metavar="ORG/NAME")
-@click.option("--public", is_flag=True, help="Make a new data set for everybody to see, instead of its owner alone.")
-@click.option("--replace", "replaces", is_flag=True, help="Take the place of another cache that is there.")
+@click.option("--public", is_flag=True, help="Make a new dataset public instead of private.")
+@click.option("--replace", "replaces", is_flag=True, help="Replace another cache at the destination.")
 def command(*, cache: Path, name: str, reply: Reply, **options: bool) -> None:
-    """Verify CACHE and put it on the Hugging Face Hub as a data set, with a card, in one commit.
+    """Verify CACHE and put it on the Hugging Face Hub as a dataset, with a card, in one commit.
 
-    ORG/NAME may be hf://datasets/ORG/NAME[@BRANCH][/FOLDER]. A data set that is not there is made, and is private.
+    ORG/NAME may be hf://datasets/ORG/NAME[@BRANCH][/FOLDER]. A new dataset is created as a private one.
     Commands and readers then take hf://datasets/ORG/NAME as a cache. Log in with `hf auth login`, or set HF_TOKEN.
     """
     from packer.report import push  # noqa: PLC0415 - not for --help
@@ -38,9 +38,9 @@ def _print(found: "Pushed", cache: Path) -> None:
         seen_by = "private" if found.is_private else "public"
         out.line(f"pushed {cache}: {plural(found.num_files, 'file')}, {size(found.num_bytes)}, {seen_by}")
     else:
-        out.line(f"{cache} is there already; nothing was uploaded")
+        out.line(f"{cache} already exists; nothing was uploaded")
     if found.keeps_card:
-        out.line("  its README.md was there before, and is as it was")
+        out.line("  its README.md existed before and was not changed")
     out.line()
     out.line(f"fingerprint  {found.fingerprint}")
     out.line(f"page         {found.address}")

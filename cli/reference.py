@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _EXIT_CODES = (
     (0, "it worked, or there was nothing to do"),
     (1, "a check failed: bytes or rows are not what they should be, caches differ, or too much is left out"),
-    (2, "the command or the recipe asks for something that cannot be"),
+    (2, "the command or the recipe asks for something impossible"),
     (3, "an input is missing or unreadable, or no row could be kept"),
     (4, "another process is writing this cache"),
     (5, "the disk refused, or a worker process was killed"),

@@ -92,7 +92,9 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
         return "usage", error.format_message(), None, 2
     if isinstance(error, Signalled):
         name = "interrupted" if error.number == signal.SIGINT else "terminated"
-        hint = "what a build has finished is kept: the same command goes on from there" if command == "build" else None
+        hint = (
+            "what a build has finished is kept: the same command continues from there" if command == "build" else None
+        )
         return name, name, hint, error.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         return "storage", f"{error.filename}: {error.strerror}", None, 5
@@ -194,7 +196,7 @@ def listener(*, quiet: bool) -> Iterator[Progress]:
     elif not stderr().has_cursor:
         yield Lines()
     else:
-        from rich.progress import BarColumn, TextColumn  # noqa: PLC0415 - rich is for bars alone
+        from rich.progress import BarColumn, TextColumn  # noqa: PLC0415 - rich is only for bars
         from rich.progress import Progress as RichProgress  # noqa: PLC0415 - as above
 
         columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)

@@ -41,16 +41,16 @@ def _ranges(_context: click.Context, parameter: click.Parameter, texts: tuple[st
     metavar="[SPLIT:]N[-M]",
     multiple=True,
     callback=_ranges,
-    help="Hold the tokens of these blocks, from 0; may be repeated.",
+    help="Include the tokens of these blocks, from 0; may be repeated.",
 )
 @click.option(
     "--rows",
     metavar="FILE:N[-M]",
     multiple=True,
     callback=_ranges,
-    help="Hold the tokens of these rows of an input, from 0; may be repeated.",
+    help="Include the tokens of these rows of an input, from 0; may be repeated.",
 )
-@click.option("--doc", "documents", metavar="ID", type=int, multiple=True, help="Hold a document; may be repeated.")
+@click.option("--doc", "documents", metavar="ID", type=int, multiple=True, help="Include a document; may be repeated.")
 def command(
     *,
     cache: Path,

@@ -23,10 +23,10 @@ _OF_SPLITS = ("documents", "tokens", "trained")
 @click.command("stats", cls=Command)
 @click.argument("cache", type=click.Path(path_type=Path))
 @click.option(
-    "--splits", "splits_alone", is_flag=True, help="Only which rows: of each split, and left out by each rule."
+    "--splits", "splits_alone", is_flag=True, help="Show only the rows of each split, and those left out by each rule."
 )
 @click.option(
-    "--rows", "split", metavar="SPLIT", help="List the rows of a split: input, a tab, row from 0; a line each."
+    "--rows", "split", metavar="SPLIT", help="List the rows of a split, one per line: input, a tab, row number from 0."
 )
 @head_option("rows of --rows")
 @pager_option

@@ -31,13 +31,11 @@ _LEVELS = {
     is_flag=True,
     help="Also sha256 of shards, Arrow validation, rules of rows, blocks against documents. With --foreign: all rows.",
 )
-@click.option(
-    "--sources", is_flag=True, help="Also compare inputs, tokenizer and template with those that were built from."
-)
+@click.option("--sources", is_flag=True, help="Also compare inputs, tokenizer and template with those of the build.")
 @click.option(
     "--reencode",
     is_flag=True,
-    help="Also make the documents again from the inputs, which must be those that were built from, and compare.",
+    help="Also build the documents again from the inputs, which must be unchanged, and compare.",
 )
 @click.option(
     "--sample",
@@ -61,7 +59,7 @@ def command(
 ) -> None:
     """Check a cache: every byte, every row, every total. Or, with --foreign, rows that another tool prepared.
 
-    Exit code 1 where anything is wrong; everything that is wrong is listed. Of foreign rows it reports
+    Exit code 1 if anything is wrong; everything that is wrong is listed. For foreign rows it reports
     trained prompts, stop tokens that are not trained, shifted labels and lost borders, and what it could not check.
     """
     if quick and full:
@@ -74,7 +72,7 @@ def command(
         return
     assert cache is not None
     if sample is not None and not asked["reencode"]:
-        raise click.UsageError("--sample says how many rows --reencode takes; it means nothing without it")
+        raise click.UsageError("--sample says how many rows --reencode takes; give both")
     from packer.audit import verify  # noqa: PLC0415 - not for --help
 
     with listener(quiet=reply.quiet) as progress:
@@ -87,7 +85,7 @@ def command(
 
 def _message(report: "VerifyReport") -> str:
     if report.is_another:
-        return f"{report.folder} is another cache than the one expected"
+        return f"{report.folder} is not the expected cache"
     damaged = len({finding.path for finding in report.findings})
     return f"{report.folder}: {plural(len(report.findings), 'finding')} in {plural(damaged, 'file')}"
 
@@ -124,12 +122,12 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
         out.line(f"{signs().gap} and {len(report.findings) - _SHOWN:,} more; -v lists all")
     if report.strays:
         out.line()
-        out.line(f"note: {plural(len(report.strays), 'file')} no manifest names; the next build removes them")
+        out.line(f"note: {plural(len(report.strays), 'file')} not named by the manifest; the next build removes them")
         for path in report.strays if every else ():
             out.line(f"  {path}")
     if report.ok:
         out.line()
-        out.line("ok: everything is as it was written" if report.level != "quick" else "ok: all files are there")
+        out.line("ok: everything is as it was written" if report.level != "quick" else "ok: all files exist")
 
 
 def _state(entry: "Checked") -> str:

@@ -18,8 +18,8 @@ from packer_cli.reply import Reply
 def command(*, cache: Path, port: int, reply: Reply) -> None:
     """Serve the page of `packer report` to a browser on this machine, with every block and row of CACHE.
 
-    Prints the address; Ctrl-C ends it. Only who has the address can ask, nothing is written, and nothing leaves the
-    machine.
+    Prints the address; Ctrl-C ends it. Only those who have the address can use it; nothing is written, and nothing
+    leaves the machine.
     """
     from packer.report import PageServer  # noqa: PLC0415 - not for --help
 

@@ -229,7 +229,7 @@ class DocumentBatch:
     run_end: Int32  # [U]
     run_message: Int32  # [U]
     run_weight: Float32  # [U] in (0, 1]
-    side: Int8 | None = None  # [D] index into SIDES; None where the rows are no preference data
+    side: Int8 | None = None  # [D] index into SIDES; None if the rows are not preference data
     margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
 
     @property
@@ -300,7 +300,7 @@ class BlockBatch:
     input_ids: Int32  # [B, L]
     labels: Int32  # [B, L]
     position_ids: Int32  # [B, L]
-    loss_weights: Float32 | None  # [B, L], only where a weight is fractional
+    loss_weights: Float32 | None  # [B, L], only if a weight is fractional
     seq_lengths: Int32  # [M] slots of each run; sums to L in each block
     seq_offsets: Int64  # [B + 1] entries of seq_lengths of each block
     doc_ids: Int64  # [P] identity of the document of each piece

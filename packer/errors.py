@@ -2,7 +2,7 @@
 
     PackerError
     ├── CheckError          1   a check failed: bytes or rows are not what the manifest says
-    ├── UsageError          2   the command or the recipe asks for something that cannot be
+    ├── UsageError          2   the command or the recipe asks for something impossible
     │   ├── RecipeError         a key, a value or a combination in the recipe
     │   └── TemplateError       the template cannot be used with this tokenizer or these rows
     ├── InputError          3   a source, a tokenizer folder or a row is missing or unreadable
@@ -18,17 +18,17 @@ folder stands for a place in a bucket, an error names that place, unless it is a
 from pathlib import Path
 from typing import ClassVar
 
-_STANDS_FOR: dict[str, str] = {}
+_URLS: dict[str, str] = {}
 """Local paths and the bucket URL that each is a mirror of."""
 
 
-def stands_for(path: Path, url: str) -> None:
+def show_as_url(path: Path, url: str) -> None:
     """From now on, show the URL in errors in place of this path and paths below it."""
-    _STANDS_FOR[str(path)] = url
+    _URLS[str(path)] = url
 
 
 def _with_urls(text: str) -> str:
-    for path, url in list(_STANDS_FOR.items()):
+    for path, url in list(_URLS.items()):
         text = text.replace(path, url)
     return text
 

@@ -89,7 +89,7 @@ def path_errors() -> Iterator[None]:
         if not isinstance(error, OSError) or error.filename is None:
             if (limit := out_of(error)) is not None:
                 raise limit from error
-            raise  # a pipe, or something else that is no place on a disk
+            raise  # a pipe, or something else that is not on a disk
         raise _storage_error("use", os.fsdecode(error.filename), error) from error
 
 

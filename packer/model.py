@@ -179,7 +179,7 @@ def model_of(
     if pad >= vocab_size:
         raise RecipeError(
             f"pack.pad_id {pad}: the vocabulary ends at {vocab_size - 1}",
-            hint="leave it out, and the tokenizer's pad token is taken",
+            hint="leave it out to use the tokenizer's pad token",
         )
     return Model(
         files=files,
@@ -258,7 +258,7 @@ def _read_config(files: Mapping[str, bytes], where: Path) -> _Config:
         return msgspec.convert(_read_json(files, CONFIG_FILE, where), _Config, str_keys=True)
     except msgspec.ValidationError as error:
         raise InputError(
-            f"tokenizer {where}: {CONFIG_FILE}: {error}", hint="mend the file; --template FILE gives another template"
+            f"tokenizer {where}: {CONFIG_FILE}: {error}", hint="fix the file; --template FILE gives another template"
         ) from None
 
 

@@ -82,7 +82,7 @@ def refuse_address(path: str, *, is_input: bool) -> None:
             f"{path}: packer does not read {scheme}://, only files, buckets (s3://, gs://, az://) and the Hub (hf://)",
             hint=f"copy it to this machine, or pipe it in: {pipe} | packer build - …",
         )
-    then = "packer push CACHE ORG/NAME" if scheme == "hf" else "copy that: a cache may lie anywhere"
+    then = "packer push CACHE ORG/NAME" if scheme == "hf" else "copy it: a cache may be anywhere"
     raise UsageError(
         f"{path}: packer does not write to {scheme}://", hint=f"build into a folder of this machine, and {then}"
     )

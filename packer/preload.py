@@ -15,7 +15,7 @@ TOKENIZER = "PACKER_PRELOAD"
 """Environment variable that names the tokenizer."""
 
 
-def asked(tokenizer: Path | None, *, fast: bool) -> str:
+def preload_value(tokenizer: Path | None, *, fast: bool) -> str:
     """Return the value for :data:`TOKENIZER`: the tokenizer's path and whether the fast engine is needed."""
     return "" if tokenizer is None else f"{int(fast)}{tokenizer}"
 

@@ -269,7 +269,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
             f"{where}: {error.object!r} is not UTF-8", hint="rename the file, or give its folder"
         ) from None
     except (OverflowError, RecursionError, TypeError):
-        raise RecipeError(f"{where}: a value is too large, holds itself, or is not JSON", hint=_EVERY_KEY) from None
+        raise RecipeError(f"{where}: a value is too large, contains itself, or is not JSON", hint=_EVERY_KEY) from None
     given = sorted({"messages", "tools", "add_generation_prompt"} & set(recipe.template.kwargs))
     if given:
         raise RecipeError(
@@ -333,7 +333,7 @@ def _check_pack(pack: Pack, where: str) -> None:
     if meaningless:
         keys = " and ".join(f"pack.{key}" for key in meaningless)
         raise RecipeError(
-            f"{where}: {keys}: a stream is cut wherever a block ends, whatever lies there",
+            f"{where}: {keys}: a stream is cut wherever a block ends, whatever is there",
             hint=" ".join(f"--set pack.{key}={value}" for key, value in meaningless.items()) + ", or pack.mode=eos",
         )
 
@@ -350,7 +350,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
             # One word for all sources: sources.schema=messages.
             inner = [entry for entries in inner for entry in (entries if isinstance(entries, list) else [entries])]
         if not all(isinstance(target, dict) for target in inner):
-            raise RecipeError(f"--set {override}: '{parent}' holds no keys")
+            raise RecipeError(f"--set {override}: '{parent}' has no keys")
         targets = inner
     for target in targets:
         target[last] = parse_yaml(text, f"--set {override}")

@@ -14,7 +14,7 @@ _OF_ROWS = {
     "near_duplicate": "an earlier row, or one that is held out, says nearly the same",
     "no_group": "the row has no value in the field that split.group names",
     "no_time": "the row has no time, or one without a zone, in the field that split.time names",
-    "straddles": "an earlier row of the same group lies in an earlier split",
+    "straddles": "an earlier row of the same group is in an earlier split",
     "leaks": "the row is nearly the same as one that is held out",
     "not_taken": "sources.take has as many rows as it asks for",
 }
@@ -30,29 +30,29 @@ CODES: dict[str, str] = {
     "row_too_large": "the row is larger than rows.max_bytes",
     # understood
     "unknown_schema": "the row has none of the fields its schema needs",
-    "wrong_type": "a value has the wrong type; the reason holds its path",
+    "wrong_type": "a value has the wrong type; the reason has its path",
     "unread_content": "a text of the prompt, or reasoning, is in a field that the schema does not read",
     "unknown_role": "a message has a role the schema does not know",
     "bad_tools": "tools or a tool call cannot be read",
-    "no_content": "a message says nothing under a name packer knows; the reason holds its keys",
+    "no_content": "a message has no content under a name that packer knows; the reason has its keys",
     "empty": "the row has no messages, no text or no tokens",
     "multimodal": "the row holds images, audio or video, which packer does not do",
     "preference": "the row is a preference pair or a rated answer, not an example to imitate",
-    "pair_no_prompt": "no prompt stands before the answers of a pair, or before the answer that is rated",
+    "pair_no_prompt": "no prompt precedes the answers of a pair, or the rated answer",
     "pair_context_differs": "the sides of a pair, or its prompt, say different things before the answers",
-    "pair_empty_side": "an answer of a pair, or the answer that is rated, says nothing",
+    "pair_empty_side": "an answer of a pair, or the rated answer, is empty",
     # tokens of the row's own
-    "no_labels": "the row brings its tokens, but nothing says which of them are trained",
+    "no_labels": "the row is already tokenized, but nothing says which tokens are trained",
     "lengths_differ": "labels, a mask or weights of the row are not as long as its input_ids",
     "labels_differ": "a label is neither -100 nor the id at its place",
-    "labels_shifted": "the labels, or the mask, lie one token beside the tokens they are about",
-    "bad_mask": "a mask holds something else than 0 and 1, or padding lies between tokens",
+    "labels_shifted": "the labels, or the mask, are shifted by one token from the tokens they are about",
+    "bad_mask": "a mask has values other than 0 and 1, or padding is between tokens",
     "already_packed": "the row is several documents in one; packer packs documents itself",
     "unknown_token": "an id is not in the tokenizer's vocabulary",
     # rendered
     "template_error": "the chat template raised an error for this row",
     "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes",
-    "prompt_diverges": "no prompt the template can write is continued by the turn it renders",
+    "prompt_diverges": "the turn that the template renders continues none of the prompts it can write",
     "no_terminator": "the template writes no stop token after a turn",
     "bad_marks": "generation blocks of the template do not say which message they belong to",
     "dropped_system": "the template does not render a system message",
@@ -89,7 +89,7 @@ CODES: dict[str, str] = {
 
 _HINTS = {
     "not_utf8": "write the file as UTF-8: iconv -f ENCODING -t UTF-8 FILE; half of a surrogate pair is a cut character",
-    "not_json": "correct or remove the row; NaN and Infinity are no JSON",
+    "not_json": "correct or remove the row; NaN and Infinity are not JSON",
     "duplicate_key": "keep one of the two: json.loads of Python takes the last",
     "row_too_large": "--set rows.max_bytes=256MiB reads larger rows",
     "wrong_type": "the reason has the path of the value, what was expected there, and what was found",
@@ -98,27 +98,27 @@ _HINTS = {
     "unknown_role": "say which role is which: --set 'sources.roles={NAME: user, OTHER: assistant}'",
     "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
     "empty": "leave such rows out, or name the field that holds their text: --set 'sources.columns={messages: FIELD}'",
-    "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains text alone",
+    "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains only text",
     "preference": "--schema preference reads pairs, --schema rated reads rated answers; to imitate the better side: "
-    "--set 'sources.columns={messages: chosen, rejected: null}' where it holds the whole conversation, "
-    "{completion: chosen, rejected: null} where the prompt stands apart",
+    "--set 'sources.columns={messages: chosen, rejected: null}' if it holds the whole conversation, "
+    "{completion: chosen, rejected: null} if the prompt is a field of its own",
     "pair_no_prompt": "name the field that holds it: --set 'sources.columns={prompt: FIELD}'; or give both sides whole "
     "conversations as messages",
     "pair_context_differs": "a pair is two answers to one request: give both sides the same messages up to the answer; "
     "--set 'sources.columns={prompt: null}' passes over a prompt that both of them hold in other words",
-    "pair_empty_side": "leave the row out, or write what the assistant should have said",
-    "bad_mask": "a mask holds 1 where a token is trained and 0 elsewhere; padding stands at one end",
+    "pair_empty_side": "leave the row out, or write the missing answer",
+    "bad_mask": "a mask holds 1 where a token is trained and 0 elsewhere; padding is at one end",
     "template_error": "these are the template's own words: packer preview shows the row; write it as the template "
     "wants it, or give another template with --template FILE",
     "render_too_large": "--set rows.max_render_bytes=256MiB renders larger rows; where history is rewritten, "
-    "--set supervision.history_rewrite=last makes less text of them",
+    "--set supervision.history_rewrite=last makes less text of it",
     "bad_marks": "correct the {% generation %} blocks of the template, or go by prompts: "
     "--set supervision.source=chat_server",
     "control_render": "take the control token out of the message; packer preview shows the row",
     "nothing_trained": "no assistant message is trained: give the row one, or let supervision.turns take it",
     "not_encodable": "the tokenizer cannot encode the text at all; leave the row out",
     "proof_failed": "packer preview shows where ids and text part; a tokenizer that changes text cannot be proved",
-    "pair_rewritten": "where only one turn is compared, give it alone: the turns before it are the prompt; "
+    "pair_rewritten": "if only one turn is compared, give only that turn: those before it are the prompt; "
     "--set supervision.history_rewrite=as_rendered trains each answer in one document, as history shows its turns",
     "pair_modes_differ": "an answer with reasoning and one without are compared under one prompt where the mode is "
     "fixed: --set 'template.kwargs={enable_thinking: true}', or as the template calls it",
@@ -131,8 +131,8 @@ _HINTS = {
     "untrained": "nothing is lost for training: such a piece has a loss of 0 / 0",
     "no_terminator": "--set supervision.no_terminator=append closes every turn with the EOS token",
     "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.on_prompt_mismatch=continue "
-    "goes on inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
-    "control_token": "rows that were rendered already are no rows for packer: give the messages, or take the markers "
+    "continues inside the reasoning that a prompt opens; =common_prefix takes what both have in common as the prompt",
+    "control_token": "packer does not take rows that are already rendered: give the messages, or take the markers "
     "out (the build writes the EOS after a text or completion itself); --set supervision.control_tokens=allow trains "
     "the letters of a marker as text, never the token",
     "mangled_call": "packer lint shows what the template writes; take `|safe` or a second `tojson` out of it, or "
@@ -146,9 +146,9 @@ _HINTS = {
     "jq -c '.messages[] |= (.content //= .text)' FILE. --set rows.empty_user=keep keeps user messages that are empty",
     "no_labels": "name the field that says what is trained: --set 'sources.columns={loss_mask: NAME}'; "
     "--set 'sources.columns={input_ids: input_ids, labels: input_ids}' trains every token",
-    "lengths_differ": "each list has an entry a token; a mask of the response alone needs `response_length`",
+    "lengths_differ": "each list has one entry per token; a mask of only the response needs `response_length`",
     "labels_differ": "labels are the ids themselves, and -100 where nothing is trained",
-    "labels_shifted": "labels and masks are wanted as they are before a model shifts them for its loss; where a mask "
+    "labels_shifted": "give labels and masks as they are before a model shifts them for its loss; if a mask "
     "leaves out stop tokens on purpose, give labels in its place",
     "already_packed": "give the rows as they were before they were packed",
     "unknown_token": "give the tokenizer that the ids were made with, its added tokens among them",
@@ -158,7 +158,7 @@ _HINTS = {
     "near_duplicate": "packer inspect --why FILE:ROW shows both rows; deduplicate.near.jaccard says the limit",
     "no_group": "give the row the field, or name one that every row has in split.group",
     "no_time": "give the row a time, an ISO text with a zone or a number of split.unit; split.zone gives the zone",
-    "straddles": "that keeps a group on one side of a cutoff in time; without split.group rows are divided alone",
+    "straddles": "that keeps a group on one side of a cutoff in time; without split.group rows are divided one by one",
     "leaks": "packer inspect --why FILE:ROW shows the held-out row that it is nearly the same as",
     "not_taken": "sources.take.rows takes more of them",
 }

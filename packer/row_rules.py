@@ -56,7 +56,7 @@ class Condition(Rule, frozen=True, kw_only=True):
     not_matches: str | None = None
 
     @property
-    def asks(self) -> bool:
+    def is_set(self) -> bool:
         """Whether any condition is set."""
         given = (self.min, self.max, self.one_of, self.none_of, self.matches, self.not_matches)
         return any(value is not None for value in given)
@@ -220,7 +220,7 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry for each source."""
 
     @property
-    def asks(self) -> bool:
+    def is_set(self) -> bool:
         """Whether any rule is set."""
         rules = (self.filters, self.decontaminate, self.deduplicate, self.split, any(self.where), any(self.take))
         return any(map(bool, rules))
@@ -276,13 +276,13 @@ def check_rules(rules: RowRules, where: str) -> None:
     for source, conditions in enumerate(rules.where):
         for field, condition in conditions.items():
             place = f"{where}: sources[{source}].where.{field}"
-            if not field or not condition.asks:
+            if not field or not condition.is_set:
                 raise RecipeError(f"{place}: no condition", hint="min, max, in, not_in, matches or not_matches")
             _check_range(condition.min, condition.max, place)
         if len(conditions) + len(rules.filters) > MAX_CONDITIONS:
             raise RecipeError(f"{where}: more than {MAX_CONDITIONS} filters and conditions of one source", hint=_KEYS)
     if rules.deduplicate is not None and rules.deduplicate == Deduplicate():
-        raise RecipeError(f"{where}: deduplicate: says nothing", hint="--set deduplicate.exact=bytes")
+        raise RecipeError(f"{where}: deduplicate: is empty", hint="--set deduplicate.exact=bytes")
     if rules.decontaminate is not None and not rules.decontaminate.against:
         raise RecipeError(f"{where}: decontaminate.against: names no file", hint="against: [{path: benchmark.jsonl}]")
     if rules.split is not None:
@@ -300,10 +300,10 @@ def _check_filter(each: Filter, place: str) -> None:
             raise RecipeError(f"{place}: {name} is of texts", hint="of: answers, prompts or conversation names them")
     if is_text and any(value is not None for value in (each.min, each.max, each.one_of, each.none_of)):
         raise RecipeError(f"{place}: min, max, in and not_in are for fields", hint="chars: {min: 2} counts characters")
-    if each.asks and about[0] in {"messages", "tokens"}:
+    if each.is_set and about[0] in {"messages", "tokens"}:
         raise RecipeError(f"{place}: {about[0]} has min and max of its own", hint=f"{about[0]}: {{min: 1, max: 100}}")
     given = [value for name in (*_OF_TEXTS, "messages", "tokens") if (value := getattr(each, name)) is not None]
-    if not each.asks and all(isinstance(value, Rule) and value == type(value)() for value in given):
+    if not each.is_set and all(isinstance(value, Rule) and value == type(value)() for value in given):
         raise RecipeError(f"{place}: no condition", hint=_KEYS)
     for value in given:
         if isinstance(value, Rule):

@@ -81,7 +81,7 @@ def parse_yaml(text: str, where: str) -> Any:
         said = " ".join(str(error).split()).replace('"<unicode string>"', f'"{where}"')
         raise RecipeError(
             f"{where}: not valid YAML: {said}",
-            hint="quote what is text" + (": --set 'a.b=\"text\"'" if where.startswith("--set") else ""),
+            hint="put text in quotes" + (": --set 'a.b=\"text\"'" if where.startswith("--set") else ""),
         ) from None
     except RecipeError as error:
         raise RecipeError(f"{where}: {error.message}") from None
@@ -172,7 +172,7 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
     Args:
         message: of msgspec.
         recipe: the type that was asked for.
-        every_key: the hint where there is no better one.
+        every_key: the hint if there is no better one.
 
     """
     text, separator, path = in_words(message).partition(" - at `$")

@@ -92,7 +92,7 @@ def read_regular(path: Path, *, max_bytes: int, what: str) -> bytes:
             if status.st_size > max_bytes:
                 raise InputError(
                     f"{what}: {path.name} has {status.st_size} bytes; packer takes up to {max_bytes}",
-                    hint="look whether it is what its name says",
+                    hint="check whether it is what its name says",
                 )
             return file.read()
     except OSError as error:
@@ -182,5 +182,5 @@ def _refuse_moved_ids(definition: Mapping[str, Any], backend: Tokenizer, where: 
             raise InputError(
                 f"tokenizer {where}: tokenizer.json gives the added token '{token['content']}' id {token['id']}, "
                 f"but tokenizers reads it as {given}",
-                hint="ids of added tokens must go on from the vocabulary without a gap and without a repeat",
+                hint="ids of added tokens must continue those of the vocabulary without a gap and without a repeat",
             )

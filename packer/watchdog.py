@@ -54,8 +54,8 @@ class TemplateOverrunError(UsageError):
     def of(cls, used: str, row: int) -> Self:
         error = cls(
             f"the chat template {used} in one rendering",
-            hint="no row is rejected for what depends on the machine; look at the template's loops with this row, mend "
-            "it or take another (--template FILE). What is finished is kept",
+            hint="no row is rejected for what depends on the machine; check the template's loops with this row, and "
+            "fix it or use another (--template FILE). What is finished is kept",
         )
         error.row = row
         return error
@@ -100,7 +100,7 @@ class _Thread:
         has_clocks = hasattr(time, "pthread_getcpuclockid")
         self._clock = time.pthread_getcpuclockid(self._ident) if has_clocks else time.CLOCK_PROCESS_CPUTIME_ID
 
-    def look(self, count: int, resident: int) -> None:
+    def check(self, count: int, resident: int) -> None:
         """Interrupt the current rendering if it has used too much since the check that first saw it.
 
         `count` was read before `resident`: memory that an earlier rendering has freed since is not this one's.
@@ -113,11 +113,11 @@ class _Thread:
         if is_new:
             self._cpu_s, self._before = cpu_s, min(before, resident)
         if cpu_s - self._cpu_s > MAX_CPU_S:
-            self._strike(count, f"takes more than {MAX_CPU_S:g} s of processor time")
+            self._interrupt(count, f"takes more than {MAX_CPU_S:g} s of processor time")
         elif resident - self._before > MAX_GROWTH_BYTES:
-            self._strike(count, f"takes more than {MAX_GROWTH_BYTES // 2**20} MiB of memory")
+            self._interrupt(count, f"takes more than {MAX_GROWTH_BYTES // 2**20} MiB of memory")
 
-    def _strike(self, count: int, used: str) -> None:
+    def _interrupt(self, count: int, used: str) -> None:
         """Send the exception.
 
         The order matters: a rendering that ends meanwhile sees that an exception may be on its way, and waits for it.
@@ -141,7 +141,7 @@ class _Thread:
                 raise _Interrupt
             time.sleep(0.001)
 
-    def arrived(self) -> str:
+    def await_interrupt(self) -> str:
         """Return why this thread was interrupted, once no further exception can arrive."""
         while True:
             try:
@@ -183,7 +183,7 @@ class _Watch:
                 counts = [(thread, thread.place[COUNT]) for thread in self.threads]
             resident = _resident_bytes()
             for thread, count in counts:
-                thread.look(count, resident)
+                thread.check(count, resident)
 
 
 _WATCH = _Watch()
@@ -193,7 +193,7 @@ _ends_process = False
 
 def _forget() -> None:
     """Reset the state in a forked process, which has none of the parent's threads and different clocks."""
-    global _WATCH, _LOCAL  # noqa: PLW0603 - made anew, as importing makes them
+    global _WATCH, _LOCAL  # noqa: PLW0603 - made again, as importing makes them
     _WATCH = _Watch()
     _LOCAL = _Local()
 
@@ -239,7 +239,7 @@ def watched(render: Callable[[], Result]) -> Result:
             if thread.struck is not None:
                 thread.settle()
     except _Interrupt:
-        used = thread.arrived()
+        used = thread.await_interrupt()
     except MemoryError:
         used = "takes more memory than there is"
     raise TemplateOverrunError.of(used, numbers[ROW])

@@ -1,4 +1,4 @@
-"""The public round_trip: sorted, complete, lazy."""
+"""The public names: sorted, complete, lazy."""
 
 import subprocess
 import sys

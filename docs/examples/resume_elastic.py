@@ -28,7 +28,7 @@ steps = iter(first)
 found = [sorted(next(steps).block_ids.tolist()) for _ in range(3)]
 Path("reader.json").write_text(json.dumps(first.state_dict()), "utf-8")
 
-# Two processes go on. The state is the same for every rank.
+# Two processes continue. The state is the same for every rank.
 ranks = [loader(rank, 2) for rank in range(2)]
 for reader in ranks:
     reader.load_state_dict(json.loads(Path("reader.json").read_text("utf-8")))

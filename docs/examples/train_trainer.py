@@ -39,6 +39,6 @@ def trainer(max_steps: int) -> PackedTrainer:
 
 trainer(max_steps=2).train()  # stopped after two steps
 resumed = trainer(max_steps=4)
-resumed.train(resume_from_checkpoint=True)  # goes on with the third step's blocks; nothing is skipped through
+resumed.train(resume_from_checkpoint=True)  # continues with the third step's blocks; nothing is skipped through
 
 assert resumed.state.global_step == 4

@@ -23,7 +23,7 @@ from packer.pipeline.inputs import note_first_rows, open_inputs
 from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
-from packer.pipeline.suggestions import way_out
+from packer.pipeline.suggestions import remedy
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.render import Renderer, RenderError
@@ -263,7 +263,7 @@ class _Maker:
             ),
             split=entry.split,
             excerpts=tuple(excerpts),
-            hint=next((way_out(each.code, each.reason, entry, self._recipe) for each in done.rejections), None),
+            hint=next((remedy(each.code, each.reason, entry, self._recipe) for each in done.rejections), None),
         )
 
     def _left_out(self, source: str, views: Sequence[DocumentView], documents: DocumentBatch) -> Iterator[Rejected]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from packer.batches import SIDES, Int32, Side
 from packer.errors import CheckError
-from packer.pipeline.losses import LeftOut, left_out
+from packer.pipeline.losses import TokenLosses, token_losses
 from packer.pipeline.row_report import RowReport, row_report
 from packer.recipe import to_json
 from packer.rejections import CODES
@@ -119,7 +119,7 @@ class Stats:
     cut: tuple[CutReason, ...]
     """Tokens that are not in any block, by reason; the largest number first."""
 
-    left_out: LeftOut | None
+    left_out: TokenLosses | None
     """The tokens of `cut`; None if there are too few to warn about."""
 
     piece_starts: int
@@ -191,7 +191,7 @@ def stats(folder: Path | str) -> Stats:
             **{name: getattr(totals, name) for name in Totals.__struct_fields__ if name in as_they_are},
             rejected=_reasons(totals.rejected),
             cut=_cut(totals.cut),
-            left_out=left_out(cache.folder, manifest),
+            left_out=token_losses(cache.folder, manifest),
             rewriting=_rewriting(manifest.shards),
             documents_bytes=_num_bytes(manifest, "documents"),
             blocks_bytes=_num_bytes(manifest, "blocks"),

@@ -239,7 +239,7 @@ class _Reader:
                 hint=f"packer verify {self._cache.folder} --full",
             )
         view = self._view(index, (start, input_ids, labels))
-        return replace(view, behind=self._behind(len(input_ids), behind)) if len(behind) else view
+        return replace(view, behind=self._filler(len(input_ids), behind)) if len(behind) else view
 
     def _view(self, index: int, piece: tuple[int, Int32, Int32] | None) -> DocumentView:
         found = self._documents.locate(np.array([index]))
@@ -255,7 +255,7 @@ class _Reader:
             piece=piece,
         )
 
-    def _behind(self, start: int, input_ids: Int32) -> Run:
+    def _filler(self, start: int, input_ids: Int32) -> Run:
         if self._cache.manifest.recipe["pack"]["mode"] != "eos":
             return untrained_run("padding", start, input_ids)
         text = self._tokenizer.decode(input_ids.tolist(), skip_special_tokens=False)

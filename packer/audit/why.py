@@ -9,7 +9,7 @@ import numpy as np
 from packer.audit.check.check_report import RowPair, RowText
 from packer.audit.stats import meaning_of
 from packer.audit.view import find_inputs
-from packer.curate.texts import said
+from packer.curate.texts import utterances
 from packer.errors import PackerError, UsageError
 from packer.pipeline.benchmarks import read_rule
 from packer.pipeline.input_resolution import input_place
@@ -167,7 +167,7 @@ class _Rows:
         elif as_in_file:
             text = (raw.content or b"").decode("utf-8", "backslashreplace")
         else:
-            text = "\n".join(text for sample in raw.batch.samples for _, text in said(sample))
+            text = "\n".join(text for sample in raw.batch.samples for _, text in utterances(sample))
         return RowText(input=path, row=row, split=self.split(source, row), text=text)
 
     def _read(self, source: int, row: int) -> RawRow | None:

@@ -47,8 +47,8 @@ class Languages:
         unknown = sorted(self._wanted.difference(self._identifier.labels))
         if unknown:
             raise RecipeError(
-                f"filter '{name}': '{unknown[0]}' is no language that py3langid knows",
-                hint="codes of ISO 639, of two letters where there is one: en, de, zh",
+                f"filter '{name}': '{unknown[0]}' is not a language that py3langid knows",
+                hint="codes of ISO 639, of two letters if there is one: en, de, zh",
             )
 
     def passes(self, text: str) -> bool:
@@ -163,7 +163,7 @@ def _refuse_pattern(pattern: str, name: str) -> None:
         pc.match_substring_regex(pa.array([""]), pattern)
     except pa.ArrowInvalid as error:
         raise RecipeError(
-            f"filter '{name}': '{pattern}' is no regular expression of RE2: {error}",
+            f"filter '{name}': '{pattern}' is not a valid RE2 regular expression: {error}",
             hint="RE2 has no look-around and no back references, as their time is not linear in the text",
         ) from None
 

@@ -29,7 +29,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class DroppedRows:
     """D rows that are dropped in favour of another one."""
 
     row: Int64  # [D]
@@ -39,7 +39,7 @@ class Lost:
     """Bands shared by more than 64 rows, in which not all rows were compared with each other."""
 
 
-def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> Lost:
+def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> DroppedRows:
     """Find rows whose key also belongs to an earlier row of the order.
 
     Worked example: keys a, b, a, a in the order 3, 0, 1, 2: rows 0 and 2 lose to row 3.
@@ -51,12 +51,12 @@ def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> Lost:
     _, first, key = np.unique(keys[order], return_index=True, return_inverse=True)
     first = first[key.reshape(-1)]
     lost = np.flatnonzero(first != np.arange(len(order)))
-    return Lost(row=order[lost], kept=order[first[lost]], similarity=np.ones(len(lost)))
+    return DroppedRows(row=order[lost], kept=order[first[lost]], similarity=np.ones(len(lost)))
 
 
 def lost_to_held_out(
     rows: Signatures, keys: npt.NDArray[np.bytes_], held: Int64, trained: Int64, jaccard: float
-) -> Lost:
+) -> DroppedRows:
     """Find training rows that are copies or near copies of a held-out row.
 
     Args:
@@ -70,7 +70,7 @@ def lost_to_held_out(
     same = exact_duplicates(keys, np.concatenate([held, trained]))
     copied = np.isin(same.kept, held) & ~np.isin(same.row, held)
     rest = ~np.isin(near.row, same.row[copied])
-    return Lost(
+    return DroppedRows(
         row=np.concatenate([same.row[copied], near.row[rest]]),
         kept=np.concatenate([same.kept[copied], near.kept[rest]]),
         similarity=np.concatenate([same.similarity[copied], near.similarity[rest]]),
@@ -78,7 +78,7 @@ def lost_to_held_out(
     )
 
 
-def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> Lost:
+def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> DroppedRows:
     """Find rows that are near copies of an earlier row that is kept.
 
     Args:
@@ -98,10 +98,10 @@ def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> Los
     of[copies] = np.where(of[originals] < 0, originals, of[originals])
     similarity[copies] = np.where(similarity[originals] == 0, 1.0, similarity[originals])
     lost = np.flatnonzero(of >= 0)
-    return Lost(row=order[lost], kept=order[of[lost]], similarity=similarity[lost], num_capped=pairs.num_capped)
+    return DroppedRows(row=order[lost], kept=order[of[lost]], similarity=similarity[lost], num_capped=pairs.num_capped)
 
 
-def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -> Lost:
+def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -> DroppedRows:
     """Find, for each of `rows`, the most similar row in `among`, if it is similar enough.
 
     Args:
@@ -121,7 +121,7 @@ def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -
     is_copy = (original < len(among)) & groups.has_shingles[len(among) :]
     kept, similarity = np.where(is_copy, original, of[original]), np.where(is_copy, 1.0, similarity[original])
     lost = np.flatnonzero(kept >= 0)
-    return Lost(row=rows[lost], kept=order[kept[lost]], similarity=similarity[lost], num_capped=pairs.num_capped)
+    return DroppedRows(row=rows[lost], kept=order[kept[lost]], similarity=similarity[lost], num_capped=pairs.num_capped)
 
 
 class _Groups:

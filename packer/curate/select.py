@@ -17,7 +17,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64, numbers_of
-from packer.curate.near import Lost, exact_duplicates, lost_to_held_out, near_duplicates
+from packer.curate.near import DroppedRows, exact_duplicates, lost_to_held_out, near_duplicates
 from packer.curate.signatures import signatures_in
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import NO_TIME
@@ -133,7 +133,7 @@ class Verdicts:
         self._reason[rows] = ROW_REASONS.index(code) + 1
         self._detail[rows] = detail
 
-    def drop_lost(self, code: str, lost: Lost) -> None:
+    def drop_lost(self, code: str, lost: DroppedRows) -> None:
         """Drop rows that lost to others; none of them was dropped before."""
         self._kept[lost.row] = lost.kept
         self._similarity[lost.row] = lost.similarity
@@ -178,11 +178,11 @@ def _failures(rows: InputRows, traits: pa.Table, rules: RowRules) -> Iterator[tu
             yield number, (tokens < least) | (tokens > (tokens if most is None else most))
 
 
-def _contaminated(verdicts: Verdicts, traits: pa.Table) -> Lost:
+def _contaminated(verdicts: Verdicts, traits: pa.Table) -> DroppedRows:
     """Return the remaining rows that contain a benchmark question; `kept` is the question's number, not a row."""
     question = column(traits, "question").astype(np.int64)
     found = np.flatnonzero(verdicts.alive & (question >= 0))
-    return Lost(row=found, kept=question[found], similarity=column(traits, "cover").astype(np.float32)[found])
+    return DroppedRows(row=found, kept=question[found], similarity=column(traits, "cover").astype(np.float32)[found])
 
 
 def _deduplicate(verdicts: Verdicts, traits: pa.Table, rule: Deduplicate) -> None:
@@ -194,7 +194,7 @@ def _deduplicate(verdicts: Verdicts, traits: pa.Table, rule: Deduplicate) -> Non
         verdicts.drop_lost("near_duplicate", near_duplicates(rows, verdicts.order(), rule.near.jaccard))
 
 
-def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> Lost:
+def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> DroppedRows:
     held, trained = (np.flatnonzero(verdicts.alive & own) for own in (~verdicts.in_train, verdicts.in_train))
     rows = signatures_in(traits, rule.of, rule.ngram)
     return lost_to_held_out(rows, digests(traits, "content"), held, trained, rule.near)
@@ -203,7 +203,7 @@ def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> Lost:
 def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, rules: RowRules) -> None:
     """Divide the rows of `train` into splits; rows that their source assigns to another split stay there."""
     if rule.group is not None:
-        verdicts.drop("no_group", np.flatnonzero(verdicts.in_train & ~_knows(rule.group, rows, traits, rules)))
+        verdicts.drop("no_group", np.flatnonzero(verdicts.in_train & ~_has_field(rule.group, rows, traits, rules)))
     if rule.time is None:
         left = np.flatnonzero(verdicts.alive & verdicts.in_train)
         keys = column(traits, "prompt" if rule.group is None else "group")
@@ -216,7 +216,7 @@ def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, 
     if rule.group is not None:
         late, first = straddling(column(traits, "group")[left], split)
         similarity = np.zeros(len(late), np.float32)
-        verdicts.drop_lost("straddles", Lost(row=left[late], kept=left[first], similarity=similarity))
+        verdicts.drop_lost("straddles", DroppedRows(row=left[late], kept=left[first], similarity=similarity))
     _assign(verdicts, left, split)
 
 
@@ -225,7 +225,7 @@ def _assign(verdicts: Verdicts, rows: Int64, split: Int32) -> None:
     verdicts.split[rows] = names[split]
 
 
-def _knows(field: str, rows: InputRows, traits: pa.Table, rules: RowRules) -> Bool:
+def _has_field(field: str, rows: InputRows, traits: pa.Table, rules: RowRules) -> Bool:
     """Return which rows have a field.  # bool[N]"""
     asked = [TraitRules.of(rules, i) for i in range(max(1, len(rules.where)))]
     bits = np.array([each.fields.index(field) for each in asked], np.uint64)

@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 def prompts(sample: Sample) -> list[str]:
     """Return the text of every user message, or the prompt of a completion."""
-    return [sample.prompt] if sample.kind == "completion" else _said_by(sample, "user")
+    return [sample.prompt] if sample.kind == "completion" else _texts_of(sample, "user")
 
 
 def answers(sample: Sample) -> list[str]:
@@ -28,7 +28,7 @@ def answers(sample: Sample) -> list[str]:
 
     For a pair, those of both sides.
     """
-    return _said_by(sample, "assistant") if sample.kind == "chat" else [side.text for side in sides(sample)]
+    return _texts_of(sample, "assistant") if sample.kind == "chat" else [side.text for side in sides(sample)]
 
 
 def conversation(sample: Sample) -> str:
@@ -41,7 +41,7 @@ def conversation(sample: Sample) -> str:
     return "\n".join(_text(message.fields) for message in sample.all_messages if message.role in {"user", "assistant"})
 
 
-def said(sample: Sample) -> Iterator[tuple[str, str]]:
+def utterances(sample: Sample) -> Iterator[tuple[str, str]]:
     """Yield role and text of what user and assistant say; a plain text and a completion are the assistant's.
 
     For a pair, both answers.
@@ -102,10 +102,10 @@ def prompt_key(sample: Sample) -> int:
 
 def value_key(value: Any) -> int:
     """Return xxh3-64 of a field's value as JSON: `"7"` and `7` are two values, 7 and 7.0 are one."""
-    return xxh3_64_intdigest(_encode(whole(value)))
+    return xxh3_64_intdigest(_encode(integral_as_int(value)))
 
 
-def whole(value: Any) -> Any:
+def integral_as_int(value: Any) -> Any:
     """Return an integral float as an int; other tools write 7 as 7.0 if a value is missing elsewhere in the column."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -140,7 +140,7 @@ def _folded(value: Any) -> Any:
     return value
 
 
-def _said_by(sample: Sample, role: str) -> list[str]:
+def _texts_of(sample: Sample, role: str) -> list[str]:
     return [_text(message.fields) for message in sample.all_messages if message.role == role]
 
 

@@ -31,7 +31,7 @@ from packer.batches import Int64, RowBatch, Sample, array_of
 from packer.curate.contamination import Questions
 from packer.curate.filters import Tester
 from packer.curate.signatures import Signatures, Words, signature_columns, signatures, words_of
-from packer.curate.texts import content_key, prompt_key, said, value_key, whole
+from packer.curate.texts import content_key, integral_as_int, prompt_key, utterances, value_key
 from packer.curate.trait_rules import TraitRules
 from packer.row_rules import Split, microseconds, zone_of
 
@@ -111,7 +111,7 @@ class TraitMaker:
         return self._time(value) != NO_TIME
 
     def _time(self, value: Any) -> int:
-        """Return microseconds since 1970; NO_TIME if the value is no time, or an ISO time without a zone."""
+        """Return microseconds since 1970; NO_TIME if the value is not a time, or is an ISO time without a zone."""
         unit = self._rules.unit
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             return NO_TIME
@@ -130,7 +130,7 @@ class TraitMaker:
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(whole(value)).decode()
+    return value if isinstance(value, str) else msgspec.json.encode(integral_as_int(value)).decode()
 
 
 def _digests(samples: Sequence[Sample], place: Int64, number: int, *, folded: bool) -> pa.Array:
@@ -186,7 +186,7 @@ def _row_words(samples: Sequence[Sample]) -> _RowWords:
     rows, prompt = [0], []
     for sample in samples:
         first, asked = len(texts), -1
-        for role, text in said(sample):
+        for role, text in utterances(sample):
             if asked < 0 and role == "user":
                 asked = len(texts)
             texts.append(text)

@@ -184,7 +184,7 @@ class DatasetsWriter(DatasetFolder):
             yield "TRL, axolotl and LLaMA-Factory do not read loss_weights: they train every label with weight 1"
         if self.unit == "blocks":
             reads = "seq_lengths or position_ids (TRL: padding_free)"
-            yield f"blocks keep documents apart only where the trainer reads {reads}"
+            yield f"blocks keep documents apart only if the trainer reads {reads}"
 
 
 def pieces(values: npt.NDArray[Any], starts: Int64, lengths: Int64) -> pa.Array:

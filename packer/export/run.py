@@ -79,21 +79,21 @@ def _refuse_place(cache: Path, out: Path, *, force: bool) -> None:
     """
     place, home = out.resolve(), cache.resolve()
     if place == home or place.is_relative_to(home):
-        where = "is the cache" if place == home else "lies in the cache"
+        where = "is the cache" if place == home else "is inside the cache"
         raise UsageError(f"{out} {where}", hint="export into a folder beside it")
     if home.is_relative_to(place):
-        raise UsageError(f"{out} holds the cache", hint="export into a folder beside it")
+        raise UsageError(f"{out} contains the cache", hint="export into a folder beside it")
     if not os.path.lexists(out):
         return
     if not (out / RECORD).is_file():
-        raise UsageError(f"{out} is there, and is no export", hint="name a folder that is not there")
+        raise UsageError(f"{out} already exists and is not an export", hint="name a new folder")
     if not force:
-        raise UsageError(f"{out} is there", hint="--force replaces an export")
+        raise UsageError(f"{out} already exists", hint="--force replaces an export")
     found = (path for path in out.rglob("*") if path.is_symlink() or not path.is_dir())
     strange = sorted({path.relative_to(out).as_posix() for path in found} - _own_files(out))
     if strange:
         raise UsageError(
-            f"{out} holds files that no export wrote, such as {strange[0]}", hint="move them, or name another folder"
+            f"{out} contains files that no export wrote, such as {strange[0]}", hint="move them, or name another folder"
         )
 
 
@@ -225,7 +225,7 @@ def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
 def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
     """Raise a UsageError for what the format does not support."""
     if rows[0].unit not in form.units:
-        raise UsageError(f"{to} takes documents, not blocks", hint="its trainer packs for itself: leave --blocks out")
+        raise UsageError(f"{to} takes documents, not blocks", hint="its trainer packs them itself: leave --blocks out")
     if rows[0].separate_mask and not form.separates_mask:
         able = ", ".join(name for name, other in FORMATS.items() if other.separates_mask)
         raise UsageError(f"--separate-mask is for {able}; {to} has the mask with the tokens", hint="leave it out")

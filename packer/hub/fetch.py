@@ -64,18 +64,18 @@ def _translated(name: HubName, error: Exception) -> PackerError | None:
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
         return _translated(name, error.__cause__)  # the error of one of the uploaded files
     if isinstance(error, OSError):
-        return StorageError(f"{name.label}: cannot be kept in {_cache()}: {_first_line(error)}")
+        return StorageError(f"{name.label}: cannot be stored in {_cache()}: {_first_line(error)}")
     return None
 
 
 _REFUSALS = {
-    "GatedRepoError": ("its owners say who may have it", f"ask for access at {{place}}, then {_LOG_IN}"),
+    "GatedRepoError": ("its owners decide who has access", f"ask for access at {{place}}, then {_LOG_IN}"),
     "RepositoryNotFoundError": (
-        "not a repository that can be seen at {endpoint}",
-        f"look at the spelling; where it is private, {_LOG_IN}",
+        "not a repository that is visible at {endpoint}",
+        f"check the spelling; if it is private, {_LOG_IN}",
     ),
     "RevisionNotFoundError": ("the repository has no such revision", "see its branches and tags at {place}"),
-    "EntryNotFoundError": ("a file is gone from the repository", "see {place}"),
+    "EntryNotFoundError": ("a file is missing from the repository", "see {place}"),
 }
 """Refusals by the client's error class, subclasses first: what each means, and what to do about it."""
 
@@ -93,7 +93,7 @@ def _refusal(name: HubName, error: BaseException | None) -> PackerError:
             return InputError(f"{name.label}: {here}{says.format(**places)}", hint=hint.format(**places))
     status = getattr(getattr(error, "response", None), "status_code", 0)
     if status in {409, 412}:
-        return BusyError(f"{name.label}: somebody else changes it", hint="look at what was changed, then try again")
+        return BusyError(f"{name.label}: somebody else is changing it", hint="check what was changed, then try again")
     if status in {401, 403}:
         return InputError(f"{name.label}: the Hub refuses it (HTTP {status})", hint=f"see {places['place']}; {_LOG_IN}")
     return _unreachable(name, f"it answers HTTP {status}")
@@ -104,12 +104,12 @@ def _unreachable(name: HubName, reason: str) -> UnreachableError:
 
     here = "no file or folder here, " if name.kind == "model" else ""
     fetch = f"hf download {name.repository}" + " --repo-type dataset" * (name.kind == "dataset")
-    why, hint = f"{constants.ENDPOINT} does not answer: {reason}", "look at the network"
+    why, hint = f"{constants.ENDPOINT} does not answer: {reason}", "check the network"
     if constants.HF_HUB_OFFLINE:
         why, hint = "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"
     found = UnreachableError(
         f"{name.label}: {here}not in the cache of the Hub, {_cache()}, and {why}",
-        hint=f"{hint}, or fill the cache where there is one: {fetch}",
+        hint=f"{hint}, or download it where there is a network: {fetch}",
     )
     found.reason = why
     return found
@@ -305,7 +305,7 @@ def choose(name: HubName, listed: Sequence[str]) -> list[str]:
         raise InputError(f"{name}: no such data file in the repository", hint=f"the repository has {_shown(listed)}")
     if len(chosen) > 1:
         raise InputError(
-            f"{name}: stands for {len(chosen)} data files", hint=f"say which of them, or give a glob: {_shown(chosen)}"
+            f"{name}: matches {len(chosen)} data files", hint=f"say which of them, or give a glob: {_shown(chosen)}"
         )
     return chosen
 

@@ -101,7 +101,7 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> No
             is_flat and is_masked,
             "remove attention_mask, or pass mask_dtype for a 4-D mask that has the boundaries",
         ),
-        "a micro-batch of several rows: flash attention ignores position_ids where the batch is not 1": (
+        "a micro-batch of several rows: flash attention ignores position_ids if the batch is not 1": (
             not is_flat and not explicit_mask and _has_packed_rows(micro_batch),
             "open the loader with flatten=True, or pass mask_dtype for a 4-D mask (eager and SDPA)",
         ),

@@ -136,7 +136,7 @@ def check_rows_fit(batching: Batching, micro_batch_size: int, rows: Rows) -> Non
             raise UsageError(
                 f"{too_long} of {len(lengths)} {what} have more than {longest} tokens, the longest {lengths.max()}: "
                 f"{reason}",
-                hint="make the micro-batch larger, or set cutoff_len, which trains their beginning alone",
+                hint="make the micro-batch larger, or set cutoff_len, which trains only their beginning",
             )
     if isinstance(batching, TokenBudget) and padded is not None:
         widest = rows.num_sides * padded.rounded(int(np.delete(rows.lengths_of_sides, rows.untrained, 0).max()))

@@ -201,7 +201,7 @@ class _Columns:
 
     @cached_property
     def shift(self) -> int | None:
-        """Places by which labels precede their ids, as their name implies if possible; None if they are no ids."""
+        """Places by which labels precede their ids, as their name implies if possible; None if they are not ids."""
         shifts = (int(self.is_shifted), 0, 1, 2)
         return next((shift for shift in shifts if not self.mismatched_labels(shift).any()), None)
 
@@ -275,7 +275,7 @@ def _shift(batch: _Columns) -> str:
     if {"labels", "shift_labels"} <= batch.columns.keys():
         raise _Violation("there are labels and shift_labels: a model shifts one of them again")
     if batch.shift is None:
-        raise _NotApplicable("labels that are no ids say nothing of it")
+        raise _NotApplicable("labels that are not ids say nothing about it")
     if batch.shift != batch.is_shifted:
         expected = int(batch.is_shifted)
         raise _Violation(f"{batch.label_column} at t has the id at t + {batch.shift}; expected t + {expected}")

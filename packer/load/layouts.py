@@ -38,7 +38,7 @@ class BatchFormat:
     weighted: bool
     columns: frozenset[str]
 
-    def wants(self, *names: str) -> bool:
+    def has_any(self, *names: str) -> bool:
         """Whether it has at least one of these columns."""
         return not self.columns.isdisjoint(names)
 
@@ -135,7 +135,7 @@ class BlockLayout:
     def __init__(self, *, block_len: int, ids: Ids, form: BatchFormat) -> None:
         self._block_len, self._ids, self._form = block_len, ids, form
         fill = {"input_ids": ids.pad, "labels": MASKED, "position_ids": np.arange(block_len)}
-        self._fill: dict[str, Any] = {name: value for name, value in fill.items() if form.wants(name)}
+        self._fill: dict[str, Any] = {name: value for name, value in fill.items() if form.has_any(name)}
         self._pool = ArrayPool()
 
     def micro_batches(self, found: FoundBlocks, parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
@@ -147,19 +147,19 @@ class BlockLayout:
             arrays[name] = column = self._pool.empty(shape)
             found.copy(name, column[:num_real])
             column[num_real:] = fill
-        if form.wants("loss_weights"):
+        if form.has_any("loss_weights"):
             arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
             found.copy("loss_weights", weights[:num_real])
-        if form.wants("attention_mask", "special_tokens_mask"):
+        if form.has_any("attention_mask", "special_tokens_mask"):
             real = self._real_slots(found, shape)
-            if form.wants("attention_mask"):
+            if form.has_any("attention_mask"):
                 arrays["attention_mask"] = real.astype(np.int64)
-            if form.wants("special_tokens_mask"):
+            if form.has_any("special_tokens_mask"):
                 arrays["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real)
         columns: Columns = {}
-        if form.wants("document_ids", *_SEQUENCES):
+        if form.has_any("document_ids", *_SEQUENCES):
             lengths, num_sequences = self._sequences(found, len(parts), num_rows)
-            if form.wants("document_ids"):
+            if form.has_any("document_ids"):
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)
             columns = sequence_columns(lengths, num_sequences, form)
         rows = (1, num_rows * self._block_len) if form.flatten else (num_rows, self._block_len)
@@ -202,8 +202,8 @@ class DocumentLayout:
     def __init__(self, padded: Padded | None, *, ids: Ids, form: BatchFormat) -> None:
         self._padded, self._ids, self._form = padded, ids, form
         fill = {"input_ids": ids.pad, "labels": MASKED}
-        self._fill = {name: np.full(1, value, np.int32) for name, value in fill.items() if form.wants(name)}
-        if form.wants("loss_weights"):
+        self._fill = {name: np.full(1, value, np.int32) for name, value in fill.items() if form.has_any(name)}
+        if form.has_any("loss_weights"):
             self._fill["loss_weights"] = np.zeros(1, np.float32)
         self._pool = ArrayPool()
 
@@ -215,7 +215,7 @@ class DocumentLayout:
             arrays[name] = column = self._empty(int(widths.sum()), np.float32 if name == "loss_weights" else np.int64)
             np.concatenate(self._padded_rows(found, name, is_real, sizes, widths), out=column)
         for name, values in self._derived_columns(is_real, sizes, widths, counts, arrays).items():
-            if self._form.wants(name):
+            if self._form.has_any(name):
                 arrays[name] = column = self._empty(len(values), np.int32 if name == "document_ids" else np.int64)
                 column[:] = values
         columns: Columns = {}
@@ -235,19 +235,19 @@ class DocumentLayout:
         """Return the requested columns that follow from the placement of rows alone, one value per position."""
         form = self._form
         found: dict[str, npt.NDArray[Any]] = {}
-        if self._padded is not None or form.wants("position_ids"):
+        if self._padded is not None or form.has_any("position_ids"):
             found["position_ids"] = places = positions(widths)
         if self._padded is not None:
             if self._padded.side == "left":
                 places -= np.repeat((widths - sizes).astype(np.int32), widths)
             found["attention_mask"] = in_row = (places >= 0) & (places < np.repeat(sizes, widths))
             places *= in_row
-        elif form.wants("attention_mask", "special_tokens_mask"):
+        elif form.has_any("attention_mask", "special_tokens_mask"):
             found["attention_mask"] = in_row = np.repeat(is_real, widths)
-        if form.wants("special_tokens_mask"):
+        if form.has_any("special_tokens_mask"):
             real = in_row & np.repeat(is_real, widths)
             found["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real)
-        if form.wants("document_ids"):
+        if form.has_any("document_ids"):
             numbers = np.repeat(np.concatenate([np.arange(count, dtype=np.int32) for count in counts]), widths)
             found["document_ids"] = numbers if self._padded is None else np.where(in_row, numbers, np.int32(-1))
         return found
@@ -290,7 +290,7 @@ def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat
         num_sequences: how many each micro-batch has, at least one.
         form: says which columns are wanted.
     """
-    if not form.wants(*_SEQUENCES):
+    if not form.has_any(*_SEQUENCES):
         return {}
     firsts = offsets_of(num_sequences)[:-1]
     bounds = np.zeros(len(lengths) + len(num_sequences), np.int32)
@@ -301,9 +301,9 @@ def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat
     longest = np.maximum.reduceat(lengths, firsts).tolist()
     columns: Columns = {}
     for side in ("q", "k"):
-        if form.wants(f"cu_seq_lens_{side}"):
+        if form.has_any(f"cu_seq_lens_{side}"):
             columns[f"cu_seq_lens_{side}"] = torch.split(torch.from_numpy(bounds.copy()), sizes)
-        if form.wants(f"max_length_{side}"):
+        if form.has_any(f"max_length_{side}"):
             columns[f"max_length_{side}"] = longest
     return columns
 

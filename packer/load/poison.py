@@ -37,7 +37,7 @@ _ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 5e-2, tor
 _TARGETS = ("labels", "shift_labels", "loss_weights", "shift_loss_weights")
 
 _EARLIER_POSITIONS_HINT = (
-    "what leaks is what stands before in the row. Eager, SDPA and FlexAttention of transformers overlook boundaries "
+    "what leaks comes from earlier in the row. Eager, SDPA and FlexAttention of transformers overlook boundaries "
     "beside a 2-D attention_mask or a key-value cache (use_cache=True); flash attention needs cu_seq_lens_* or, in a "
     "batch of 1, position_ids. model(**huggingface(micro_batch)) sees to it. A 4-D mask must have the model's dtype "
     "under eager attention: a bool mask hides nothing there"
@@ -48,7 +48,7 @@ _RECURRENT_STATE_HINT = (
 )
 _PADDING_HINT = "padding is attended to: pass attention_mask, as model(**huggingface(micro_batch)) does"
 _NOT_CAUSAL_HINT = (
-    "what reaches earlier positions or other rows is no causal attention: a mean or a statistic over the whole "
+    "what reaches earlier positions or other rows is not causal attention: a mean or a statistic over the whole "
     "micro-batch, attention in both directions (eager attention with a bool mask), or experts: of limited capacity, or "
     "rounding otherwise with other tokens beside them; if the differences are that small, say so with atol"
 )
@@ -59,7 +59,7 @@ _NOISE_HINT = (
 _NAN_HINT = "find where it comes from first; a mask that hides everything from a position is the usual cause"
 _ALONE_HINT = (
     "positions that do not restart (pass position_ids), a mask that hides too much, or a layer whose state does not "
-    "start anew at a boundary; in bfloat16 and float16 rounding may reach this far: run the test in float32"
+    "restart at a boundary; in bfloat16 and float16 rounding may reach this far: run the test in float32"
 )
 
 
@@ -215,7 +215,7 @@ def poison_test(
         )
     with _evaluating(model):
         runs = _Runs(logits or _huggingface_logits(model), micro_batch, spans, _cuda_devices(model, micro_batch))
-        moved = torch.stack([runs.moved_by(at) for at in range(len(spans))])  # [source, target]
+        moved = torch.stack([runs.logit_changes(at) for at in range(len(spans))])  # [source, target]
         return PoisonReport(
             spans=spans,
             leaks=tuple(
@@ -277,7 +277,7 @@ class _Runs:
         self.has_nan = bool(clean.isnan().any())
         self.largest_logit = float(clean.nan_to_num(0, 0, 0).abs().max())
 
-    def moved_by(self, at: int) -> Tensor:
+    def logit_changes(self, at: int) -> Tensor:
         """Return the largest difference of a logit of each sequence when sequence `at` is changed.  # float64[S]"""
         ids = self._micro_batch["input_ids"].clone()
         self._slice(ids, self._spans[at])[:] = self._slice(self._poison, self._spans[at])
@@ -286,7 +286,7 @@ class _Runs:
     def difference_alone(self, at: int) -> float:
         """Return the largest difference of a logit between a sequence among the others and alone."""
         among = self._slice(self._baseline, self._spans[at])
-        return float(_differences(among, self._run(_alone(self._micro_batch, self._spans[at]))).max())
+        return float(_differences(among, self._run(_single_sequence(self._micro_batch, self._spans[at]))).max())
 
     def _difference_by_sequence(self, micro_batch: MicroBatch) -> Tensor:
         differences = _differences(self._baseline, self._run(micro_batch))
@@ -326,7 +326,7 @@ def _poison(input_ids: Tensor) -> Tensor:
     return others
 
 
-def _alone(micro_batch: MicroBatch, span: Span) -> MicroBatch:
+def _single_sequence(micro_batch: MicroBatch, span: Span) -> MicroBatch:
     """Return a micro-batch of one sequence: columns of the shape of ``input_ids`` are cut, boundaries rebuilt."""
     shape = micro_batch["input_ids"].shape
     rows, positions = slice(span.row, span.row + 1), slice(span.start, span.stop)

@@ -74,7 +74,7 @@ class Reference:
         if self.num_missing:
             raise UsageError(
                 f"{self.path}: {self.num_missing:,} of {len(self.chosen):,} pairs have no reference log-probabilities",
-                hint="fill_reference goes on where it stopped",
+                hint="fill_reference continues where it stopped",
             )
 
 
@@ -228,7 +228,7 @@ class _File:
         except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
             raise _damaged(self.path, "it does not begin as one does") from None
         if any(found.get(name) != self._header[name] for name in ("format", "version")):
-            raise _damaged(self.path, "it is no reference of this version of packer")
+            raise _damaged(self.path, "it is not a reference file of this version of packer")
         if found != self._header or num_pairs != self._num_pairs or len(header) % _ALIGNMENT:
             raise _wrong_documents(self.path)
         return header, model

@@ -76,7 +76,7 @@ class RowOrders:
         """
         order, seed = self._options.order, self._options.seed
         if self._mixture is None and (taken is not None or mix is not None):
-            raise ValueError("rows taken of each cache, where there is one cache")
+            raise ValueError("rows taken of each cache, but there is only one cache")
         if isinstance(order, Curriculum):
             return CurriculumOrder(lambda epoch: self._curriculum_rows(order.by, epoch))
         orders = [self._cache_order(number) for number in range(len(self._caches))]

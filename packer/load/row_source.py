@@ -179,7 +179,7 @@ class RowSource:
         """
         mixture, order = self._mixture, self.order_at(state)
         if mixture is None or not isinstance(order, MixtureOrder):
-            raise UsageError("proportions can be set of a Mixture, and not where its windows are sorted by length")
+            raise UsageError("proportions can be set only for a Mixture whose windows are not sorted by length")
         if mixture.schedule is not None:
             raise UsageError("the proportions of this mixture follow its schedule", hint="open it without one")
         mix = order.change_shares(mixture.shares_of(proportions), epoch=state.epoch, cursor=state.cursor)

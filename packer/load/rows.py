@@ -210,7 +210,7 @@ class Rows:
             UsageError: blocks, which have documents of several inputs; or names that do not match the inputs exactly.
         """
         if self.block_len:
-            raise UsageError("weights by input are for documents: a block has some of several inputs")
+            raise UsageError("weights by input are for documents: a block may contain documents of several inputs")
         names = [[entry.path for entry in cache.manifest.inputs] for cache in caches]
         if set(values) != (known := {name for each in names for name in each}):
             differing = ", ".join(sorted(set(values) ^ known))

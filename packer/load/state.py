@@ -127,7 +127,7 @@ def decode_state(value: Any) -> ReaderState:
     if isinstance(value, dict) and value.get("version", STATE_VERSION) != STATE_VERSION:
         raise CheckError(
             f"reader state: expected version {STATE_VERSION}, found {value['version']!r}",
-            hint="it was saved by another release of packer: go on with that one, or begin anew",
+            hint="it was saved by another release of packer: continue with that one, or start over",
         )
     try:
         return msgspec.convert(value, ReaderState)
@@ -164,7 +164,7 @@ def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) ->
         saved, changes[name] = getattr(state, name), getattr(reader, name)
         if saved != changes[name]:
             warnings.warn(
-                f"reader state: saved with {name} {saved}; this loader goes on with {changes[name]}", stacklevel=3
+                f"reader state: saved with {name} {saved}; this loader continues with {changes[name]}", stacklevel=3
             )
     for name in ("batch_size", "micro_batch_size"):
         size = getattr(reader, f"opened_{name}")
@@ -174,10 +174,10 @@ def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) ->
 
 
 _HINTS = {
-    "fingerprint": "the cache holds other data than when the state was saved: open that cache, or begin anew",
-    "shares": "mix with the proportions the state was saved with, or begin anew",
+    "fingerprint": "the cache holds other data than when the state was saved: open that cache, or start over",
+    "shares": "mix with the proportions the state was saved with, or start over",
 } | {
-    name: f"open the loader with the {name} the state was saved with, or begin anew"
+    name: f"open the loader with the {name} the state was saved with, or start over"
     for name in ("split", "batching", "cutoff_len", "order", "order_by", "seed", "end")
 }
 """Fields that decide which rows a step has, each with the hint to give if it differs."""

@@ -57,7 +57,7 @@ def check_window_fits(shards: BlockShards | DocumentShards, order: str, window: 
     if not window:
         raise UsageError(
             f"{where} rows of all shards, {needed:,} bytes, all the time, and {limit:,} bytes of them are kept: nearly "
-            "every row would be fetched anew",
+            "every row would be fetched again",
             hint=f"order='windowed'; or a cache_bytes of {needed} or more",
         )
     fitting = int(np.searchsorted(np.cumsum(sizes), limit // 2, side="right"))

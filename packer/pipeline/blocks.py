@@ -125,7 +125,7 @@ class BlockTask:
 
     def by_shard(self) -> "Iterator[BlockTask]":
         """Split the task into one task per shard."""
-        assert isinstance(self.plan, PackPlan), "who cuts it has planned it"
+        assert isinstance(self.plan, PackPlan), "only a planned task can be split"
         of_shards, shard_of = cache(self.documents.of_shards), self.documents.shard_of
         for number, first in enumerate(range(0, self.num_blocks, self.blocks_per_shard)):
             plan = self.plan.between(first, min(first + self.blocks_per_shard, self.num_blocks))
@@ -156,7 +156,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOutParts:
+class DroppedRanges:
     """Ranges of tokens that are in no block, in the order of their documents. Q ranges."""
 
     source: Int64  # [Q] index of the manifest's input that the document comes from
@@ -175,7 +175,7 @@ class PackedGroup:
     group: Group
     """Its bounds are relative to its task's `documents`."""
 
-    left_out: LeftOutParts
+    left_out: DroppedRanges
     losses: dict[str, DropCount]
     """What was lost for each rejection code."""
 
@@ -275,7 +275,7 @@ def _arranged(
     )
 
 
-def _parts(left_out: DroppedTokens, documents: DocumentShards) -> LeftOutParts:
+def _parts(left_out: DroppedTokens, documents: DocumentShards) -> DroppedRanges:
     """Describe the ranges left out and the documents they belong to.
 
     Those documents are verified here; the ones in blocks are verified when they are gathered.
@@ -285,7 +285,7 @@ def _parts(left_out: DroppedTokens, documents: DocumentShards) -> LeftOutParts:
     source, row, doc_ids, lengths = (
         (*documents.origins(), documents.doc_ids(), documents.lengths()) if len(number) else (number,) * 4
     )
-    return LeftOutParts(
+    return DroppedRanges(
         source=source[number],
         row=row[number],
         doc_id=doc_ids[number],

@@ -1,7 +1,7 @@
 """Inputs in a bucket: list objects, and read the listed versions by range requests or from copies on this machine.
 
 Text is read by range requests: no machine needs a disk for it, and each fetches only the bytes of its partitions.
-Tables are read from a copy, because decoding a piece of a row group means decoding what stands before it too.
+Tables are read from a copy, because decoding a piece of a row group means decoding everything before it too.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from glob import has_magic
 from hashlib import sha256
 from pathlib import Path
 
-from packer.errors import InputError, stands_for
+from packer.errors import InputError, show_as_url
 from packer.names import fits
 from packer.source.file_bytes import READ_BYTES, FilePath, changed_error, read_chunks
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
@@ -46,7 +46,7 @@ class ObjectFile:
     def __fspath__(self) -> str:
         """Return the path of a copy on this machine, made if there is none."""
         copy = self._copy
-        stands_for(copy, self.url)
+        show_as_url(copy, self.url)
         if not copy.exists():
             with AtomicFile(copy.parent) as file:
                 for chunk in self.chunks(0, None):
@@ -121,7 +121,7 @@ def objects_of(source: str) -> list[ObjectFile]:
     """
     found = sorted(_named(source), key=lambda file: file.url)
     if not found:
-        raise InputError(f"{source}: no object in the bucket has this name", hint="names are told apart by case")
+        raise InputError(f"{source}: no object in the bucket has this name", hint="names are case-sensitive")
     return found
 
 
@@ -177,7 +177,7 @@ def _cut(content: bytes) -> Iterator[bytes]:
 
 
 def _another(url: str) -> InputError:
-    return changed_error(url, "the object in the bucket is another one now")
+    return changed_error(url, "the object in the bucket has been replaced")
 
 
 def _parent(url: str) -> tuple[Bucket, str]:

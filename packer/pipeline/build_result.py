@@ -8,7 +8,7 @@ from pathlib import Path
 from packer.display import duration, number, one_line, plural, rate
 from packer.pipeline import summary
 from packer.pipeline.changes import Changes
-from packer.pipeline.losses import LeftOut
+from packer.pipeline.losses import TokenLosses
 from packer.pipeline.rejected_inputs import RejectedInput
 from packer.pipeline.row_report import RowReport
 from packer.pipeline.timing import NO_TIME, Profile
@@ -33,7 +33,7 @@ class BuildResult:
 
     num_partitions_built: int
     num_partitions_reused: int
-    left_out: LeftOut | None = None
+    left_out: TokenLosses | None = None
     """Tokens that are in no block, or None if they are not worth a warning; None after a dry run that found work to
     do."""
 
@@ -84,7 +84,7 @@ class BuildResult:
         if self.left_out is not None:
             yield from summary.of_left_out(self.left_out, manifest.totals.tokens)
         if self.rejected_inputs or self.left_out is not None:
-            yield "with such an option, --force builds into the same folder again"
+            yield "to build into the same folder with such an option, add --force"
             yield ""
         yield from summary.of_totals(manifest, self.folder, self.rows, warned=self.left_out is not None)
         if self.rows is not None:

@@ -52,7 +52,9 @@ class Changes:
         """Describe the changes, one sentence per kind."""
         sentences = []
         if self.leaving:
-            sentences.append(f"inputs that leave it ({len(self.leaving)} of {self.num_inputs}): {named(self.leaving)}")
+            sentences.append(
+                f"inputs that it would lose ({len(self.leaving)} of {self.num_inputs}): {named(self.leaving)}"
+            )
         if self.rules:
             sentences.append(f"rules that change: {'; '.join(self.rules)}")
         return sentences
@@ -72,7 +74,7 @@ class Changes:
         if self.keeps_none:
             reasons.append(f"{folder} was built from other inputs: {named(self.leaving)}")
         elif self.leaving:
-            reasons.append(f"inputs that leave it: {named(self.leaving)}")
+            reasons.append(f"inputs that it would lose: {named(self.leaving)}")
         raise UsageError("; ".join(reasons), hint="--force replaces it; -o another folder keeps both")
 
 

@@ -13,10 +13,10 @@ from packer.pipeline.executor import HERE, Workers
 from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.partition import (
     Documents,
-    Made,
     PartitionResult,
     PartitionTask,
     PartitionWork,
+    TaskOutput,
 )
 from packer.pipeline.plan import BuildPlan
 from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
@@ -127,7 +127,7 @@ class RowDocuments:
                 tasks[number] = replace(task, has_documents=task.key in there, traits=traits)
         return tasks
 
-    def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, Made]]:
+    def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, TaskOutput]]:
         """Run the tasks; yield the number of each and what it made, in order of completion."""
         plan, missing, workers = self._plan, list(wanted), self._options.workers
         self._progress.stage("documents", sum(task.partition.num_rows for task in wanted.values()), "rows")

@@ -65,7 +65,7 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
         raise RecipeError(
             "engine is fast, and fastokens is not installed", hint="pip install fastokens, or --set engine=auto"
         )
-    refused = _tried(tokenizer_json)
+    refused = _difference(tokenizer_json)
     if refused is None:
         return Engine(name="fast", version=f"fastokens {fast_version()}, {_reference().version}")
     if asked == "fast":
@@ -94,14 +94,14 @@ def _reference() -> Engine:
     return Engine(name="reference", version=f"tokenizers {ReferenceEncoder.version}, jinja2 {version('jinja2')}")
 
 
-def _tried(tokenizer_json: bytes) -> str | None:
+def _difference(tokenizer_json: bytes) -> str | None:
     """Return how the fast engine differs, or None if it agrees; run the trial unless its outcome is cached."""
     agrees = _remembered(tokenizer_json)
     if agrees is None:
         difference = differences(tokenizer_json)
         remember(tokenizer_json, agrees=difference is None)
         return difference
-    return None if agrees else "fastokens was found to encode otherwise than tokenizers with this tokenizer"
+    return None if agrees else "fastokens was found to encode differently from tokenizers with this tokenizer"
 
 
 def _remembered(tokenizer_json: bytes) -> bool | None:
@@ -114,10 +114,10 @@ def _remembered(tokenizer_json: bytes) -> bool | None:
 
 def _outcome(tokenizer_json: bytes, *, agrees: bool) -> bytes:
     """Return the exact content of the file that records an outcome."""
-    return f"{_trial(tokenizer_json)} {'agrees' if agrees else 'differs'}\n".encode()
+    return f"{_trial_key(tokenizer_json)} {'agrees' if agrees else 'differs'}\n".encode()
 
 
-def _trial(tokenizer_json: bytes) -> str:
+def _trial_key(tokenizer_json: bytes) -> str:
     """Return the key of a trial: a digest of the tokenizer, both encoders' versions and that of the trial texts."""
     key = f"{hashlib.sha256(tokenizer_json).hexdigest()} {fast_version()} {ReferenceEncoder.version} {_TRIALS_VERSION}"
     return hashlib.sha256(key.encode()).hexdigest()
@@ -125,4 +125,4 @@ def _trial(tokenizer_json: bytes) -> str:
 
 def _place(tokenizer_json: bytes) -> Path:
     """Return the path of a tokenizer's cached outcome; raise RuntimeError without a home directory."""
-    return cache_dir() / "engines" / f"{_trial(tokenizer_json)[:24]}.txt"
+    return cache_dir() / "engines" / f"{_trial_key(tokenizer_json)[:24]}.txt"

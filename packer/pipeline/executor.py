@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from packer.errors import ResourceError
-from packer.preload import TOKENIZER, asked
+from packer.preload import TOKENIZER, preload_value
 from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")
@@ -134,7 +134,7 @@ class Threads:
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
-    """Yield the results in the order of the tasks, each as soon as those before it are there."""
+    """Yield the results in the order of the tasks, each as soon as all results before it are."""
     early: dict[int, Result] = {}
     wanted = 0
     for number, result in results:
@@ -314,15 +314,15 @@ def _death_named(process: BaseProcess) -> Iterator[None]:
 
 def _ended(exit_code: int | None) -> str:
     if exit_code is None:
-        return "ended before its work was done, most often for want of memory or threads"
+        return "ended before its work was done, most often for lack of memory or threads"
     if exit_code >= 0:
-        return f"ended with exit code {exit_code}; what it printed stands above"
+        return f"ended with exit code {exit_code}; what it printed is above"
     if exit_code == -signal.SIGKILL:
-        return "was killed, most often for want of memory"
+        return "was killed, most often for lack of memory"
     if exit_code == -signal.SIGPROF:
         return "was ended: the chat template, or a row in it, took a minute for a single step"
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
-    return f"was ended by {name}, most often for want of memory or threads"
+    return f"was ended by {name}, most often for lack of memory or threads"
 
 
 @contextmanager
@@ -345,7 +345,7 @@ def fork_server(tokenizer: Path | None = None, *, fast: bool = False) -> Iterato
     # Block Ctrl-C until the server ignores it; if interrupted while starting it would print a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     server.set_forkserver_preload(["packer.preload"])
-    os.environ[TOKENIZER] = asked(tokenizer, fast=fast)
+    os.environ[TOKENIZER] = preload_value(tokenizer, fast=fast)
     try:
         server.ensure_running()
     finally:

@@ -18,7 +18,7 @@ from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.documents import BuildOptions
-from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
+from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.ray_workers import workers_on
 from packer.pipeline.reuse import refuse_other_files
 from packer.pipeline.run import build_recipe
@@ -127,7 +127,7 @@ def build(
     folder = Path(_path("out", out, "the folder of a cache"))
     listener = Lines() if progress is True else progress or Silent()
     with _hints_for_python():
-        recipe, rows = _asked(data, dict(options))
+        recipe, rows = _recipe_and_rows(data, dict(options))
         # Rows are kept on this machine even for a cache in a bucket.
         beside = build_place(folder, is_dry=True) if rows else folder
         if rows:
@@ -168,7 +168,7 @@ _OPTIONS_IN_PYTHON = (
 )
 
 
-def _asked(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:
+def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:
     """Translate `data` and the options to a recipe; if `data` is rows, also return them, one entry for each source.
 
     Raises:
@@ -185,7 +185,7 @@ def _asked(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:
     if recipe is not None:
         if of_sources:
             raise RecipeError(
-                f"{', '.join(of_sources)}: of sources, and this recipe has sources with keys of their own",
+                f"{', '.join(of_sources)}: is about sources, but this recipe has sources with keys of their own",
                 hint="set them in its sources, or give files or rows in place of a recipe",
             )
         nested = {key: {**(recipe.get(key) or {}), **value} for key, value in options.items() if type(value) is dict}
@@ -199,14 +199,14 @@ def _asked(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:
     elif named := sorted(data.keys() & VOTING_FIELDS):
         raise _wrong(f"data is a dict with the fields of a row: {', '.join(named)}", "give a list of rows: [row]")
     elif "split" in of_sources:
-        raise RecipeError("split: the rows come by split already", hint="leave it out")
+        raise RecipeError("split: the rows are already given by split", hint="leave it out")
     rows = [_rows(rows) for rows in data.values()]
     sources = [{**of_sources, "path": "rows", "split": str(split)} for split in data]
     return make_recipe({**options, "sources": sources}), rows
 
 
 def _recipe_values(data: Any) -> dict[str, Any] | None:
-    """Return the values of a recipe; None if `data` is no recipe."""
+    """Return the values of a recipe; None if `data` is not a recipe."""
     if isinstance(data, Recipe):
         return to_json(data)
     if isinstance(data, str | os.PathLike) and Path(data).suffix in (".yaml", ".yml"):
@@ -218,7 +218,7 @@ def _recipe_values(data: Any) -> dict[str, Any] | None:
 
 def _paths(data: Any) -> list[Any] | None:
     """Return a list of paths; None if `data` is something else."""
-    is_list = isinstance(data, Sequence) and not brings_arrow(data)
+    is_list = isinstance(data, Sequence) and not is_arrow(data)
     return list(data) if is_list and data and isinstance(data[0], str | os.PathLike) else None
 
 
@@ -229,7 +229,7 @@ def _rows(data: Any) -> Any:
         TypeError: they cannot.
 
     """
-    if brings_arrow(data) or (isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping)):
+    if is_arrow(data) or (isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping)):
         return data
     raise _wrong(
         f"data is {reprlib.repr(data)}; expected rows, files or a recipe",
@@ -295,7 +295,7 @@ def _path(name: str, value: Any, expected: str) -> str:
     way = f"{name}={folder!r}" if isinstance(folder, str) and folder else f"{name}='DIR'"
     raise _wrong(
         f"{name} is {reprlib.repr(value)}; expected {expected}",
-        f"give {way}; of an object that was changed in memory, save_pretrained(DIR) first"
+        f"give {way}; if an object was changed in memory, call save_pretrained(DIR) first"
         if name == "tokenizer"
         else "give a str or a pathlib.Path",
     )

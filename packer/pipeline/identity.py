@@ -83,7 +83,7 @@ def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Seq
     partition_bytes = recipe.partition_bytes
     whole = {"documents": documents, "blocks": blocks, "inputs": read, "partition_bytes": partition_bytes}
     rules = recipe.row_rules.without_places
-    return _digest(whole | {"rows": msgspec.to_builtins(rules)} if rules.asks else whole)
+    return _digest(whole | {"rows": msgspec.to_builtins(rules)} if rules.is_set else whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

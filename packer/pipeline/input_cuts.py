@@ -17,7 +17,7 @@ from packer.pipeline.bucket_inputs import ObjectFile
 from packer.pipeline.executor import Workers
 from packer.pipeline.input_resolution import SourceFile
 from packer.pipeline.inputs import CUTTING_SPEEDUP
-from packer.pipeline.row_questions import FieldsSeen, RowQuestions
+from packer.pipeline.trait_planner import FieldsSeen, TraitPlanner
 from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.source import InputFile, partition_file
@@ -111,13 +111,13 @@ class InputCuts:
 
         """
         cuts: dict[int, tuple[FilePartitions, FieldsSeen | None]] = {}
-        asked = RowQuestions(self._recipe)
+        planner = TraitPlanner(self._recipe)
 
         def is_known(number: int, *, again: bool) -> bool:
             file, part = files[number]
             found = self._find(file, again=again)
             if found is not None:
-                cuts[number] = found, asked.look(file, found.partitions[0], part)
+                cuts[number] = found, planner.sample_fields(file, found.partitions[0], part)
                 progress.advance(found.num_bytes)
             return found is not None
 
@@ -182,12 +182,12 @@ def cut_input(file: InputFile, partition_bytes: int) -> FilePartitions:
 
 
 def _cutter(recipe: Recipe) -> Callable[[tuple[InputFile, int | None]], tuple[FilePartitions, FieldsSeen | None]]:
-    asked = RowQuestions(recipe)
+    planner = TraitPlanner(recipe)
 
     def cut(task: tuple[InputFile, int | None]) -> tuple[FilePartitions, FieldsSeen | None]:
         file, part = task
         found = cut_input(file, recipe.partition_bytes)
-        return found, asked.look(file, found.partitions[0], part)
+        return found, planner.sample_fields(file, found.partitions[0], part)
 
     return cut
 

@@ -89,7 +89,7 @@ def source_files(source: Source) -> list[SourceFile]:
     """Return the files of a source, in order.
 
     Raises:
-        InputError: a file is missing; a glob matches none; a folder is no data set; the Hub denies access.
+        InputError: a file is missing; a glob matches none; a folder is not a data set; the Hub denies access.
         UsageError: it is standard input, and nothing is piped in.
 
     """

@@ -220,7 +220,7 @@ def _note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
         asked, answered = headers[0].groups()
         note(
             f"{entry.name}: its texts look like dialogues ('{asked}' … '{answered}'), and texts are trained whole; to "
-            "train the answers alone, give messages, or prompt and completion"
+            "train only the answers, give messages, or prompt and completion"
         )
 
 

@@ -59,7 +59,7 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, progres
         progress: receives progress and notes.
 
     Raises:
-        TypeError: a row is no mapping, or contains a value that JSON cannot represent.
+        TypeError: a row is not a mapping, or contains a value that JSON cannot represent.
         InputError: there are no rows.
         StorageError: the disk cannot be written.
 
@@ -101,7 +101,7 @@ def remove_rows(folder: Path, *, but: Iterable[str] = ()) -> None:
             folder.rmdir()
 
 
-def brings_arrow(rows: Any) -> bool:
+def is_arrow(rows: Any) -> bool:
     """Whether rows are Arrow data: by the Arrow stream interface, or as a `datasets.Dataset` that is not streamed."""
     return isinstance(rows, ArrowData) or _is_dataset(rows)
 
@@ -170,18 +170,18 @@ def _line(row: Any, number: int) -> bytes:
     """Encode a row as a line of JSON; NaN becomes null, as in tables.
 
     Raises:
-        TypeError: it is no mapping, or contains a value that JSON cannot represent.
+        TypeError: it is not a mapping, or contains a value that JSON cannot represent.
 
     """
     if not isinstance(row, Mapping):
         raise _no_row(f"row {number} is {reprlib.repr(row)}; expected a dict such as {_EXAMPLE}")
     try:
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_own)
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_as_builtin)
     except (TypeError, ValueError, RecursionError):
         try:
             row = _plain(row, number)
         except RecursionError:
-            raise _no_row(f"row {number} is nested too deeply, or holds itself") from None
+            raise _no_row(f"row {number} is nested too deeply, or contains itself") from None
         text = json.dumps(row, ensure_ascii=False)
     try:
         return text.encode() + b"\n"
@@ -195,13 +195,13 @@ _EXAMPLE = '{"messages": [{"role": "user", "content": "…"}, …]}'
 def _no_row(message: str) -> TypeError:
     error = TypeError(message)
     error.add_note(
-        "hint: rows are dicts of texts, numbers, lists and dicts. Of other objects give model_dump(), "
+        "hint: rows are dicts of texts, numbers, lists and dicts. For other objects, give model_dump(), "
         "dataclasses.asdict(…) or str(…); leave out fields that training does not need"
     )
     return error
 
 
-def _own(value: Any) -> Any:
+def _as_builtin(value: Any) -> Any:
     """Convert mappings of other types, and numbers and arrays of libraries, to built-in types."""
     if isinstance(value, Mapping):
         return dict(value)
@@ -219,14 +219,14 @@ def _plain(value: Any, number: int, place: str = "") -> Any:
     """
     if isinstance(value, Mapping):
         if odd := [key for key in value if not isinstance(key, str | int | float | None)]:
-            raise _no_row(f"row {number}, {place}: key {reprlib.repr(odd[0])} is nothing JSON has")
+            raise _no_row(f"row {number}, {place}: key {reprlib.repr(odd[0])} is not a JSON value")
         return {key: _plain(item, number, f"{place}.{key}" if place else str(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, number, f"{place}[{i}]") for i, item in enumerate(value)]
     if hasattr(value, "tolist"):
-        return _plain(_own(value), number, place)
+        return _plain(_as_builtin(value), number, place)
     if isinstance(value, float) and math.isnan(value):
         return None
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise _no_row(f"row {number}, {place}: {type(value).__name__} {reprlib.repr(value)} is nothing JSON has")
+    raise _no_row(f"row {number}, {place}: {type(value).__name__} {reprlib.repr(value)} is not a JSON value")

@@ -68,7 +68,7 @@ def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
 
 
 def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
-    """Return the model made of exactly the files that the manifest names; role markers are not looked for.
+    """Return the model made of exactly the files that the manifest names; role markers are not searched for.
 
     Raises:
         CheckError, StorageError: as :func:`kept_files`.

@@ -29,7 +29,7 @@ _STEP = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class TokenLosses:
     """Tokens that are in no block, if they are more than :data:`WORTH_A_WARNING` of all."""
 
     tokens: int
@@ -48,7 +48,7 @@ class LeftOut:
     """Options of a build or a repacking that keep more, each with its effect."""
 
 
-def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
+def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
     """Return what a cache leaves out of its blocks, with ways to keep it; None if it is not worth a warning.
 
     Raises:
@@ -58,7 +58,7 @@ def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
     """
     totals, pack = manifest.totals, manifest.recipe["pack"]
     share = token_share(manifest)
-    cut = _unasked(totals.cut)
+    cut = _unintended(totals.cut)
     if share <= WORTH_A_WARNING:
         return None
     fits_all = fits_most = None
@@ -73,12 +73,12 @@ def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
             lengths, what = slots_of_pairs(lengths, pack.get("align", 1)), "pair"
         fits_all, fits_most = fitting(lengths, step=step)
     most = fits_most if fits_most != fits_all and (fits_most or 0) > pack["block_len"] else None
-    return LeftOut(
+    return TokenLosses(
         tokens=_tokens(cut),
         share=share,
         fits_all=fits_all,
         fits_most=most,
-        ways_out=tuple(_ways_out(cut, fits_all, most, what=what, whole=whole)),
+        ways_out=tuple(_remedies(cut, fits_all, most, what=what, whole=whole)),
     )
 
 
@@ -100,7 +100,7 @@ def fitting(lengths: npt.NDArray[np.integer], *, step: int) -> tuple[int | None,
     return all_, most_
 
 
-def _ways_out(
+def _remedies(
     cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None, *, what: str, whole: bool
 ) -> list[str]:
     """List options that keep more; `what` is packed as a unit, and if `whole`, units must not be cut."""
@@ -127,10 +127,11 @@ def row_share(manifest: Manifest) -> float:
 def token_share(manifest: Manifest) -> float:
     """Return the fraction of document tokens in no block, not counting those that rules about rows leave out."""
     totals = manifest.totals
-    return _tokens(_unasked(totals.cut)) / totals.tokens if totals.tokens else 0.0
+    return _tokens(_unintended(totals.cut)) / totals.tokens if totals.tokens else 0.0
 
 
-def _unasked(cut: Mapping[str, Cut]) -> dict[str, Cut]:
+def _unintended(cut: Mapping[str, Cut]) -> dict[str, Cut]:
+    """Return the losses that no rule about rows asked for."""
     return {code: loss for code, loss in cut.items() if code not in ROW_REASONS}
 
 
@@ -159,7 +160,7 @@ def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
         codes = ", ".join(f"{count:,} {code}" for code, count in sorted(totals.rejected.items()))
         sentences.append(f"{rejected:,} of {totals.rows:,} rows ({row_share(manifest):.2%}) are rejected: {codes}")
     if token_share(manifest) > fail_above:
-        cuts = _unasked(totals.cut)
+        cuts = _unintended(totals.cut)
         codes = ", ".join(f"{cut.tokens:,} {code}" for code, cut in sorted(cuts.items()))
         sentences.append(
             f"{_tokens(cuts):,} of {totals.tokens:,} tokens ({token_share(manifest):.2%}) are in no block: {codes}"
@@ -167,6 +168,6 @@ def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
     if sentences:
         raise CheckError(
             f"more than {fail_above:.2%} is left out: {'; '.join(sentences)}",
-            hint="nothing was committed, and a cache that was there is as it was; without --fail-above it is built, "
+            hint="nothing was committed, and an existing cache is unchanged; without --fail-above it is built, "
             "and rejected.jsonl lists what is left out",
         )

@@ -167,8 +167,8 @@ def commit(
         if isinstance(error, StorageError) and mirror_of(folder) is not None:
             raise  # a network error says nothing about the bytes written
         raise StorageError(
-            f"{shown(folder)} was built, and does not open: {error.message}",
-            hint="the disk does not hold what was written; the same command with --repair, on a disk that does",
+            f"{shown(folder)} was built, but does not open: {error.message}",
+            hint="the disk did not keep what was written; run the same command with --repair, on another disk",
         ) from error
     finish(folder, manifest)
     return manifest

@@ -94,8 +94,8 @@ JOURNALS: Mapping[type, str] = {PartitionResult: f"{PRIVATE}/partitions", Stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """The result of a task."""
+class TaskOutput:
+    """What a task has made."""
 
     result: PartitionResult | None
     """None if the shard existed already."""
@@ -142,7 +142,7 @@ class PartitionWork:
     def _stages(self) -> Stages:
         return Stages(self._recipe, self._model, self._clock)
 
-    def __call__(self, task: PartitionTask) -> Made:
+    def __call__(self, task: PartitionTask) -> TaskOutput:
         """Make the shard of one partition, and the traits of its rows.
 
         Raises:
@@ -163,7 +163,7 @@ class PartitionWork:
                 max_row_bytes=task.file.max_row_bytes,
                 fields=() if task.traits is None else task.traits.rules.fields,
             )
-            batches = self._clock.each("read", batches)
+            batches = self._clock.timed("read", batches)
             if task.traits is not None:
                 from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
@@ -178,7 +178,7 @@ class PartitionWork:
             with self._clock.of("write"):
                 stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
                 publish_finished(self._folder, task.traits.key, stored)
-        return Made(result=result, traits=stored, seconds=self._clock.take())
+        return TaskOutput(result=result, traits=stored, seconds=self._clock.take())
 
     def _with_traits(
         self, batches: Iterable[RowBatch], maker: "TraitMaker", into: list[pa.RecordBatch]

@@ -21,9 +21,9 @@ from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer
 from packer.pipeline.inputs import are_here, note_first_rows, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
-from packer.pipeline.row_questions import RowQuestions
 from packer.pipeline.stages import with_role_markers
 from packer.pipeline.suggestions import templates_hint
+from packer.pipeline.trait_planner import TraitPlanner
 from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
@@ -99,7 +99,7 @@ def plan_build(
     _note_engine(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     documents = documents_identity(recipe, model.digests, engine.version)
-    asked = RowQuestions(recipe)
+    planner = TraitPlanner(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
     input_cuts = InputCuts(folder, paths, recipe, keeps=keeps, turn=turn)
@@ -120,7 +120,7 @@ def plan_build(
             note_first_rows(each, file, recipe, progress.note)
         noted = source
         refuse_untemplated(file, model, recipe)
-        opened.append((each, file, recipe.sources.index(source) if asked.any else None))
+        opened.append((each, file, recipe.sources.index(source) if planner.has_rules else None))
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
     cuts = input_cuts.cut(
         [(file, part) for _, file, part in opened],
@@ -130,7 +130,7 @@ def plan_build(
     )
     for (each, file, part), (cut, seen) in zip(opened, cuts, strict=True):
         entry = input_of(file, cut, part=part)
-        asked.note(seen, part)
+        planner.record_fields(seen, part)
         for partition in cut.partitions:
             index = num_shards.get(each.split, 0)
             num_shards[each.split] = index + 1
@@ -141,12 +141,12 @@ def plan_build(
                     source=len(inputs),
                     index=index,
                     key=partition_key(partition, entry, documents),
-                    traits=asked.task(partition, entry, recipe),
+                    traits=planner.task(partition, entry, recipe),
                 )
             )
         inputs.append(entry)
         files.append((each.path, statuses[each.path]))
-    asked.refuse_absent()
+    planner.refuse_absent()
     refuse_mixed(inputs, recipe)
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
@@ -173,7 +173,7 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
-        InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is no data set.
+        InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is not a data set.
         UsageError: standard input is a source, and nothing is piped in.
 
     """

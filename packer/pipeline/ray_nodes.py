@@ -32,10 +32,10 @@ def versions() -> dict[str, str]:
 
 def send_paths(ray: Any) -> None:
     """Make Ray send paths in packer's folder for copies so that they point to the receiver's own folder."""
-    ray.util.register_serializer(type(Path()), serializer=_sent, deserializer=_received)
+    ray.util.register_serializer(type(Path()), serializer=_relative_copy, deserializer=_received)
 
 
-def _sent(path: Path) -> tuple[bool, str]:
+def _relative_copy(path: Path) -> tuple[bool, str]:
     """Return whether a path is in the folder for copies, and the path, relative to that folder if it is."""
     try:
         return True, str(path.relative_to(cache_dir()))

@@ -66,7 +66,7 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
 
     """
     if address != "ray" and not address.startswith("ray://"):
-        raise UsageError(f"--on {address}: nothing packer works on", hint="--on ray, or --on ray://HOST:PORT")
+        raise UsageError(f"--on {address}: not a place packer can work on", hint="--on ray, or --on ray://HOST:PORT")
     try:
         ray: Any = import_module("ray")
     except ImportError as error:
@@ -92,7 +92,7 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
                 raise
             raise ResourceError(
                 f"the connection to the Ray cluster at {address} was lost",
-                hint="what was finished is kept: the same command goes on, once the cluster can be reached",
+                hint="what was finished is kept: the same command continues once the cluster can be reached",
             ) from error
         finally:
             if not workers.is_lost:
@@ -217,7 +217,7 @@ class RayWorkers:
                 raise ResourceError(
                     f"no Ray cluster can be reached: {str(error).splitlines()[0]}",
                     hint="ray status says whether it runs; --on ray://HOST:10001 needs the cluster's own versions of "
-                    "Ray and Python, and RAY_AUTH_MODE=token where it asks for a token",
+                    "Ray and Python, and RAY_AUTH_MODE=token if it asks for a token",
                 ) from error
         if not self._num_processors:
             nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -260,7 +260,7 @@ class RayWorkers:
 
 
 def _refuse_without_client(address: str) -> None:
-    """Refuse to go on without the library that Ray's client needs.
+    """Refuse to continue without the library that Ray's client needs.
 
     Raises:
         UsageError: it is not installed.

@@ -8,7 +8,7 @@ from packer.display import plural
 from packer.errors import NothingKeptError
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow
 from packer.pipeline.plan import BuildPlan
-from packer.pipeline.suggestions import way_out
+from packer.pipeline.suggestions import remedy
 
 _MANY = 0.1
 """Share of rows rejected by one code from which on a build reports it with a remedy."""
@@ -80,7 +80,7 @@ def _most(
     code, count = codes.most_common(1)[0]
     task, first = next((task, row) for task, row in rows if row.code == code)
     lost = sorted(each.removeprefix("dropped_") for each in codes if each.startswith("dropped_"))
-    hint = way_out(code, first.reason, task.file, plan.recipe, lost=lost)
+    hint = remedy(code, first.reason, task.file, plan.recipe, lost=lost)
     return RejectedInput(
         name=name,
         num_rejected=len(rows) if all_rows else count,

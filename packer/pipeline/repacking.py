@@ -124,7 +124,7 @@ class _CacheDocuments:
         documents = [shard for shard in self._manifest.shards if shard.kind == "documents"]
         if len(results) != len(documents):
             raise CheckError(
-                f"{cache}: rejected.jsonl is not what was written", hint=f"packer build -o {cache} --repair mends it"
+                f"{cache}: rejected.jsonl is not what was written", hint=f"packer build -o {cache} --repair fixes it"
             )
         numbers: dict[str, int] = {}
         tasks: list[tuple[Shard, int]] = []
@@ -139,7 +139,7 @@ class _CacheDocuments:
 
     def _traits(self) -> list[StoredTable]:
         selection = self._manifest.selection
-        if selection is None or not self.wanted.recipe.row_rules.asks:
+        if selection is None or not self.wanted.recipe.row_rules.is_set:
             return []
         for each in selection.traits:
             read_table(self._cache, each)
@@ -175,7 +175,7 @@ def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overri
     _refuse_other_documents(old, recipe)
     refuse_mixed(manifest.inputs, recipe)
     _refuse_other_traits(cache, manifest, old, recipe)
-    if not recipe.row_rules.asks:
+    if not recipe.row_rules.is_set:
         inputs = tuple(msgspec.structs.replace(entry, part=None) for entry in manifest.inputs)
         manifest = msgspec.structs.replace(manifest, inputs=inputs)
     model = manifest.model
@@ -203,8 +203,8 @@ def _refuse_other_documents(old: Recipe, new: Recipe) -> None:
     ]
     if changed:
         raise RecipeError(
-            f"{', '.join(changed)}: packing again changes pack.* and shard_bytes alone, and rules about rows; "
-            "this decides the documents",
+            f"{', '.join(changed)}: packing again can change only pack.*, shard_bytes and rules about "
+            "rows; this key decides the documents",
             hint="packer build makes other documents",
         )
 
@@ -217,7 +217,7 @@ def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Reci
 
     """
     rules, hint = new.row_rules, f"packer build -o {cache} with these rules reads the rows again, and tokenizes nothing"
-    if not rules.asks:
+    if not rules.is_set:
         return
     if manifest.selection is None:
         raise RecipeError(f"{cache} was built without rules about rows, and has no traits of them", hint=hint)
@@ -234,6 +234,6 @@ def _refuse_itself(cache: Path, folder: Path) -> None:
         raise UsageError(f"{folder} is the cache itself", hint="-o takes another folder")
     if source in target.parents or target in source.parents:
         raise UsageError(
-            f"{folder} and {cache} lie one in the other: what one does not name would be removed with it",
+            f"{folder} and {cache} are inside one another: files that one does not name would be removed",
             hint="-o takes a folder beside the cache",
         )

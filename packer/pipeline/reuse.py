@@ -17,7 +17,7 @@ from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests
 from packer.pipeline.input_resolution import tokenizer_place
 from packer.pipeline.inputs import CUTTING_SPEEDUP, readers
-from packer.pipeline.partition import Made, PartitionResult, PartitionTask, RejectedRow, read_journal
+from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, TaskOutput, read_journal
 from packer.pipeline.plan import resolve_sources
 from packer.progress import Progress
 from packer.recipe import Recipe, to_json
@@ -38,7 +38,7 @@ def refuse_other_files(folder: Path) -> None:
         raise UsageError(f"{folder} is a file", hint="-o takes a folder")
     known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists() or mirror_of(folder) is not None
     if folder.is_dir() and not known and any(folder.iterdir()):
-        raise UsageError(f"{folder} holds other files and is no cache", hint="give a new or empty folder with -o")
+        raise UsageError(f"{folder} contains other files and is not a cache", hint="give a new or empty folder with -o")
 
 
 def existing(folder: Path, progress: Progress) -> Manifest | None:
@@ -139,7 +139,7 @@ def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> Partiti
     return PartitionResult(shard=shard, rejected=rejected)
 
 
-def finished(folder: Path, task: PartitionTask, *, repair: bool) -> Made | None:
+def finished(folder: Path, task: PartitionTask, *, repair: bool) -> TaskOutput | None:
     """Return what a task made whose process died before it could answer; None if any of it is missing."""
     results = read_journal(folder, PartitionResult, [] if task.has_documents else [task.key])
     traits = read_journal(folder, StoredTable, [] if task.traits is None else [task.traits.key])
@@ -148,7 +148,7 @@ def finished(folder: Path, task: PartitionTask, *, repair: bool) -> Made | None:
     every: list[Shard | StoredTable] = [*(result.shard for result in results.values()), *traits.values()]
     if len(_whole(folder, every, every_byte=repair)) < len(every):
         return None
-    return Made(
+    return TaskOutput(
         result=next((reuse(folder, result, task) for result in results.values()), None),
         traits=next(iter(traits.values()), None),
         seconds={},

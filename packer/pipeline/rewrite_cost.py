@@ -93,7 +93,7 @@ def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
 
 def _error(plan: BuildPlan, times: str) -> RewrittenError:
     return RewrittenError(
-        "this template writes earlier answers in another way once a conversation goes on: training each of them as "
+        "this template changes earlier answers once a conversation continues: training each of them as "
         f"inference asks for it takes {times} times the tokens",
         hint=choices_hint(plan.model, plan.recipe),
     )
@@ -123,7 +123,7 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
         f"reasoning block ({len(rendered.text) / least:.1f} times the tokens)",
         "exact": "trains every answer as inference asks for it, in as many documents as that takes "
         f"({len(exact.text) / least:.1f} times the tokens)",
-        "last": f"trains the end of each conversation alone ({num_last:,} of {num_answers:,} answers)",
+        "last": f"trains only the end of each conversation ({num_last:,} of {num_answers:,} answers)",
     }
     closing = turn_end_marker(model, recipe)
     if closing is not None:

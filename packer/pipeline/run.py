@@ -26,7 +26,7 @@ from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.inputs import note_unused_keys
 from packer.pipeline.kept_tokenizer import write_model
-from packer.pipeline.losses import left_out, refuse_losses
+from packer.pipeline.losses import refuse_losses, token_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, pack_documents
 from packer.pipeline.partition import Documents
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
@@ -198,7 +198,7 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
         with clock.of("documents"):
             made = source.documents(found)
         results, shards = made.results, [result.shard for result in made.results]
-        with clock.of("rows") if wanted.recipe.row_rules.asks else nullcontext():
+        with clock.of("rows") if wanted.recipe.row_rules.is_set else nullcontext():
             selection = select(folder, wanted, shards, made.traits)
         with clock.of("blocks"):
             packed = pack_documents(folder, selection.documents, wanted, workers=options.workers, progress=progress)
@@ -213,7 +213,7 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
         built=True,
         num_partitions_built=made.num_built,
         num_partitions_reused=len(results) - made.num_built,
-        left_out=left_out(folder, manifest),
+        left_out=token_losses(folder, manifest),
         rows=row_report(folder, manifest),
     )
 
@@ -250,7 +250,7 @@ def _nothing_to_do(folder: Path, found: Manifest, options: BuildOptions) -> Buil
         built=False,
         num_partitions_built=0,
         num_partitions_reused=sum(shard.kind == "documents" for shard in found.shards),
-        left_out=left_out(folder, found),
+        left_out=token_losses(folder, found),
         rows=row_report(folder, found),
     )
 

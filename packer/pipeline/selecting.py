@@ -33,11 +33,11 @@ class Selected:
     record: RowSelection | None
     """The manifest's record of the selection; None if the recipe has no rules about rows."""
 
-    left_out: "LeftOutRows | None"
+    left_out: "DroppedDocuments | None"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOutRows:
+class DroppedDocuments:
     """Documents of rows that the rules leave out. D documents."""
 
     documents: DocumentShards
@@ -125,7 +125,7 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
 
     """
     rules = wanted.recipe.row_rules
-    if not rules.asks:
+    if not rules.is_set:
         return Selected(documents=split_documents(folder, shards, None), record=None, left_out=None)
     rows = decide(folder, rules, wanted.inputs, shards, read_traits(folder, traits))
     if not rows.splits:
@@ -135,7 +135,7 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
     return Selected(
         documents=split_documents(folder, shards, rows),
         record=write_selection(folder, rows, traits),
-        left_out=LeftOutRows(
+        left_out=DroppedDocuments(
             documents=DocumentShards(folder, shards, chosen=dropped), row=row[dropped], rows=rows, rules=rules
         ),
     )

@@ -31,7 +31,7 @@ _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcall
 """Messages by which templates complain about more than one tool call in a message."""
 
 
-def way_out(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str] = ()) -> str:
+def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str] = ()) -> str:
     """Suggest a remedy for the rejected rows of a file.
 
     Args:
@@ -71,8 +71,8 @@ def way_out(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
 
 
 PARALLEL_CALLS = (
-    "this template takes one call a message. Give one that takes several with --template FILE (of those for Llama 3, "
-    "functionary's v3.2); or, where calls do not depend on each other, write each as a message of its own, followed by "
+    "this template takes one call per message. Give one that takes several with --template FILE (of those for Llama 3, "
+    "functionary's v3.2); or, if calls do not depend on each other, write each as a message of its own, followed by "
     "its result"
 )
 

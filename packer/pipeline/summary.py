@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packer.display import aligned, number, percent, plural
 from packer.errors import PackerError
-from packer.pipeline.losses import LeftOut
+from packer.pipeline.losses import TokenLosses
 from packer.pipeline.rejected_inputs import RejectedInput
 from packer.pipeline.row_report import RowReport
 from packer.rejections import CODES, ROW_REASONS
@@ -36,7 +36,7 @@ def of_rejected_input(entry: RejectedInput) -> Iterator[str]:
     yield ""
 
 
-def of_left_out(left_out: LeftOut, num_tokens: int) -> Iterator[str]:
+def of_left_out(left_out: TokenLosses, num_tokens: int) -> Iterator[str]:
     """Yield the warning about tokens that are in no block."""
     tokens = f"{number(left_out.tokens)} of {number(num_tokens)}"
     yield f"warning: {percent(left_out.share)} of the tokens are in no block ({tokens})"

@@ -50,7 +50,7 @@ class Clock:
         finally:
             self._seconds[part] += time.perf_counter() - began
 
-    def each(self, part: str, items: Iterable[T]) -> Iterator[T]:
+    def timed(self, part: str, items: Iterable[T]) -> Iterator[T]:
         """Yield the items, adding the time spent waiting for each to a part."""
         iterator = iter(items)
         while True:

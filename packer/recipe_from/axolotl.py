@@ -101,7 +101,7 @@ def _limit(keys: Keys, *, several: bool) -> dict[str, Any]:
     split = keys.take("split", "text") or ""
     if rows := _FIRST_ROWS.fullmatch(split):
         if several:
-            keys.report("split", "of all files together there; packer's limit counts for each file, and may be several")
+            keys.report("split", "axolotl counts the rows of all files together; packer's limit counts for each file")
         return {"limit": int(rows[1])}
     if "[" in split:
         keys.report("split", "packer takes whole files, or with limit the first rows of each: all rows are taken")
@@ -123,7 +123,7 @@ def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[s
             keys.report("split", "packer takes the files that are named, not a split of them")
         return [hub_path(path, revision, file) for file in named or [""]]
     if revision is not None:
-        keys.report("revision", "of a name on the Hub; this is none")
+        keys.report("revision", "it belongs to a name on the Hub, and this is not one")
     if named and (found.is_dir() if found else path in _LOADERS):
         inside = paths if found is None else replace(paths, bases=(found, *paths.bases))
         return [paths.in_recipe(place, like=name) if (place := inside.find(name)) else name for name in named]
@@ -176,7 +176,7 @@ def _rows(keys: Keys) -> dict[str, Any]:
             "type", "no schema of packer's: bring segments as messages with `train`, or as rows of tokens"
         )
     named = f" in style {style}" if style else ""
-    keys.report("type", f"no type that is known here{named}: the schema is found by looking at the rows")
+    keys.report("type", f"no known type{named}: the schema is inferred from the rows")
     return rows_of("auto")
 
 
@@ -195,7 +195,7 @@ def _chat(keys: Keys, *, messages: str, role: str, content: str) -> dict[str, An
     trained = keys.take("roles_to_train", "texts")
     if set(trained or ()) - {"assistant", "gpt", "model"}:
         keys.report(
-            "roles_to_train", "packer trains answers alone: what the assistant says, with its calls and its stop token"
+            "roles_to_train", "packer trains only answers: what the assistant says, with its calls and its stop token"
         )
     elif trained == []:
         keys.report("roles_to_train", "packer trains every answer that has no train: false on its message")
@@ -211,7 +211,7 @@ def _tokenizer(keys: Keys, paths: ConfigPaths) -> dict[str, Any]:
     model, own = keys.take("base_model", "text"), keys.take("tokenizer_config", "text")
     revision = keys.take("revision_of_model", "text")
     if own is not None:
-        keys.report("revision_of_model", "of the model; the tokenizer has a name of its own")
+        keys.report("revision_of_model", "of the model; the tokenizer is named separately")
         return {"tokenizer": paths.tokenizer(own, None)}
     return {} if model is None else {"tokenizer": paths.tokenizer(model, revision)}
 
@@ -230,7 +230,7 @@ def _template(keys: Keys, paths: ConfigPaths) -> tuple[dict[str, Any], str | Non
         return {"template.file": TEMPLATE_FILE}, jinja
     found = paths.find(jinja)
     if found is None or not found.is_file():
-        keys.report("chat_template_jinja", "no such file from here: the tokenizer's own template is taken")
+        keys.report("chat_template_jinja", "no such file: the tokenizer's own template is used")
         return {}, None
     return {"template.file": paths.in_recipe(found, like=jinja)}, None
 
@@ -248,7 +248,7 @@ def _pack(keys: Keys, schemas: set[str]) -> dict[str, Any]:
         keys.report("sequence_len", "without packing documents keep their length; axolotl drops longer ones")
     elif length is None:
         pack["pack.block_len"] = _SEQUENCE_LEN
-        keys.report("sequence_len", "what axolotl takes where nothing is said", default=_SEQUENCE_LEN)
+        keys.report("sequence_len", "axolotl's default", default=_SEQUENCE_LEN)
     drops = keys.take("excess_length_strategy") in (None, "drop")
     if drops and schemas == {"text"}:
         pack["pack.overlong"] = "split"  # as axolotl's type `completion` does with long texts

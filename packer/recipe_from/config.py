@@ -211,7 +211,9 @@ class Keys:
         if not size:
             return {}
         if type(size) is not float or not 0 < size < 1:
-            self.report(key, "packer draws no number of rows: split.shares.validation is a share, such as 0.02")
+            self.report(
+                key, "packer holds out no fixed number of rows: split.shares.validation is a share, such as 0.02"
+            )
             return {}
         self.report(
             key, "drawn by the first prompt, so that no prompt is in both; not the rows that the trainer would draw"
@@ -236,7 +238,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-NAME_FILES = "of a data set of the Hub packer takes the files that are named, and guesses none: hf://datasets/…/FILE"
+NAME_FILES = "packer takes the files of the Hub that are named, and guesses none: hf://datasets/…/FILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +341,7 @@ def chat_rows(key: str, *, messages: str, role: str, content: str, columns: Mapp
     if role in MESSAGE_FIELDS["role"] and content in MESSAGE_FIELDS["content"]:
         return rows_of("sharegpt", {"conversations": messages, **columns})
     raise EntryLeftOutError(
-        key, "packer reads who speaks in role or from, and what is said in content or value: rename them in the rows"
+        key, "packer reads the speaker from role or from, and the text from content or value: rename them in the rows"
     )
 
 

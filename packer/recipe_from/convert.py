@@ -72,9 +72,7 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
     report = Report()
     kind = _kind(values, path)
     if datasets and kind != "dataset_info":
-        raise RecipeError(
-            f"{path}: says itself which data sets are meant", hint="--dataset is for a bare dataset_info.json"
-        )
+        raise RecipeError(f"{path}: names its data sets itself", hint="--dataset is for a bare dataset_info.json")
     template = None
     if kind == "axolotl":
         recipe, template = read_axolotl(values, paths, report)
@@ -87,8 +85,8 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
     recipe = {key: value for key, value in recipe.items() if value not in (None, {}, [])}
     if "sources" not in recipe:
         first = "".join(f"; {note.shown}: {note.says}" for note in report.left_out[:1])
-        hint = "mend the rows or the entry, then run it again" if first else f"expected {_EXPECTED}"
-        raise RecipeError(f"{path}: nothing of it is rows that packer reads{first}", hint=hint)
+        hint = "fix the rows or the entry, then run it again" if first else f"expected {_EXPECTED}"
+        raise RecipeError(f"{path}: contains no rows that packer reads{first}", hint=hint)
     make_recipe(recipe, where=f"{path} as a recipe")
     return Converted(
         kind=kind,
@@ -114,7 +112,7 @@ def write_recipe(converted: Converted, folder: Path) -> tuple[Path, ...]:
     texts[folder / RECIPE_FILE] = _recipe_text(converted)
     for path in texts:
         if os.path.lexists(path):
-            raise UsageError(f"{path}: is there already, and nothing is written over it", hint="name another folder")
+            raise UsageError(f"{path}: already exists, and is not overwritten", hint="name another folder")
     for path, text in texts.items():
         write_atomically(path, text.encode())
     return tuple(texts)
@@ -156,7 +154,7 @@ def _load(path: Path) -> dict[str, Any]:
         found = ascii(error.object[max(error.start - 40, 0) : error.start + 40])
         raise RecipeError(f"{path}: {found} is not UTF-8: it has half a surrogate") from None
     except (RecursionError, ValueError) as error:
-        raise RecipeError(f"{path}: a value holds itself, is nested too deeply, or is too large: {error}") from None
+        raise RecipeError(f"{path}: a value contains itself, is nested too deeply, or is too large: {error}") from None
     return values
 
 

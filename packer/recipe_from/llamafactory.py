@@ -40,7 +40,7 @@ _MOST_LISTED = 12
 _PLACES = ("file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
 """Keys of an entry that locate its data; an entry has one of them."""
 
-_MEDIA = "packer reads no pictures, films or sound"
+_MEDIA = "packer reads no images, video or audio"
 _ELSEWHERE = "packer reads files of this machine and of the Hugging Face Hub"
 
 _MEDIA_COLUMNS = ("images", "videos", "audios")
@@ -104,7 +104,7 @@ def _sources(
     folder = paths.find(name)
     if folder is None or not (folder / INFO_FILE).is_file():
         raise RecipeError(
-            f"dataset_dir: {name}: no {INFO_FILE} there; looked from {' and '.join(map(str, paths.bases))}",
+            f"dataset_dir: {name}: no {INFO_FILE} there; searched from {' and '.join(map(str, paths.bases))}",
             hint="run this where LLaMA-Factory is started, or give the file itself: --from …/dataset_info.json",
         )
     info = load(folder / INFO_FILE)
@@ -115,10 +115,10 @@ def _sources(
     for key, shared in (("dataset", limit), ("eval_dataset", {"split": "validation", **limit})):
         names = names_of(keys.take(key, "texts"))
         if len({*names}) < len(names):
-            keys.report(key, "a name stands there twice: packer takes no file twice for a split")
+            keys.report(key, "a name is listed twice: packer takes each file once per split")
         sources += read_entries(info, names, inner, report, shared=shared, kind=kind)
     if any(are_several([source["path"]]) for source in sources):
-        keys.report("max_samples", "of each entry there; packer's limit counts for each file of one")
+        keys.report("max_samples", "LLaMA-Factory counts the rows of each entry; packer's limit counts for each file")
     return sources
 
 
@@ -275,7 +275,7 @@ def _limit(keys: Keys, shared: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     keys.report(
         "num_samples",
-        "LLaMA-Factory draws them by chance, some twice if there are fewer; limit takes the first rows of each file",
+        "LLaMA-Factory draws them at random, some twice if there are fewer; limit takes the first rows of each file",
     )
     return {"limit": min(drawn, shared.get("limit", drawn))}
 
@@ -284,7 +284,7 @@ def _pack(keys: Keys, *, kind: str) -> dict[str, Any]:
     length, packing, neat = keys.take("cutoff_len"), keys.take("packing"), keys.take("neat_packing")
     pack: dict[str, Any] = {"pack.block_len": length or _CUTOFF_LEN}
     if length is None:
-        keys.report("cutoff_len", "what LLaMA-Factory takes where nothing is said", default=_CUTOFF_LEN)
+        keys.report("cutoff_len", "LLaMA-Factory's default", default=_CUTOFF_LEN)
     if kind == "texts" and packing is not False:
         return {**pack, "pack.mode": "stream"}  # concatenated and cut, as in LLaMA-Factory's pre-training
     if not packing and not neat:

@@ -229,7 +229,7 @@ def revealed(
         stand_ins: of the control tokens in it.
         hidden: the conversation with stand-ins.
         original: the conversation as its row has it.
-        prompted: its turns follow prompts. A prompt may end otherwise than the rendering of its turn shows.
+        prompted: its turns follow prompts. A prompt may end differently from what the rendering of its turn shows.
 
     Raises:
         RenderError: the template renders the original conversation, or a prompt of it, differently.

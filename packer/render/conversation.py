@@ -20,7 +20,7 @@ from packer.render.common_prefix import common_length
 from packer.render.environment import RenderError
 from packer.render.reasoning import ANY_TAG, continuation, opened_by, reasoning_of, split_inline
 
-_NO_LETTER = "\ue0f4"
+_UNUSED_CHARACTER = "\ue0f4"
 """A private-use character that no prompt contains."""
 
 Mode = Mapping[str, Any]
@@ -83,7 +83,7 @@ class _Attempt(NamedTuple):
         return self.whole.startswith(self.prompt)
 
     @property
-    def left(self) -> int:
+    def turn_length(self) -> int:
         """Length of the turn after the prompt, in characters."""
         return len(self.whole) - len(self.prompt)
 
@@ -167,7 +167,7 @@ class Conversation:
             raise failure
         if chosen is None:
             raise RenderError(
-                f"messages[{k}]: the template's prompt is not how it begins this turn",
+                f"messages[{k}]: the template does not begin this turn with its own prompt",
                 code="prompt_diverges",
                 message=k,
             )
@@ -199,7 +199,9 @@ class Conversation:
 
     def _choose(self, k: int, tried: Sequence[_Attempt], rules: TurnRules) -> tuple[_Attempt, bool] | None:
         """Choose the mode to train a turn in, and whether packer has to continue it (:meth:`_continued_turn`)."""
-        fitting = sorted((entry for entry in tried if entry.fits), key=lambda entry: (entry.left, bool(entry.mode)))
+        fitting = sorted(
+            (entry for entry in tried if entry.fits), key=lambda entry: (entry.turn_length, bool(entry.mode))
+        )
         if rules.on_prompt_mismatch == "continue":
             shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
             if not shown and (found := self._continued_turn(k, tried)) is not None:
@@ -225,7 +227,7 @@ class Conversation:
         message = dict(self.messages[k])
         for name in ("content", *REASONING_FIELDS):
             if isinstance(message.get(name), str) and message[name]:
-                message[name] = _NO_LETTER + message[name]
+                message[name] = _UNUSED_CHARACTER + message[name]
         lengths = [common_length(tried.prompt, tried.whole)]
         try:
             lengths.append(common_length(tried.prompt, self.render([*self.messages[:k], message], tried.mode)))
@@ -279,10 +281,10 @@ class Conversation:
                 answer = answer.lstrip("\n")  # newlines that separated the text from the block, which is gone
             if opened.closed and reasoning:
                 continue  # this prompt announces that there is no reasoning
-            going_on = _Attempt(prompt, prompt + continuation(opened, reasoning, answer), mode)
+            continued = _Attempt(prompt, prompt + continuation(opened, reasoning, answer), mode)
             if opened.closed:
-                return going_on
-            found = found or going_on
+                return continued
+            found = found or continued
         return found
 
     def _close(

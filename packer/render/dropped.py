@@ -32,12 +32,12 @@ from packer.render.placeholders import (
 from packer.render.readback import (
     added_escape,
     arguments_of,
+    contains_escaped,
     function_of,
     keys,
     leaves,
     quotes_call,
     spellings,
-    stands_in,
     strings,
 )
 from packer.render.reasoning import ANY_TAG, OPENING
@@ -66,12 +66,12 @@ class _Item(NamedTuple):
     """Whether it must show in the completion, that is, in what is trained."""
 
     def shows(self, text: str) -> bool:
-        shows = stands_in if self.loss.kind in _MAY_BE_JSON else _contains
+        shows = contains_escaped if self.loss.kind in _MAY_BE_JSON else _contains
         return all(any(shows(spelling, text) for spelling in each) for each in self.texts)
 
     def shows_but_for_space(self, text: str) -> bool:
         """Whether a text shows the item when white space is ignored."""
-        shows = stands_in if self.loss.kind in _MAY_BE_JSON else _contains
+        shows = contains_escaped if self.loss.kind in _MAY_BE_JSON else _contains
         text = "".join(text.split())
         return all(any(shows("".join(spelling.split()), text) for spelling in each) for each in self.texts)
 
@@ -235,7 +235,7 @@ class ConversationLosses:
         Names alone prove little, since calls contain them too. So the template is always probed.
         """
         tools = self.conversation.tools or ()
-        missing = not all(stands_in(name, turn.whole) for name in map(tool_name, tools) if name)
+        missing = not all(contains_escaped(name, turn.whole) for name in map(tool_name, tools) if name)
         if missing:
             asked = probe_tools(self.conversation, turn)
             return Loss("tools") if asked is None or asked else None
@@ -264,7 +264,7 @@ def refusal(loss: Loss) -> RenderError:
         return RenderError("the template does not render the tool definitions", code="dropped_tools")
     if loss.kind.startswith("mangled_"):
         what = "this call" if loss.kind == "mangled_call" else "this text, or one before it,"
-        reason = f"messages[{loss.message}]: the template writes {what} otherwise than the row has it"
+        reason = f"messages[{loss.message}]: the template writes {what} differently from the row"
         return RenderError(reason, code=loss.kind, message=loss.message)
     what = loss.kind.replace("_", " ")
     return RenderError(

@@ -124,7 +124,7 @@ class Filling:
         skeleton = skeleton_of(recorded.texts, recorder, longest=longest, num_skipped=recorded.num_skipped)
         if skeleton is None or not self._agrees(skeleton, long, rendered):
             return None
-        for texts in (["7"] * number, self._hard(skeleton, number)):
+        for texts in (["7"] * number, self._hard_texts(skeleton, number)):
             if not self._agrees(
                 skeleton, texts, self._render_for_skeleton(conversation_of(shape, texts), self._template)
             ):
@@ -135,7 +135,7 @@ class Filling:
         """Whether filling in the texts yields the same as rendering, or they do not meet the conditions."""
         return not skeleton.meets(texts) or skeleton.fill(texts, self._stops) == rendered
 
-    def _hard(self, skeleton: Skeleton, number: int) -> list[str]:
+    def _hard_texts(self, skeleton: Skeleton, number: int) -> list[str]:
         """Return texts that contain whatever the template may check for without having been seen to do so."""
         text = "A"
         for constant in (*_HARD, *self._template.constants):

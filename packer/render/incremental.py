@@ -337,7 +337,7 @@ def _comparable(value: Any, spaces: list[Any]) -> tuple[Any, ...]:
 
     Args:
         value: value of a variable.
-        spaces: namespaces met so far, which the form refers to by number; new ones in the value are appended.
+        spaces: namespaces seen so far, which the form refers to by number; new ones in the value are appended.
 
     Raises:
         NotIncrementalError: the value may have hidden state.

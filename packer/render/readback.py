@@ -120,11 +120,11 @@ def num_garbled(messages: Sequence[Mapping[str, Any]], text: str, *, tools: Sequ
     Used to compare two renderings of one conversation, so content that the template drops in both makes no difference.
     """
     calls = [call for message in messages for call in message.get("tool_calls") or ()]
-    num_unread = sum(not _reads(call, text) for call in calls)
+    num_unread = sum(not _shows_arguments(call, text) for call in calls)
     return num_unread + (added_escape(text, [*messages, tools]) is not None)
 
 
-def _reads(call: Any, text: str) -> bool:
+def _shows_arguments(call: Any, text: str) -> bool:
     """Whether a rendering contains the arguments of a call as JSON, or value by value under their keys."""
     arguments = arguments_of(call)
     if is_written_as_json(arguments, text):
@@ -134,7 +134,7 @@ def _reads(call: Any, text: str) -> bool:
     if _breaks_syntax(arguments, text):
         return False
     return all(
-        any(stands_in(spelling, text) for spelling in spellings(leaf))
+        any(contains_escaped(spelling, text) for spelling in spellings(leaf))
         for leaf in (*keys(arguments), *leaves(arguments))
     ) and not any(f'\\"{key}\\"' in text for key in keys(arguments))
 
@@ -194,7 +194,7 @@ def spellings(leaf: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys((json.dumps(leaf), str(leaf))))
 
 
-def stands_in(part: str, text: str) -> bool:
+def contains_escaped(part: str, text: str) -> bool:
     """Whether a text contains another: verbatim, as JSON, or as Python writes it."""
     return part in text or any(written in text for written in (*_as_json(part), repr(part)[1:-1]))
 

@@ -49,7 +49,7 @@ _ENDS_TAG = re.compile("|".join(re.escape(tag[k:]) for tag in _ALL for k in rang
 Message = Mapping[str, Any]
 
 
-class Opened(NamedTuple):
+class ReasoningOpening(NamedTuple):
     """The ending of a prompt that opens the reasoning, such as `<think>⏎`, or also closes it: `<think></think>`."""
 
     start: int
@@ -71,7 +71,7 @@ def may_make_tags(between: Sequence[str]) -> bool:
     )
 
 
-def opened_by(prompt: str) -> Opened | None:
+def opened_by(prompt: str) -> ReasoningOpening | None:
     """Return the block of reasoning that a prompt ends with, open or empty; None if there is none."""
     match = _OPENED.search(prompt)
     if match is None:
@@ -79,10 +79,10 @@ def opened_by(prompt: str) -> Opened | None:
     close = match["close"]
     if close is not None and close != _CLOSING[match["open"]]:
         return None
-    return Opened(match.start(), match["open"], match["space"], close is not None)
+    return ReasoningOpening(match.start(), match["open"], match["space"], close is not None)
 
 
-def continuation(opened: Opened, reasoning: str, answer: str) -> str:
+def continuation(opened: ReasoningOpening, reasoning: str, answer: str) -> str:
     """Return what a model writes after such a prompt: the reasoning, its closing tag, and the answer.
 
     The closing tag mirrors the opening one: if white space after that includes a newline, the closing tag is on a line

@@ -77,7 +77,7 @@ class TemplateRecorder:
         if any(isinstance(piece, str) and _MARK in piece for piece in pieces):
             raise OpaqueError("the template writes what stands for texts")
         if any(_STAND_IN_LETTERS.issuperset(condition.text) for condition in self._conditions):
-            raise OpaqueError("the template may ask for the words that losses are looked for with")
+            raise OpaqueError("the template may ask for the words that show losses")
         if add_generation_prompt:
             slots = Counter(piece for piece in pieces if isinstance(piece, Slot))
             self._prompts.setdefault(len(messages), []).append(slots)

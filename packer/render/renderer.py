@@ -163,7 +163,7 @@ class Renderer:
     def _render_for_skeleton(self, sample: Sample, template: Template) -> RenderedRow:
         """Render a conversation of placeholder texts; return no texts if content is dropped or history is rewritten.
 
-        A loss found while recording affects every conversation of that shape, so losses are only looked for then. The
+        A loss found while recording affects every conversation of that shape, so losses are only searched for then. The
         renderings by other templates are merely compared with the recording.
         """
         losses = None
@@ -220,7 +220,7 @@ class Renderer:
         for k, message in enumerate(sample.messages):
             fields = message.fields
             if fields["role"] == "user" and not fields.get("content"):
-                raise RenderError(f"messages[{k}]: the user says nothing", code="no_content", message=k)
+                raise RenderError(f"messages[{k}]: the user message is empty", code="no_content", message=k)
 
     def _plain(self, sample: Sample) -> EncodedText:
         """Encode a completion (trained after its prompt) or a plain text (trained throughout), closed by EOS."""

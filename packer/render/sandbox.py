@@ -104,7 +104,7 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
             return super().call(__context, __obj, *args, **kwargs)
         __context.depth += 1
         if __context.depth > MAX_DEPTH:
-            raise SecurityError(f"macros or loops stand in one another more than {MAX_DEPTH} deep")
+            raise SecurityError(f"macros or loops are nested more than {MAX_DEPTH} deep")
         try:
             return super().call(__context, __obj, *args, **kwargs)
         finally:
@@ -175,4 +175,4 @@ def _repeated(value: Any, number: Any) -> int:
 
 
 def _refuse_chance(*_: Any, **__: Any) -> NoReturn:
-    raise SecurityError("lipsum() and |random choose by chance: a cache could not be built again")
+    raise SecurityError("lipsum() and |random give random results: a build could not be repeated")

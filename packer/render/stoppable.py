@@ -129,7 +129,7 @@ def _distinguishes_copies(template: nodes.Template) -> bool:
 
 
 def _is_of_constant(test: nodes.Node) -> bool:
-    """Whether a test compares with a constant only, such as `x is sameas true`: constants are singletons."""
+    """Whether a test is for identity with a constant, such as `x is sameas true`; constants are singletons."""
     return isinstance(test, nodes.Test) and all(isinstance(value, nodes.Const) for value in test.args)
 
 

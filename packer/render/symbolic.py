@@ -75,10 +75,10 @@ class SymbolicText(str):
         return self._joined(other, self)
 
     def __contains__(self, text: object) -> bool:
-        return self._no("holds", text)
+        return self._answer_no("holds", text)
 
     def __eq__(self, other: object) -> bool:
-        return self._no("equals", other) if isinstance(other, str) else False
+        return self._answer_no("equals", other) if isinstance(other, str) else False
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -95,10 +95,10 @@ class SymbolicText(str):
         _refuse("__getitem__")
 
     def startswith(self, text: Any, *places: Any) -> bool:
-        return self._any("starts", text, places)
+        return self._answer_for_any("starts", text, places)
 
     def endswith(self, text: Any, *places: Any) -> bool:
-        return self._any("ends", text, places)
+        return self._answer_for_any("ends", text, places)
 
     def strip(self, letters: Any = None) -> "SymbolicText":
         return self.lstrip(letters).rstrip(letters)
@@ -111,7 +111,7 @@ class SymbolicText(str):
 
     def split(self, separator: Any = None, limit: Any = -1) -> list[Any]:
         del limit  # there is nothing to split
-        self._no("holds", separator)
+        self._answer_no("holds", separator)
         return [self]
 
     def rsplit(self, separator: Any = None, limit: Any = -1) -> list[Any]:
@@ -119,19 +119,19 @@ class SymbolicText(str):
 
     def replace(self, old: Any, new: Any, *count: Any) -> "SymbolicText":
         del new, count  # there is nothing to replace
-        self._no("holds", old)
+        self._answer_no("holds", old)
         return self
 
     def _joined(self, *texts: str) -> "SymbolicText":
         return SymbolicText((piece for text in texts for piece in pieces_of(text)), self._conditions)
 
-    def _any(self, question: Any, texts: Any, places: tuple[Any, ...]) -> bool:
+    def _answer_for_any(self, question: Any, texts: Any, places: tuple[Any, ...]) -> bool:
         if places:
             _refuse("startswith or endswith from a place on")
-        asked = [self._no(question, text) for text in (texts if isinstance(texts, tuple) else (texts,))]
+        asked = [self._answer_no(question, text) for text in (texts if isinstance(texts, tuple) else (texts,))]
         return any(asked)
 
-    def _no(self, question: Any, text: object) -> bool:
+    def _answer_no(self, question: Any, text: object) -> bool:
         """Answer no, and record the condition that makes this true."""
         if len(self.pieces) != 1 or type(text) is not str or not text:
             _refuse(question)

@@ -146,4 +146,6 @@ def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"'{text}' is no number", hint="block train:0, row FILE:0 and doc ID name something") from None
+        raise UsageError(
+            f"'{text}' is not a number", hint="block train:0, row FILE:0 and doc ID name something"
+        ) from None

@@ -94,11 +94,11 @@ def push(
         cache: the cache.
         to: ``ORG/NAME``, or ``hf://datasets/ORG/NAME[@BRANCH][/FOLDER]``. A dataset that does not exist is created.
         public: create it as a public dataset, not a private one.
-        replaces: replace another cache that is there.
+        replaces: replace another cache at the destination.
         progress: receives the progress of the verification; counts bytes.
 
     Raises:
-        UsageError: another cache is there.
+        UsageError: there is another cache at the destination.
         RecipeError: `to` is not the name of a dataset.
         InputError: not a finished cache; or the Hub refuses, or does not answer.
         CheckError: the cache is damaged.

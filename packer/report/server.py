@@ -24,7 +24,7 @@ from packer.report.tokens import TokenTable, pack_tokens
 from packer.store.cache import Cache
 
 _ADDRESS = "127.0.0.1"
-_NOTE = "Listed is a sample; every block, row and document opens by its name."
+_NOTE = "A sample is listed; every other block, row or document opens by its name."
 
 
 class _Server(ThreadingHTTPServer):

@@ -131,11 +131,11 @@ def check_place(output: Path, *caches: Path | str) -> None:
     if not place.exists():
         return
     if not place.is_file():
-        raise UsageError(f"{output} is no file", hint="name the file of the page")
+        raise UsageError(f"{output} is not a file", hint="name the file of the page")
     with storage_errors("read", output), place.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     if head and _MARK not in head:
-        raise UsageError(f"{output} is there, and is no page of packer", hint="name another file, or remove it")
+        raise UsageError(f"{output} already exists and is not a page of packer", hint="name another file, or remove it")
 
 
 def write_page(page: bytes, output: Path) -> None:

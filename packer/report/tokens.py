@@ -104,7 +104,7 @@ class PackedTokens(NamedTuple):
     table: str
     items: str
     num_items: int
-    """Number of items, from the first, that fit."""
+    """Number of items that fit, counted from the first."""
 
 
 def pack_tokens(table: TokenTable, items: Sequence[Item], room: int) -> PackedTokens:

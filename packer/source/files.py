@@ -90,7 +90,7 @@ def _not_a_data_set(folder: Path) -> InputError:
     """Return the error for a folder that is not a dataset. It does not guess which file belongs to which split."""
     if _is_cache(folder):
         return InputError(
-            f"{folder}: is a cache of packer, and no source: its rows are packed already",
+            f"{folder}: is a cache of packer, not a source: its rows are already packed",
             hint=f"for other blocks of the same documents: packer pack {folder} -o CACHE2; "
             "for anything else, name the files it was built from",
         )
@@ -99,7 +99,7 @@ def _not_a_data_set(folder: Path) -> InputError:
     kind = kinds.most_common(1)[0][0] if kinds else ".jsonl"
     is_flat = all(path.parent == folder for path in found if data_ending(path.name) == kind)
     return InputError(
-        f"{folder}: is a folder, and no data set of `save_to_disk`, which holds {_STATE} or {_SPLITS}",
+        f"{folder}: is a folder, but not a data set of `save_to_disk`, which contains {_STATE} or {_SPLITS}",
         hint=f"name its files: '{(folder / ('' if is_flat else '**') / f'*{kind}').as_posix()}'",
     )
 
@@ -165,7 +165,7 @@ def data_set_splits(folder: Path) -> list[tuple[str | None, list[Path]]]:
     splits = _read(folder / _SPLITS, _Splits).splits
     strange = next((split for split in splits if not is_file_name(split)), None)
     if strange is not None:
-        raise InputError(f"{folder / _SPLITS}: '{strange}' is no name of a folder within it", hint=_SAVE_AGAIN_HINT)
+        raise InputError(f"{folder / _SPLITS}: '{strange}' does not name a folder within it", hint=_SAVE_AGAIN_HINT)
     return [(split, _arrow_files(folder / split)) for split in splits]
 
 

@@ -226,8 +226,8 @@ def _pair_context(shared: Messages, ours: Messages, theirs: Messages, prompt: st
     if any(answer and answer[0].role != "assistant" for answer in (ours, theirs)):
         reason = f"they differ first in messages[{len(shared)}], which is not the assistant's on both sides"
         raise Refused("pair_context_differs", reason)
-    refuse_empty_answer(ours, "the answer of `chosen` says nothing")
-    refuse_empty_answer(theirs, "the answer of `rejected` says nothing")
+    refuse_empty_answer(ours, "the answer of `chosen` is empty")
+    refuse_empty_answer(theirs, "the answer of `rejected` is empty")
     context = untrained_context(shared)
     if prompt is not None:
         user_texts = [message.fields["content"].strip() for message in context if message.role == "user"]
@@ -244,7 +244,7 @@ def untrained_context(messages: Messages) -> Messages:
         Refused: `pair_no_prompt`; no message is a user's or a tool's.
     """
     if not any(message.role in {"user", "tool"} for message in messages):
-        raise Refused("pair_no_prompt", "no message of a user stands before the answer")
+        raise Refused("pair_no_prompt", "no user message precedes the answer")
     return tuple(with_weight(message, 0.0) for message in messages)
 
 

@@ -56,7 +56,7 @@ def _rated(sample: Sample, num_context: int, *, is_desirable: bool) -> Sample:
             raise Refused("pair_no_prompt", "`prompt` is empty")
         return msgspec.structs.replace(sample, preference=preference)
     context, answer = untrained_context(sample.messages[:num_context]), sample.messages[num_context:]
-    refuse_empty_answer(answer, "the answer that is rated says nothing")
+    refuse_empty_answer(answer, "the rated answer is empty")
     return msgspec.structs.replace(sample, messages=context + answer, preference=preference)
 
 

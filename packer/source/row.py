@@ -226,7 +226,7 @@ def type_name(value: Any) -> str:
 
 
 def coalesce_aliases(fields: Mapping[str, T], *, where: str) -> T | None:
-    """Return the value of a field that has several names: the one that is not empty, if they differ in that.
+    """Return the value of a field that has several names; a value that is not empty is preferred.
 
     Raises:
         Refused: `wrong_type`; the values contradict each other.

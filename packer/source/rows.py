@@ -52,7 +52,7 @@ def file_rows(
 ) -> Iterator[FileRow]:
     """Yield the rows of a file from its start.
 
-    Of a table, only the columns of the schema are decoded; if `schema` is None, those that determine one.
+    For a table, only the columns of the schema are decoded; if `schema` is None, those that determine one.
 
     Raises:
         InputError: the file cannot be read, or does not have its format.

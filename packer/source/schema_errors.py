@@ -22,8 +22,8 @@ def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Column
     """Return the error for a file of which no row fits a schema. The rows are those before renaming columns."""
     if not rows:
         return InputError(
-            f"{path}: none of the rows looked at is a JSON object",
-            hint="expected one object a row; of rows over 16 MiB, which are not looked at, name the schema: --schema",
+            f"{path}: none of the sampled rows is a JSON object",
+            hint="expected one object per row; rows over 16 MiB are not sampled: name their schema with --schema",
         )
     refuse_absent_columns(str(path), _names(rows), columns)
     needed = "; ".join(
@@ -51,7 +51,7 @@ def refuse_unread_columns(path: FilePath, columns: Columns, schema: str) -> None
     guessed = meant_field(unread)
     near = [guessed] if guessed in known else difflib.get_close_matches(unread, sorted(known), 1)
     raise InputError(
-        f"{path}: `columns` names {quoted(unread)}, which is no field of schema {schema}",
+        f"{path}: `columns` names {quoted(unread)}, which is not a field of schema {schema}",
         hint=f"did you mean {quoted(near[0])}?" if near else f"its fields: {', '.join(sorted(known - unsupported))}",
     )
 
@@ -66,9 +66,9 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -
         if old is not None and old not in names:
             close = difflib.get_close_matches(old, list(names), 1)
             raise InputError(
-                f"{path}: `columns` takes '{new}' from {quoted(old)}, and no row looked at has it; "
+                f"{path}: `columns` takes '{new}' from {quoted(old)}, and no sampled row has it; "
                 f"there are: {list_names(names)}",
-                hint=f"did you mean {quoted(close[0])}?" if close else "name a field that is there",
+                hint=f"did you mean {quoted(close[0])}?" if close else "name an existing field",
             )
 
 

@@ -94,7 +94,7 @@ def read_csv(path: FilePath, stream: io.BufferedReader, kind: Format) -> tuple[t
         what, hint = (
             ("is not UTF-8", f"rewrite it as UTF-8: iconv -t UTF-8 {path}")
             if header.cells.code == "not_utf8"
-            else ("goes on over bare carriage returns", "end lines with newlines: tr '\\r' '\\n'")
+            else ("continues over bare carriage returns", "end lines with newlines: tr '\\r' '\\n'")
         )
         raise InputError(f"{path}: its header {what}", hint=hint)
     names = tuple(header.cells)

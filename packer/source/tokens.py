@@ -166,7 +166,7 @@ def _unpadded_range(fields: Mapping[str, npt.NDArray[Any]]) -> slice:
         raise Refused("empty", "`attention_mask` calls all tokens padding")
     kept = slice(int(real[0]), int(real[-1]) + 1)
     if kept.stop - kept.start != len(real):
-        raise Refused("bad_mask", "`attention_mask` is 0 between tokens; padding lies before or behind them")
+        raise Refused("bad_mask", "`attention_mask` is 0 between tokens; padding belongs before or after them")
     return kept
 
 

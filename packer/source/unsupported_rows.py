@@ -92,4 +92,4 @@ def refuse_media_tags(text: str) -> None:
         Refused: `multimodal`.
     """
     if "<img>" in text and _MEDIA_TAG.search(text):
-        raise Refused("multimodal", "a text holds an <img> tag with a picture's place in it")
+        raise Refused("multimodal", "a text has an <img> tag with the place of an image")

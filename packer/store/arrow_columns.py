@@ -85,7 +85,7 @@ class DocumentRows:
     row: Int32  # [R]
     sample_id: Ragged  # uint8, UTF-8
     has_sample_id: npt.NDArray[np.bool_]  # [R]
-    side: Int8 | None  # [R] index into SIDES; None if the rows are no preference data
+    side: Int8 | None  # [R] index into SIDES; None if the rows are not preference data
     margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
 
     def special_tokens(self, index: int) -> npt.NDArray[np.bool_]:

@@ -50,7 +50,7 @@ def is_usable_here() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class VersionedContent:
     """Content and version of a small object."""
 
     content: bytes
@@ -77,14 +77,14 @@ class Bucket:
 
     url: str
 
-    def read(self, name: str) -> Found | None:
+    def read(self, name: str) -> VersionedContent | None:
         """Read a whole object and its version; None if it does not exist."""
         with self._errors("read", name) as (obstore, store):
             try:
                 result = obstore.get(store, name)
             except FileNotFoundError:
                 return None
-            return Found(bytes(result.bytes()), result.meta["e_tag"])
+            return VersionedContent(bytes(result.bytes()), result.meta["e_tag"])
 
     def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Read small objects concurrently; yield name and content of those that exist."""

@@ -183,7 +183,7 @@ def check_conservation(manifest: Manifest) -> None:
         ]
     for law, left, right in laws:
         if left != right:
-            raise CheckError(f"manifest.json breaks the law {law}: {left} ≠ {right}")
+            raise CheckError(f"manifest.json breaks the rule {law}: {left} ≠ {right}")
 
 
 def _sum(counted: Iterable[Any], name: str) -> int:

@@ -45,7 +45,7 @@ class Document:
 
     sample_id: str | None
     side: Side | None
-    """Which answer of its row it is; None if the row is no preference data."""
+    """Which answer of its row it is; None if the row is not preference data."""
 
     margin: float | None
     path: str
@@ -217,7 +217,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
                 for chunk, of_batch in zip(chunks, columns, strict=True)
             ]
 
-        for (_, chunks), found in zip(shards, CacheFiles(self.folder).many(read, shards), strict=True):
+        for (_, chunks), found in zip(shards, CacheFiles(self.folder).map_reads(read, shards), strict=True):
             for chunk, (sizes, starts, ends) in zip(chunks, found, strict=True):
                 sums, bounds = offsets_of(np.minimum(ends, most) - np.minimum(starts, most)), offsets_of(sizes)
                 documents, rows = asked[chunk]

@@ -129,9 +129,9 @@ class CacheFiles:
             file = self.ranges(name)
             return b"".join(file.read(offset, size) for offset, size in ranges)
 
-        yield from self.many(read, wanted)
+        yield from self.map_reads(read, wanted)
 
-    def many(self, read: Callable[..., T], wanted: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+    def map_reads(self, read: Callable[..., T], wanted: Iterable[tuple[Any, ...]]) -> Iterator[T]:
         """Yield the results of a function in order; for a cache in a bucket many calls run at a time."""
         if mirror_of(self.folder) is None:
             yield from (read(*each) for each in wanted)

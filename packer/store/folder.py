@@ -191,8 +191,8 @@ def inside(root: Path, path: str) -> Path:
     """
     if not is_file_path(path) or not is_inside(Path(os.path.realpath(root)), path):
         raise StorageError(
-            f"{root}: '{path}' is no file inside this folder, and nothing is written outside of it",
-            hint="a link on its way leads elsewhere, or the name is not a plain one",
+            f"{root}: '{path}' is not a file inside this folder, and nothing is written outside of it",
+            hint="a symbolic link in it leads elsewhere, or a name in it is not a plain one",
         )
     return root / path
 

@@ -338,7 +338,7 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
 
     """
     path = folder / MANIFEST_NAME
-    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} mends it"
+    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} fixes it"
     try:
         manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
         root = ContainedPaths(folder)

@@ -30,7 +30,7 @@ from zlib import crc32
 
 import msgspec
 
-from packer.errors import BusyError, CheckError, PackerError, StorageError, stands_for
+from packer.errors import BusyError, CheckError, PackerError, StorageError, show_as_url
 from packer.limits import storage_errors
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url, is_usable_here
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX, AtomicFile, inside, make_folder, write_atomically
@@ -56,7 +56,7 @@ class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     most_bytes: int | None
 
 
-class _UnwantedError(Exception):
+class _DownloadCancelledError(Exception):
     """Aborts a download that is no longer needed."""
 
 
@@ -83,7 +83,7 @@ class Mirror:
         """
         target = inside(self.folder, name) if not name.startswith(f"{PRIVATE}/") else self.folder / name
         if not is_usable_here():
-            _in_another_process(_Asked(os.fspath(self.folder), fetch=name))
+            _in_another_process(_DownloadRequest(os.fspath(self.folder), fetch=name))
             return
         with self._locked(_lock_of(name)):
             if not target.exists():
@@ -102,9 +102,9 @@ class Mirror:
         """
         target = inside(self.folder, name)
         if not is_usable_here():
-            _in_another_process(_Asked(os.fspath(self.folder), fetch=name))
+            _in_another_process(_DownloadRequest(os.fspath(self.folder), fetch=name))
             return True
-        with self._locked(_lock_of(name), wait=False) as is_alone, suppress(_UnwantedError):
+        with self._locked(_lock_of(name), wait=False) as is_alone, suppress(_DownloadCancelledError):
             if is_alone and not target.exists():
                 self._download(name, target, is_wanted)
         return is_alone or target.exists()
@@ -209,7 +209,7 @@ class Mirror:
 
             def write(chunk: memoryview) -> None:
                 if not is_wanted():
-                    raise _UnwantedError
+                    raise _DownloadCancelledError
                 file.write(chunk)
 
             if not self.bucket.download(name, write):
@@ -235,7 +235,7 @@ class Mirror:
                     file.reserve(num_bytes)
                     return file
             if not is_wanted():
-                raise _UnwantedError
+                raise _DownloadCancelledError
             time.sleep(_POLL_S)
 
     def _make_room(self, most_bytes: int, num_bytes: int) -> bool:
@@ -250,11 +250,11 @@ class Mirror:
         """
         if num_bytes > most_bytes:
             raise StorageError(
-                f"{self.bucket.url}: a shard of {num_bytes:,} bytes has no room in the {most_bytes:,} bytes that its "
-                f"shards may take in {self.folder}",
+                f"{self.bucket.url}: a shard of {num_bytes:,} bytes does not fit into the {most_bytes:,} bytes that "
+                f"its shards may take in {self.folder}",
                 hint="a larger cache_bytes, or PACKER_CACHE_BYTES",
             )
-        underway = self._underway()
+        underway = self._active_downloads()
         free = most_bytes - num_bytes - sum(underway.values())
         if free < 0:
             return False
@@ -275,7 +275,7 @@ class Mirror:
                 if _DIGEST.search(path.name):
                     yield path, path.stat()
 
-    def _underway(self) -> dict[int, int]:
+    def _active_downloads(self) -> dict[int, int]:
         """Return inode and size of the shards being downloaded; temporary files of killed processes are removed."""
         found = {}
         for path in (path for kind in _EVICTED for path in (self.folder / kind).glob(f"{TEMPORARY_PREFIX}*")):
@@ -317,12 +317,12 @@ def _flock(descriptor: int, *, wait: bool) -> bool:
 
 
 def mirror_of(folder: Path) -> Mirror | None:
-    """Return the mirror in a folder; None if the folder is no mirror."""
+    """Return the mirror in a folder; None if the folder is not a mirror."""
     try:
         origin = msgspec.json.decode((folder / _ORIGIN).read_bytes(), type=_Origin)
     except (OSError, msgspec.MsgspecError):
         return None
-    stands_for(folder, origin.url)
+    show_as_url(folder, origin.url)
     return Mirror(folder, Bucket(origin.url), origin.most_bytes)
 
 
@@ -336,7 +336,7 @@ def make_mirror(folder: Path, url: str, *, most_bytes: int | None = None) -> Mir
     content = msgspec.json.encode(_Origin(url, most_bytes))
     if not (folder / _ORIGIN).exists() or (folder / _ORIGIN).read_bytes() != content:
         write_atomically(folder / _ORIGIN, content)
-    stands_for(folder, url)
+    show_as_url(folder, url)
     return Mirror(folder, Bucket(url), most_bytes)
 
 
@@ -346,7 +346,7 @@ def shown(folder: Path) -> str:
     return bucket_url(folder) or str(folder) if mirror is None else mirror.bucket.url
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _DownloadRequest(msgspec.Struct, frozen=True):
     """What a process forked from one that uses obstore (as DataLoader workers are) has a new process download."""
 
     folder: str
@@ -361,37 +361,37 @@ def ranges_in_another_process(folder: Path, wanted: Sequence[tuple[str, list[tup
         StorageError: an object is missing, too short or cannot be read.
 
     """
-    content, start = _in_another_process(_Asked(os.fspath(folder), ranges=wanted)) if wanted else b"", 0
+    content, start = _in_another_process(_DownloadRequest(os.fspath(folder), ranges=wanted)) if wanted else b"", 0
     for _, ranges in wanted:
         end = start + sum(size for _, size in ranges)
         yield content[start:end]
         start = end
 
 
-def _in_another_process(asked: _Asked) -> bytes:
+def _in_another_process(request: _DownloadRequest) -> bytes:
     done = subprocess.run(
         [sys.executable, "-m", "packer.store.mirror"],
-        input=msgspec.json.encode(asked),
+        input=msgspec.json.encode(request),
         capture_output=True,
         check=False,
     )
     if done.returncode:
-        raise StorageError(f"cannot read {asked.folder}: {done.stderr.decode('utf-8', 'replace').strip()[-2000:]}")
+        raise StorageError(f"cannot read {request.folder}: {done.stderr.decode('utf-8', 'replace').strip()[-2000:]}")
     return done.stdout
 
 
-def _answer(asked: _Asked) -> None:
-    mirror = mirror_of(Path(asked.folder))
-    assert mirror is not None, "asked by one"
-    if asked.fetch is not None:
-        mirror.fetch(asked.fetch)
+def _answer(request: _DownloadRequest) -> None:
+    mirror = mirror_of(Path(request.folder))
+    assert mirror is not None, "the folder is the mirror of a bucket"
+    if request.fetch is not None:
+        mirror.fetch(request.fetch)
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        for parts in pool.map(lambda each: mirror.bucket.read_ranges(*each), asked.ranges):
+        for parts in pool.map(lambda each: mirror.bucket.read_ranges(*each), request.ranges):
             sys.stdout.buffer.writelines(parts)
 
 
 if __name__ == "__main__":
     try:
-        _answer(msgspec.json.decode(sys.stdin.buffer.read(), type=_Asked))
+        _answer(msgspec.json.decode(sys.stdin.buffer.read(), type=_DownloadRequest))
     except PackerError as error:
         sys.exit(error.message)

@@ -55,7 +55,7 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
         _refresh(mirror)
         return mirror.folder
     if (keep_in, keep_bytes) != (None, None):
-        raise UsageError(f"{name} is no cache in a bucket: cache_dir and cache_bytes say where such a one is kept")
+        raise UsageError(f"{name} is not a cache in a bucket: cache_dir and cache_bytes are for caches in buckets")
     text = re.sub(r"\Ahf:/(?!/)", SCHEME, os.fspath(name))  # a Path has lost one of the two slashes
     hub = data_name(text)
     return Path(name) if hub is None else _fetched(pin(hub).name)
@@ -114,7 +114,7 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
         first = next((name for name, _, _ in mirror.bucket.listed()), None)
         if first is not None and not any(mirror.bucket.listed(PRIVATE)):
             raise UsageError(
-                f"{url} holds other objects and is no cache: {first}", hint="give a new or empty one with -o"
+                f"{url} contains other objects and is not a cache: {first}", hint="give a new or empty one with -o"
             )
     if not is_dry:
         mirror.bucket.refuse_unconditional()

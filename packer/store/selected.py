@@ -53,7 +53,7 @@ def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
         int(columns[name].min(initial=-1)) < -1 or int(columns[name].max(initial=-1)) >= limit
         for name, limit in limits.items()
     ):
-        raise CheckError(f"{cache / selection.table.path} is no selection", hint=repair_hint(cache))
+        raise CheckError(f"{cache / selection.table.path} is not a selection", hint=repair_hint(cache))
     return SelectedRows(splits=selection.splits, **columns, num_capped=selection.num_capped)
 
 

@@ -98,7 +98,7 @@ _SHIFTED_MASK = (
 
 def _nothing_trained(pretokenized: PretokenizedTokens) -> str:
     first_only = pretokenized.weight[0] > 0
-    return "all there is to train on opens its document" if first_only else "no token of the row is trained"
+    return "the only token to train on is the first of a document" if first_only else "no token of the row is trained"
 
 
 def _runs(weight: Float32, offsets: Int64) -> _Runs:

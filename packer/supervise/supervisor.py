@@ -51,7 +51,9 @@ class Supervisor:
             for row in failed
         ]
         rejections += [
-            Rejection(row=int(row), code="nothing_trained", reason="all there is to train on opens its document")
+            Rejection(
+                row=int(row), code="nothing_trained", reason="the only token to train on is the first of a document"
+            )
             for row in empty
         ]
         documents = _documents(turns, tokens, np.flatnonzero(trained), sample_ids)

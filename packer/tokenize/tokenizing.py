@@ -80,7 +80,7 @@ class TurnTokenizer:
         return _merged(turns, located, self._tokenize_one_by_one(turns, remaining) if len(remaining) else None)
 
     def _locate_vectorized(self, turns: TurnBatch) -> LocatedTexts | None:
-        """Locate all turns of those texts where one vectorized pass can do it; None if there are none."""
+        """Locate all turns of the texts for which one vectorized pass suffices; None if there are none."""
         if self._vectorized is None or self._normalized_control is not None or not len(turns.raw):
             return None
         plain = ~turns.raw

@@ -578,7 +578,7 @@ def test_rows_of_a_template_with_an_error_are_counted_too(tmp_path: Path) -> Non
     sources = write(tmp_path / "rows.jsonl", *[chat("Hi", "Hello")] * 4)
     report = of(folder, sources=sources)
     assert report.rows[0].num_kept == 0
-    assert report.verdict == "a build would keep nothing of the 4 rows examined"
+    assert report.verdict == "a build would keep none of the 4 rows examined"
     again = of(folder, "supervision.no_terminator=append", sources=sources)
     assert again.rows[0].num_kept == 4
     assert again.verdict == "a build keeps 4 of the 4 rows examined"

@@ -271,7 +271,7 @@ def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):
         hints.append(preview(recipe).rows[0].hint)
         assert hints[-1] == built.value.hint
     assert "allow_dropped=[system]" in hints[0]
-    assert "NaN and Infinity are no JSON" in hints[1]
+    assert "NaN and Infinity are not JSON" in hints[1]
 
 
 def test_a_message_that_is_dropped_is_shown_with_the_rendering_that_lacks_it(recipe_of, tmp_path):

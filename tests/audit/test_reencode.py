@@ -364,7 +364,7 @@ def test_missing_and_changed_inputs_are_findings_and_the_rest_is_compared(starte
     assert {finding.what for finding in report.findings} == {"input"}
     assert report.findings == verify(cache, sources=True).findings
     assert report.num_reencoded == rows["reasoning.jsonl"] + rows["alpaca.jsonl"] > 0
-    assert "the cache itself is whole" in report.hint
+    assert "the cache itself is intact" in report.hint
     shutil.rmtree(folder / "data")
     report = verify(cache, reencode=True, sample=3, threads=1)
     assert (len(report.findings), report.num_reencoded) == (5, 0)

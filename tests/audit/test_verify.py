@@ -204,7 +204,7 @@ def test_a_changed_or_missing_source_is_found_only_when_asked_for(starter, tmp_p
     report = verify(cache, sources=True)
     assert [Path(finding.path).name for finding in report.findings] == ["chat.jsonl", "tools.jsonl"]
     assert {finding.what for finding in report.findings} == {"input"}
-    assert "the cache itself is whole" in report.hint
+    assert "the cache itself is intact" in report.hint
 
 
 def test_a_tokenizer_or_template_that_is_no_longer_the_recorded_one_is_found_when_asked_for(starter, tmp_path):
@@ -219,7 +219,7 @@ def test_a_tokenizer_or_template_that_is_no_longer_the_recorded_one_is_found_whe
         report = verify(cache, sources=True)
         assert {finding.what for finding in report.findings} == {"tokenizer"}
         assert (
-            report.hint == f"the cache itself is whole; packer build -o {cache} --force brings it up to date with them"
+            report.hint == f"the cache itself is intact; packer build -o {cache} --force brings it up to date with them"
         )
         return {(finding.path, finding.found[:6]) for finding in report.findings}
 
@@ -571,9 +571,9 @@ def test_inputs_with_relative_names_are_looked_for_from_here_and_the_hint_says_s
         (verify(folder / "cache", reencode=True, sample=2, threads=1), ["input"] * 5),
     ):
         assert [finding.what for finding in report.findings] == whats
-        assert all(f"(looked for from {tmp_path})" in finding.found for finding in report.findings)
+        assert all(f"(searched from {tmp_path})" in finding.found for finding in report.findings)
         assert report.hint == (
-            "names are from the folder the build ran in: run packer verify there, to find data/chat.jsonl"
+            "paths are relative to the folder the build ran in: run packer verify there to find data/chat.jsonl"
         )
 
 

@@ -217,7 +217,7 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
     fingerprint = fields("verify", cache)["fingerprint"]
     run("verify", cache, "--expect", fingerprint)
     other = run("verify", cache, "--expect", "0" * 64, exit_code=1)
-    assert other.stderr.startswith(f"error: {cache} is another cache than the one expected\n\nhint: ")
+    assert other.stderr.startswith(f"error: {cache} is not the expected cache\n\nhint: ")
     assert "damaged" not in other.stdout + other.stderr
     assert f"  expected  {'0' * 64}\n  found     {fingerprint}" in other.stdout
 

@@ -30,7 +30,7 @@ def test_json_has_splits_and_files(starter_cache, tmp_path):
     [
         ("{cache} --to megatron -o {new}", 2, "--separate-mask writes the mask"),
         ("{cache} --to mds --blocks -o {new}", 2, "takes documents"),
-        ("{cache} --to olmo -o {taken}", 2, "is no export"),
+        ("{cache} --to olmo -o {taken}", 2, "is not an export"),
         ("{missing} --to olmo -o {new}", 3, "is not a cache"),
         ("{cache} --to olmo", 2, "-o"),
     ],

@@ -145,7 +145,7 @@ def test_parallel_calls_under_a_template_of_one_call(desk: Path) -> None:
     asked = ["rows.jsonl", "--tokenizer", "model", "--template", "one.jinja", "-o"]
     error = run("build", *asked, "cache", exit_code=3).stderr
     assert "only supports single tool-calls" in error.replace("\n", " ")
-    assert "takes one call a message" in hint_of(error) and "followed by its result" in hint_of(error)
+    assert "takes one call per message" in hint_of(error) and "followed by its result" in hint_of(error)
     Path("rows.jsonl").write_text(json.dumps({"messages": one_by_one}) + "\n")
     run("build", *asked, "cache")
     Path("rows.jsonl").write_text(json.dumps({"messages": at_once}) + "\n")
@@ -223,7 +223,7 @@ def test_a_template_that_rewrites_history_is_asked_about_in_words(desk: Path, re
         folder = f"cache-{each}"
         built = fields("build", *asked, "--set", f"supervision.history_rewrite={each}", "-o", folder)
         learned[each] = built["totals"]["tokens"]
-    assert "=last trains the end of each conversation alone (6 of 30 answers)" in hint
+    assert "=last trains only the end of each conversation (6 of 30 answers)" in hint
     for each in ("exact",) if reasoning else ("exact", "as_rendered"):
         times = float(re.search(rf"{each}\b.*?\(([0-9.]+) times", hint)[1])
         assert times == pytest.approx(learned[each] / learned["last"], rel=0.25), "counted in bytes of text"

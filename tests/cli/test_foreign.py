@@ -61,14 +61,14 @@ def test_on_a_terminal_of_hardly_any_width_the_words_are_those_of_any_other(brok
 def test_verify_says_what_was_not_examined(broken):
     page = " ".join(run("verify", "--foreign", broken).stdout.split())
     assert "not checked: whether prompts are trained (no tokenizer was named)" in page
-    assert "ok: nothing wrong in what was checked, which is shapes alone: most was not checked" in page
-    assert f"hint: packer verify --foreign {broken} --tokenizer DIR looks at the rest" in page
+    assert "ok: nothing wrong in what was checked, but only shapes were checked" in page
+    assert f"hint: packer verify --foreign {broken} --tokenizer DIR checks the rest" in page
     assert "of this template" not in page, "none was named"
 
 
 def test_with_a_tokenizer_it_is_no_matter_of_shapes_alone(broken, words):
     page = run("verify", "--foreign", broken, "--tokenizer", words.folder, exit_code=1).stdout
-    assert "which is shapes alone" not in page and "looks at the rest" not in page
+    assert "but only shapes were checked" not in page and "checks the rest" not in page
 
 
 def test_with_another_tokenizer_only_that_is_said(words, tmp_path):
@@ -130,7 +130,7 @@ ERRORS = [
     (("verify", "--foreign", "{rows}", "--quick"), 2, "--quick is about a cache"),
     (("verify", "--foreign", "{rows}", "--full", "--sample", "3"), 2, "name one of them"),
     (("verify", "--foreign", "{missing}"), 3, "no such file or folder"),
-    (("verify", "--foreign", "{empty}"), 3, "is nothing an audit reads"),
+    (("verify", "--foreign", "{empty}"), 3, "is not something that an audit reads"),
     (("verify", "--foreign", "{cache}"), 3, "hint: packer verify "),
     (("inspect", "--foreign", "{rows}", "--row", "9"), 2, "no row 9"),
     (("inspect", "--foreign", "{rows}", "--row", "a:9"), 2, "the number of a row"),
@@ -150,7 +150,7 @@ def test_the_folder_one_is_in_and_one_that_holds_data_sets_are_names_too(broken,
         assert "hint: it holds data sets; name one of them: " in run("verify", "--foreign", name, exit_code=3).stderr
     (tmp_path / "empty" / "below").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "empty" / "below")
-    assert "nothing an audit reads" in run("verify", "--foreign", "..", exit_code=3).stderr
+    assert "not something that an audit reads" in run("verify", "--foreign", "..", exit_code=3).stderr
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ PAGE = """\
    {reason}
    the row:
   ! not json
-   hint: correct or remove the row; NaN and Infinity are no JSON
+   hint: correct or remove the row; NaN and Infinity are not JSON
 """
 
 
@@ -172,7 +172,7 @@ def test_many_messages_are_counted_and_weights_are_reported(tokenizer, tmp_path)
 def test_quiet_leaves_out_the_summary_and_verbose_says_how_files_are_read(rows, tokenizer):
     quiet = run("preview", rows, "--tokenizer", tokenizer, "-q").stdout
     last = quiet[quiet.rindex("── ") :]
-    assert quiet.endswith(f"  ! not json\n   hint: correct or remove the row; NaN and Infinity are no JSON\n\n{last}")
+    assert quiet.endswith(f"  ! not json\n   hint: correct or remove the row; NaN and Infinity are not JSON\n\n{last}")
     assert "kept" not in quiet
     told = run("preview", rows, "--tokenizer", tokenizer, "-v").stdout
     assert told.startswith(f"   {rows} · format jsonl · schema messages · split train\n\n── ")

@@ -126,7 +126,7 @@ def test_a_signal_ends_a_build_cleanly_and_the_next_one_finishes_it(tmp_path, st
     assert process.returncode == code, stderr
     assert stdout == ""
     assert "Traceback" not in stderr
-    assert "the same command goes on from there" in stderr
+    assert "the same command continues from there" in stderr
     assert not (tmp_path / "cache" / "manifest.json").exists()
     assert fields(*arguments)["partitions_reused"] > 0
     run("verify", tmp_path / "cache", "--full")

@@ -76,7 +76,7 @@ def test_a_changed_input_exits_1_and_its_rows_are_not_compared(own):
     result = run("verify", cache, "--reencode", "-j", "1", exit_code=1)
     assert "re-encoded   108 of 200 rows" in result.stdout
     assert "chat.jsonl" in result.stdout
-    assert "the cache itself is whole" in result.stderr
+    assert "the cache itself is intact" in result.stderr
     shutil.rmtree(inputs)
     shown = run("verify", cache, "--reencode", "-j", "1", exit_code=1).stdout
     assert row_of(shown, "re-encoded") == ["re-encoded", "0", "not", "compared"]
@@ -95,7 +95,7 @@ def test_a_row_that_yields_something_else_is_shown_and_exits_1(own):
     result = run("verify", cache, "--quick", "--reencode", "-j", "1", exit_code=1)
     assert f"row {lines[0]['row']:,}\n  re-encoded\n  expected  rejected: " in result.stdout
     assert "found     rejected: bad_tools" in result.stdout
-    assert f"hint: packer verify {cache} checks whether its files still are what was written" in result.stderr
+    assert f"hint: packer verify {cache} checks whether its files are still what was written" in result.stderr
     found = fields("verify", cache, "--quick", "--reencode", "-j", "1", exit_code=1)
     (finding,) = found["findings"]
     assert (finding["path"], finding["row"]) == (lines[0]["source"], lines[0]["row"])

@@ -163,7 +163,7 @@ def test_a_missing_object_is_named_and_made_again(bucket, recipe, local):
 
 def test_what_is_in_the_way_is_refused_with_a_hint(scheme, bucket, recipe, tmp_path):
     Bucket(bucket.url).create("rows.jsonl", b"{}")
-    assert_refused("holds other objects and is no cache", "build", "-c", recipe, "-o", bucket.url, exit_code=2)
+    assert_refused("contains other objects and is not a cache", "build", "-c", recipe, "-o", bucket.url, exit_code=2)
     assert_refused("it has no manifest.json", "stats", bucket.url, exit_code=3)
     key = {"s3": "AWS_SECRET_ACCESS_KEY", "az": "AZURE_STORAGE_ACCOUNT_KEY"}[scheme]
     told = run("stats", f"{bucket.url}/other", exit_code=5, env={key: "d3Jvbmc="})

@@ -54,7 +54,7 @@ def test_answers_in_one_of_the_languages_pass_and_those_too_short_to_tell():
 
 def test_a_language_that_is_not_known_is_refused():
     pytest.importorskip("py3langid")
-    with pytest.raises(RecipeError, match="'german' is no language that py3langid knows"):
+    with pytest.raises(RecipeError, match="'german' is not a language that py3langid knows"):
         passes(rules_of(language=["de", "german"]), [])
 
 

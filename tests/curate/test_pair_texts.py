@@ -7,7 +7,7 @@ from xxhash import xxh3_128_digest
 
 from packer.batches import Preference, Sample
 from packer.curate import filters
-from packer.curate.texts import answers, content_key, conversation, prompt_key, prompts, said
+from packer.curate.texts import answers, content_key, conversation, prompt_key, prompts, utterances
 from packer.row_rules import Filter, Range
 from packer.source import unused_keys
 from packer.source.schema import read_row
@@ -32,12 +32,12 @@ def test_texts_of_a_pair_are_those_of_both_sides_and_the_context_counts_once():
     assert prompts(pair) == ["Hi", "Why?", "Oh."]
     assert answers(pair) == ["Ho", "So.", "No."]
     assert conversation(pair) == "Hi\nHo\nWhy?\nSo.\nNo.\nOh."
-    assert [text for _, text in said(pair)] == ["Hi", "Ho", "Why?", "So.", "No.", "Oh."]
+    assert [text for _, text in utterances(pair)] == ["Hi", "Ho", "Why?", "So.", "No.", "Oh."]
     assert [*unused_keys([pair])] == ["mood"]
     texts = read(TEXTS)
     assert (prompts(texts), answers(texts)) == (["Why?"], ["So.", "No."])
     assert conversation(texts) == "Why?\nSo.\nNo."
-    assert [*said(texts)] == [("user", "Why?"), ("assistant", "So."), ("assistant", "No.")]
+    assert [*utterances(texts)] == [("user", "Why?"), ("assistant", "So."), ("assistant", "No.")]
 
 
 def test_a_pair_passes_where_both_sides_do():

@@ -314,9 +314,9 @@ def test_a_changed_selection_is_found(cache, tmp_path):
     [
         (lambda _: b"no table", "is damaged"),
         (lambda content: content.slice(1), "expected 90 rows, found 89"),
-        (lambda content: content.drop_columns(["kept"]), "is no selection"),
-        (lambda content: with_split(content, 0, 3), "is no selection"),
-        (lambda content: with_split(content, 0, -2), "is no selection"),
+        (lambda content: content.drop_columns(["kept"]), "is not a selection"),
+        (lambda content: with_split(content, 0, 3), "is not a selection"),
+        (lambda content: with_split(content, 0, -2), "is not a selection"),
     ],
 )
 def test_a_selection_that_is_none_is_refused(cache, change, words, tmp_path):
@@ -409,9 +409,9 @@ def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):
         (
             ["filters=[{name: a, field: nope, min: 1}]"],
             InputError,
-            "filter 'a': no row that was looked at has a field 'nope'",
+            "filter 'a': no row that was sampled has a field 'nope'",
         ),
-        (["split.group=meta.nope"], InputError, "split.group: no row that was looked at has a field 'meta.nope'"),
+        (["split.group=meta.nope"], InputError, "split.group: no row that was sampled has a field 'meta.nope'"),
         (["split={time: meta.user, cutoffs: {test: 2026-01-01T00:00:00Z}}"], InputError, "has an ISO time with a zone"),
         (["split={time: messages, unit: s, cutoffs: {test: 2026-01-01}}"], InputError, "a number of s since 1970"),
         (["filters=[{name: a, of: answers, matches: '(?=x)'}]"], RecipeError, "RE2"),
@@ -424,7 +424,7 @@ def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):
         (["filters=[{name: a, of: answers, field: b, min: 1}]"], RecipeError, "found field and of"),
         (["filters=[{name: a, of: answers}]"], RecipeError, "no condition"),
         (["filters=[{name: a, field: b, min: 2, max: 1}]"], RecipeError, "min 2 is more than max 1"),
-        (["deduplicate={}"], RecipeError, "says nothing"),
+        (["deduplicate={}"], RecipeError, "is empty"),
         (["split.sharez=1"], RecipeError, "did you mean 'shares'"),
     ],
 )

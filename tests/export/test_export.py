@@ -239,17 +239,17 @@ def test_what_is_no_export_is_never_replaced(starter_cache, tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("kept")
-    with pytest.raises(UsageError, match="is no export"):
+    with pytest.raises(UsageError, match="is not an export"):
         export(starter_cache, mine, to="olmo", force=True)
     assert (mine / "thesis.txt").read_text() == "kept"
     export(starter_cache, tmp_path / "out", to="olmo")
-    with pytest.raises(UsageError, match="is there"):
+    with pytest.raises(UsageError, match="already exists"):
         export(starter_cache, tmp_path / "out", to="mds")
     export(starter_cache, tmp_path / "out", to="mds", force=True)
     assert (tmp_path / "out/train/index.json").exists() and not (
         tmp_path / "out/train/token_ids_part_0000.npy"
     ).exists()
-    with pytest.raises(UsageError, match="lies in the cache"):
+    with pytest.raises(UsageError, match="is inside the cache"):
         export(starter_cache, starter_cache / "out", to="mds")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
 
@@ -257,7 +257,7 @@ def test_what_is_no_export_is_never_replaced(starter_cache, tmp_path):
 def test_force_never_takes_a_cache_or_anything_else_with_the_export(starter_cache, tmp_path):
     export(starter_cache, tmp_path / "out", to="olmo")
     shutil.copytree(starter_cache, tmp_path / "out" / "cache")
-    with pytest.raises(UsageError, match="holds the cache"):
+    with pytest.raises(UsageError, match="contains the cache"):
         export(tmp_path / "out" / "cache", tmp_path / "out", to="olmo", force=True)
     with pytest.raises(UsageError, match="files that no export wrote, such as cache/"):
         export(starter_cache, tmp_path / "out", to="olmo", force=True)
@@ -330,7 +330,7 @@ def test_what_somebody_put_at_the_place_meanwhile_is_not_lost(force, starter_cac
 
     write = run.Files.write
     monkeypatch.setattr(run.Files, "write", meanwhile)
-    with pytest.raises(UsageError, match="is no export"):
+    with pytest.raises(UsageError, match="is not an export"):
         export(starter_cache, tmp_path / "out", to="olmo", force=force)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["own.txt"]

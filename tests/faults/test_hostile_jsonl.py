@@ -173,11 +173,11 @@ TEXTS: dict[str, tuple[bytes, int, str]] = {
     ),
     "a pickle": (b"\x80\x04\x95\x0f\x00\x00\x00\x00", 3, "found binary data"),
     "HTML": (b"<html>\n<body>404</body>\n", 3, "text that is not JSON"),
-    "one hostile row: cut off": (good[:30] + b"\n", 3, "none of the rows looked at is a JSON object"),
+    "one hostile row: cut off": (good[:30] + b"\n", 3, "none of the sampled rows is a JSON object"),
     "one hostile row: depth 100,000": (
         b'{"messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
         3,
-        "none of the rows looked at is a JSON object",
+        "none of the sampled rows is a JSON object",
     ),
     "one object without fields": (b"{}\n", 3, "fit no schema; fields found: none"),
     "an object whose fields nobody knows": (b'{"__proto__":{"messages":[]}}\n', 3, "fields found: `__proto__`"),

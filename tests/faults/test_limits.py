@@ -72,7 +72,7 @@ def aborts() -> object:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not tell how a copy ended")
 def test_a_worker_that_is_aborted_is_reported_by_its_signal() -> None:
-    with pytest.raises(WorkerDiedError, match="was ended by SIGABRT, most often for want of memory or threads"):
+    with pytest.raises(WorkerDiedError, match="was ended by SIGABRT, most often for lack of memory or threads"):
         list(run_tasks(aborts, (), [1, 2, 3, 4], jobs=2))
 
 

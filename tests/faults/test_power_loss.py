@@ -71,7 +71,7 @@ def test_after_a_power_cut_there_is_the_old_cache_or_the_new_one(
         found = None if content is None else fingerprint_of(content)
         told_old = None if kind == "packing again" else old
         assert found in (told_old, new), f"call {moment}: neither the old manifest nor the new one"
-        assert moment < len(trace) or found == new, "a build that said it was done is done"
+        assert moment < len(trace) or found == new, "a build that reported success has succeeded"
         if found is None:
             with pytest.raises(InputError, match="not a cache"):
                 Cache.open(folder / target)

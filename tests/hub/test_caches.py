@@ -85,7 +85,7 @@ def test_what_is_fetched_is_compared_with_the_manifest_and_not_kept_if_it_is_som
 def test_what_is_no_cache_is_said_to_be_none(hub, tmp_path):
     with pytest.raises(InputError, match=r"tiny/talk@\w+ is not a cache: it has no manifest"):
         Cache.open("hf://datasets/tiny/talk")
-    assert_refused("not a repository that can be seen", "stats", "hf://datasets/tiny/none", exit_code=3)
+    assert_refused("not a repository that is visible", "stats", "hf://datasets/tiny/none", exit_code=3)
     assert_refused("packer does not write to hf://", "build", "x", "--tokenizer", "y", "-o", NAME, exit_code=2)
 
 
@@ -142,7 +142,7 @@ def test_a_second_push_uploads_nothing(logged_in, starter_cache):
     logged_in.asked.clear()
     again = push_cache(starter_cache, NAME, replaces=True)
     assert again.num_files == 0 and posted(logged_in) == []
-    assert "is there already; nothing was uploaded" in run("push", starter_cache, "tiny/cache").stdout
+    assert "already exists; nothing was uploaded" in run("push", starter_cache, "tiny/cache").stdout
 
 
 def test_a_push_that_broke_off_is_seen_by_nobody_and_goes_on(logged_in, starter_cache, built):
@@ -212,7 +212,7 @@ def test_another_cache_is_replaced_only_if_that_is_asked_for(logged_in, starter_
 
 def test_a_card_that_somebody_wrote_stays(logged_in, starter_cache):
     logged_in.commit("dataset", "tiny/cache", {"README.md": b"Mine."})
-    assert "its README.md was there before" in run("push", starter_cache, "tiny/cache").stdout
+    assert "its README.md existed before" in run("push", starter_cache, "tiny/cache").stdout
     assert there(logged_in)["README.md"] == b"Mine."
 
 
@@ -244,7 +244,7 @@ def test_a_push_without_a_token_or_beside_another_is_refused(hub, starter_cache,
         return change(name, repository, rest, sent)
 
     monkeypatch.setattr(hub, "_change", changed)
-    with pytest.raises(BusyError, match="somebody else changes it"):
+    with pytest.raises(BusyError, match="somebody else is changing it"):
         push_cache(starter_cache, "tiny/cache")
     assert {*there(hub)} == {"other"}
 

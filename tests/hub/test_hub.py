@@ -153,7 +153,7 @@ def without_network(hub, how, monkeypatch):
     ("how", "said", "hint"),
     [
         ("offline", "and HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"),
-        ("closed", "does not answer: ", "look at the network"),
+        ("closed", "does not answer: ", "check the network"),
     ],
 )
 def test_without_a_network_and_with_an_empty_cache_it_is_said_what_to_do(hub, how, said, hint, monkeypatch):
@@ -172,10 +172,10 @@ def test_what_is_not_in_the_cache_yet_is_not_taken_for_what_is_not_there(hub, tm
 
 
 REFUSALS = [
-    ("tiny/none", "no file or folder here, and not a repository that can be seen at http", "look at the spelling"),
+    ("tiny/none", "no file or folder here, and not a repository that is visible at http", "check the spelling"),
     ("tiny/chat@v9", "tokenizer tiny/chat@v9: the repository has no such revision", "see its branches and tags"),
-    ("tiny/gated", "its owners say who may have it", "ask for access at http"),
-    ("tiny/private", "no file or folder here, and not a repository that can be seen", "look at the spelling"),
+    ("tiny/gated", "its owners decide who has access", "ask for access at http"),
+    ("tiny/private", "no file or folder here, and not a repository that is visible", "check the spelling"),
     ("tiny/bare", "the repository has no tokenizer.json", "AutoTokenizer.from_pretrained('tiny/bare')"),
     ("ti--ny/x", "Cannot have -- or", "a name on the Hub is ORG/NAME"),
 ]
@@ -210,8 +210,8 @@ def test_a_data_set_that_is_not_there_is_distinguished_from_a_file_that_is_not(h
     for path, said in (
         (f"{DATA}/data/no.jsonl", "no such data file"),
         (f"{DATA}/*.csv", "no file matches"),
-        (f"{DATA}", "stands for 3 data files"),
-        ("hf://datasets/tiny/none/a.jsonl", "not a repository that can be seen"),
+        (f"{DATA}", "matches 3 data files"),
+        ("hf://datasets/tiny/none/a.jsonl", "not a repository that is visible"),
         (f"{DATA}@v9/data/a.jsonl", "has no such revision"),
     ):
         recipe = make_recipe({**to_json(of_hub()), "sources": [{"path": path}]})
@@ -244,7 +244,7 @@ def test_a_hub_that_says_nothing_is_not_waited_for(hub, monkeypatch):
 
 def test_a_cache_that_cannot_be_written_is_an_error_of_the_disk(hub, tmp_path):
     (tmp_path / "hub").write_text("a file where the cache should be")
-    with pytest.raises(StorageError, match="cannot be kept in"):
+    with pytest.raises(StorageError, match="cannot be stored in"):
         fetch_data(data_name(f"{DATA}/data/a.jsonl"))
 
 

@@ -96,7 +96,7 @@ def test_paths_and_globs_choose_files_as_in_a_shell():
 
 def test_several_files_are_not_guessed_among():
     for path, number in (("", 5), ("data", 2)):
-        with pytest.raises(InputError, match=f"stands for {number} data files") as caught:
+        with pytest.raises(InputError, match=f"matches {number} data files") as caught:
             chosen(path)
         assert "data/b.jsonl" in str(caught.value.hint)
     with pytest.raises(InputError, match="no file matches") as caught:

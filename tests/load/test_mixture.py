@@ -362,7 +362,7 @@ def test_what_a_scheduled_mixture_is_not():
 
 
 def test_proportions_are_set_of_a_mixture_alone_and_those_of_a_state_must_be_possible():
-    with pytest.raises(UsageError, match="of a Mixture"):
+    with pytest.raises(UsageError, match="for a Mixture"):
         loader_of(small_cache(5)).set_shares([1])
     loader = loader_of(mixed())
     for wrong in ([1], [0, 0], [-1, 2], [1, 2, 3]):

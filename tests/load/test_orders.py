@@ -163,7 +163,7 @@ def test_what_is_no_order_is_refused(order, message):
 def test_weights_by_input_name_every_input_and_blocks_have_none():
     with pytest.raises(UsageError, match=r"one for each input file, without a\.jsonl"):
         PackedLoader(small_document_cache(12)[0], order=Weighted({"a.jsonl": 1}), batching="padded", **ALONE)
-    with pytest.raises(UsageError, match="a block has some of several"):
+    with pytest.raises(UsageError, match="a block may contain documents of several"):
         PackedLoader(small_cache(12), order=Weighted({}), **ALONE)
     with pytest.raises(UsageError, match="so do the proportions"):
         PackedLoader(Mixture([(small_cache(12), 1)]), order=Curriculum("length"), **ALONE)

@@ -313,7 +313,7 @@ def test_a_model_that_averages_over_everything_is_caught_also_between_rows():
         report = poison_test(None, form(LENGTHS), logits=logits)
         assert not report
         assert not all(leak.is_forward for leak in report.leaks)
-        assert "no causal attention" in str(report)
+        assert "not causal attention" in str(report)
         assert leaked_into(report) == [at for at, span in enumerate(report.spans) if not span.is_padding]
 
 

@@ -119,7 +119,7 @@ def test_documents_are_windowed_and_opening_their_loader_fetches_none(in_memory,
 
 def test_an_order_that_would_fetch_shards_again_and_again_is_refused(local, url, tmp_path):
     options = {"cache_dir": tmp_path, **ALONE}
-    with pytest.raises(UsageError, match="nearly every row would be fetched anew") as caught:
+    with pytest.raises(UsageError, match="nearly every row would be fetched again") as caught:
         PackedLoader(url, cache_bytes=largest(local, NUM_SHARDS) - 1, **options)
     assert "windowed" in caught.value.hint
     PackedLoader(url, cache_bytes=largest(local, NUM_SHARDS), **options)
@@ -133,7 +133,7 @@ def test_limits_are_of_the_cache_that_is_opened_and_stay_with_a_pickled_loader(l
     most = largest(local, 4)
     with pytest.raises(UsageError, match="of a cache that is opened here"):
         PackedLoader(Cache.open(url, cache_dir=tmp_path), cache_bytes=most, **ALONE)
-    with pytest.raises(UsageError, match="is no cache in a bucket"):
+    with pytest.raises(UsageError, match="is not a cache in a bucket"):
         PackedLoader(local, cache_bytes=most, **ALONE)
     loader = PackedLoader(url, order=Windowed(2), cache_dir=tmp_path, cache_bytes=most, **ALONE)
     copy = pickle.loads(pickle.dumps(loader))

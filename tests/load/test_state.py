@@ -109,7 +109,7 @@ def test_what_is_not_a_state_is_refused(value):
 
 def test_what_decides_no_row_goes_on_as_the_reader_has_it_and_a_warning_names_it():
     state = saved(padded={"length": None, "multiple_of": 8, "side": "left"}, schedule="doubling")
-    with pytest.warns(UserWarning, match="this loader goes on with") as caught:
+    with pytest.warns(UserWarning, match="this loader continues with") as caught:
         restored = restore(state, reader=READER, length=lambda _: 10)
     assert restored.to_dict() == saved()
     assert [str(warning.message).split(" with ")[1].split(";")[0] for warning in caught] == [

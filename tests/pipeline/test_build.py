@@ -336,7 +336,7 @@ BAD = [
     (["sources=[{path: nothing.jsonl, schema: messages}]"], NothingKeptError, "nothing kept"),
     (["template.date=2026-99-99"], RecipeError, "template.date"),
     (["template.kwargs={[1]: 2}"], RecipeError, "not valid YAML"),
-    (["template.kwargs=&a {x: *a}"], RecipeError, "holds itself"),
+    (["template.kwargs=&a {x: *a}"], RecipeError, "contains itself"),
     (["partition_bytes=99999999999999999999GiB"], RecipeError, "partition_bytes"),
     (["pack.group_documents=99999999999999999999999"], RecipeError, "group_documents|too large"),
     (["pack.min_length=400"], NothingKeptError, "197 × too_short"),
@@ -391,7 +391,7 @@ def test_a_wrong_type_deep_in_a_row_is_named_by_its_path(starter: Path, tmp_path
 def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match="holds other files"):
+    with pytest.raises(UsageError, match="contains other files"):
         build_one(starter, tmp_path / "home")
     assert (tmp_path / "home" / "thesis.txt").read_text() == "years of work"
 
@@ -504,7 +504,7 @@ def test_a_block_that_loses_tokens_breaks_the_ledger(
             batch := gather(*arguments, **options), length=batch.length - 1
         ),
     )
-    with pytest.raises(CheckError, match="breaks the law tokens = packed"):
+    with pytest.raises(CheckError, match="breaks the rule tokens = packed"):
         build_one(starter, tmp_path / "cache")
     assert not (tmp_path / "cache" / "manifest.json").exists()
 

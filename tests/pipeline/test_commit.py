@@ -101,7 +101,7 @@ def test_a_disk_that_does_not_keep_what_was_written_is_reported(lost, starter, c
         return written
 
     monkeypatch.setattr(packing, "write_manifest", forgetful)
-    with pytest.raises(StorageError, match="was built, and does not open: ") as caught:
+    with pytest.raises(StorageError, match="was built, but does not open: ") as caught:
         again(starter, cache, OTHER)
     assert "--repair" in caught.value.hint
     monkeypatch.undo()

@@ -216,7 +216,7 @@ def test_a_recipe_is_built_as_by_the_command_and_options_take_precedence(as_file
     longer = packer.build(path, tmp_path / "longer", pack={"block_len": 1024}, jobs=1, progress=False)
     assert longer.manifest.recipe["pack"] == {**expected.manifest.recipe["pack"], "block_len": 1024}
     assert longer.manifest.recipe | {"pack": None} == expected.manifest.recipe | {"pack": None}
-    with pytest.raises(RecipeError, match="schema: of sources"):
+    with pytest.raises(RecipeError, match="schema: is about sources"):
         packer.build(path, tmp_path / "other", schema="alpaca", progress=False)
 
 
@@ -352,7 +352,7 @@ class Tokenizer:
         (ROWS, {"schema": "alpca"}, RecipeError, "schema: expected", "packer explain recipe"),
         (ROWS, {"limit": 0}, RecipeError, "limit: expected", "packer explain recipe"),
         (ROWS, {"split": "a/b"}, RecipeError, "split: expected the name of a split", "packer explain recipe"),
-        ({"train": ROWS}, {"split": "x"}, RecipeError, "by split already", "leave it out"),
+        ({"train": ROWS}, {"split": "x"}, RecipeError, "already given by split", "leave it out"),
         ("nowhere.jsonl", {}, InputError, "nowhere.jsonl: no such file", "looked in"),
     ],
 )
@@ -369,7 +369,7 @@ def test_what_cannot_be_built_is_one_error_with_a_hint_and_leaves_nothing(
 
 def test_a_folder_of_other_things_is_refused_before_any_row_is_read(tokenizer, tmp_path):
     (tmp_path / "file").write_text("mine", "utf-8")
-    with pytest.raises(UsageError, match="is no cache"):
+    with pytest.raises(UsageError, match="is not a cache"):
         packer.build(once(iter(lambda: pytest.fail("read"), 0)), tmp_path, **options_of(tokenizer))
 
 

@@ -86,7 +86,7 @@ def test_a_client_without_grpcio_names_what_to_install(
     [
         ("token-packer[ray]", ["--on", "ray"]),
         ("token-packer[ray]", ["--on", "ray://head:10001"]),
-        ("--on spark: nothing packer works on", ["--on", "spark"]),
+        ("--on spark: not a place packer can work on", ["--on", "spark"]),
         ("--on is not for a share", ["--on", "ray", "--share", "0/2"]),
     ],
 )

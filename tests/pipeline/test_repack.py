@@ -176,16 +176,16 @@ def test_what_makes_no_sense_is_refused_and_touches_nothing(starter_cache, tmp_p
         ("again", {"mode": "eos", "align": 16}, [], RecipeError, "pack.align: in mode 'eos'"),
         ("again", {"mode": "stream", "overlong": "split"}, [], RecipeError, "pack.overlong: a stream is cut"),
         ("again", {"mode": "stream", "max_documents": 4}, [], RecipeError, "pack.max_documents: a stream"),
-        ("again", {}, ["supervision.turns=last"], RecipeError, "supervision: packing again changes"),
+        ("again", {}, ["supervision.turns=last"], RecipeError, "supervision: packing again can change"),
         ("again", {}, ["text.append_eos=false", "partition_bytes=1MiB"], RecipeError, "partition_bytes, text: packing"),
         ("again", {"blok_len": 3}, [], RecipeError, "unknown key 'pack.blok_len'"),
         ("again", {"min_length": 10_000}, [], RecipeError, "min_length: 10000 is more than pack.block_len 512"),
         ("again", {"min_length": 400}, [], NothingKeptError, "197 × too_short"),
         ("again", {"pad_id": 9_999_999}, [], RecipeError, "pack.pad_id 9999999: the vocabulary ends at"),
-        ("full", {}, [], UsageError, "holds other files"),
+        ("full", {}, [], UsageError, "contains other files"),
         (starter_cache, {"block_len": 64}, [], UsageError, "is the cache itself"),
-        (starter_cache / "blocks" / "mine", {"block_len": 64}, [], UsageError, "lie one in the other"),
-        (starter_cache.parent, {"block_len": 64}, [], UsageError, "holds other files|lie one in the other"),
+        (starter_cache / "blocks" / "mine", {"block_len": 64}, [], UsageError, "are inside one another"),
+        (starter_cache.parent, {"block_len": 64}, [], UsageError, "contains other files|are inside one another"),
     ]:
         with pytest.raises(error, match=words) as caught:
             repack(starter_cache, tmp_path / folder, pack, keys, jobs=1)

@@ -196,7 +196,7 @@ def test_a_ledger_that_is_damaged_is_refused_with_the_cache_it_lies_in(starter_c
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CheckError, match=r"rejected\.jsonl is not what was written") as caught:
         repack(cache, tmp_path / "again", {"block_len": 256}, jobs=1)
-    assert caught.value.hint == f"packer build -o {cache} --repair mends it"
+    assert caught.value.hint == f"packer build -o {cache} --repair fixes it"
 
 
 def test_packing_again_over_a_damaged_cache_of_the_same_rules_mends_it(starter_cache, tmp_path):

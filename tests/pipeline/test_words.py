@@ -133,7 +133,7 @@ def test_an_empty_user_message_rejects_its_row_unless_the_recipe_keeps_it(tmp_pa
     build_rows(rows, tmp_path, "cache")
     manifest = read_manifest(tmp_path / "cache")
     (line,) = read_rejected(tmp_path / "cache", manifest)
-    assert (line.row, line.code, line.reason) == (1, "no_content", "messages[0]: the user says nothing")
+    assert (line.row, line.code, line.reason) == (1, "no_content", "messages[0]: the user message is empty")
     build_rows(rows, tmp_path, "kept", "rows.empty_user=keep")
     assert read_manifest(tmp_path / "kept").totals.kept == 3
 
@@ -144,6 +144,6 @@ def test_a_column_that_no_row_of_a_source_has_is_refused(tmp_path: Path) -> None
     with pytest.raises(InputError, match="`columns` takes 'reasoning' from `cto`") as caught:
         build_rows(rows, tmp_path, "cache", columns=columns)
     assert caught.value.hint == "did you mean `cot`?"
-    with pytest.raises(InputError, match="`columns` names `banana`, which is no field of schema alpaca"):
+    with pytest.raises(InputError, match="`columns` names `banana`, which is not a field of schema alpaca"):
         build_rows(rows, tmp_path, "cache", columns=columns | {"banana": "cot"})
     build_rows(rows, tmp_path, "cache", "supervision.reasoning=inline", columns=columns | {"reasoning": "cot"})

@@ -97,7 +97,7 @@ def follow(command: list[str]) -> list[str]:
         found = OPTION.search((said if kind == "warning" else said.partition("\nhint: ")[2]).replace("\n", " "))
         assert found is not None, typed.output
         command = [*command, *(" ".join(word.split()) for word in shlex.split(found[0]))]
-        command += ["--force"] if kind == "warning" and "--force builds into the same folder again" in said else []
+        command += ["--force"] if kind == "warning" and "to build into the same folder" in said else []
     raise AssertionError(met)
 
 

@@ -620,7 +620,7 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
     assert "# val_set_size: 0.5\n#     drawn by the first prompt" in text
     assert "by their names: adapter\n" in text and "may be about rows: my_role\n" in text
     assert yaml.safe_load(text) == {"version": 1, **found.values}
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write_recipe(found, Path("out"))
     assert Path("out/recipe.yaml").read_text() == text and len(list(Path("out").iterdir())) == 1
 
@@ -637,17 +637,17 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ("sources: [{path: a.jsonl}]", "c.yaml", "is a recipe of packer already"),
         ("rows\n", "c.yaml", "expected a mapping of keys, found str"),
         ("a: 1\nb: [\n", "c.yaml", 'in "c.yaml", line 3'),
-        ("datasets: []\nseed: &a [*a]", "c.yaml", "holds itself"),
-        ("datasets: []\nseed: &a {b: *a}", "c.yaml", "holds itself"),
+        ("datasets: []\nseed: &a [*a]", "c.yaml", "contains itself"),
+        ("datasets: []\nseed: &a {b: *a}", "c.yaml", "contains itself"),
         ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)), "c.yaml", "too many values"),
         (f"datasets: []\nsequence_len: {'9' * 5000}", "c.yaml", "not valid YAML: .*5000 digits"),
         (f'{{"datasets": [], "sequence_len": {"9" * 5000}}}', "c.json", "not valid YAML: .*5000 digits"),
         (f"datasets: []\nsequence_len: 0x{'f' * 5000}", "c.yaml", "is too large"),
-        (f"datasets: []\nsequence_len: {'9' * 300}", "c.yaml", "nothing of it is rows"),
+        (f"datasets: []\nsequence_len: {'9' * 300}", "c.yaml", "contains no rows that packer reads"),
         ('datasets: []\nchat_template_jinja: "{{ x\\ud800 }}"', "c.yaml", r"x\\ud800 }}.* is not UTF-8"),
         ('{"datasets": [], "seed\\ud800": 1}', "c.json", r"seed\\ud800.* is not UTF-8"),
         ("datasets: rows", "c.yaml", "datasets: expected a list"),
-        ("datasets: []", "c.yaml", "nothing of it is rows"),
+        ("datasets: []", "c.yaml", "contains no rows that packer reads"),
         ("rl: dpo\ndatasets: []", "c.yaml", "rl: dpo: packer prepares data for supervised training"),
         ("stage: rm\ndataset: a", "c.yaml", "stage: rm: packer prepares"),
         ("dataset: a\ndataset_dir: nowhere", "c.yaml", "dataset_dir: nowhere: no dataset_info.json there"),

@@ -263,8 +263,8 @@ def test_memory_that_an_earlier_rendering_freed_is_not_the_next_ones() -> None:
     thread = watchdog._Thread()
     small, large = 2**20, 2**20 + 2 * watchdog.MAX_GROWTH_BYTES
     thread.place[watchdog.COUNT] = 1
-    thread.look(1, small)
+    thread.check(1, small)
     thread.place[watchdog.COUNT] = 3  # the next one began while memory was being read
-    thread.look(1, large)
-    thread.look(3, small)
+    thread.check(1, large)
+    thread.check(3, small)
     assert thread.struck is None

@@ -503,7 +503,7 @@ def test_a_template_of_another_form_is_not_rewritten() -> None:
 
 
 def test_a_template_that_looks_at_the_end_in_every_iteration_is_given_up() -> None:
-    """It would begin anew each time, which takes longer than rendering does."""
+    """It would start over each time, which takes longer than rendering does."""
     chat_template = template("{% for m in messages %}{{ m.content }}{{ messages | length }}{% endfor %}")
     renderings, num_given_up = renderings_of(chat_template), 0
     for end in range(4, len(LONG) + 1):

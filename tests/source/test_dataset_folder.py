@@ -70,7 +70,7 @@ def test_a_data_set_whose_files_are_not_its_rows_is_an_error(tmp_path, state, sa
     ("splits", "said"),
     [
         ('["train", "gone"]', "gone/state.json: cannot be read as a data set's"),
-        ('["a/b"]', "'a/b' is no name of a folder"),
+        ('["a/b"]', "'a/b' does not name a folder"),
         ("{", "cannot be read"),
     ],
 )
@@ -97,13 +97,13 @@ def test_any_other_folder_is_an_error_that_names_a_pattern_for_its_files(tmp_pat
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("x")
     with pytest.raises(
-        InputError, match=r"is a folder, and no data set of `save_to_disk`, which holds state.json"
+        InputError, match=r"is a folder, but not a data set of `save_to_disk`, which contains state.json"
     ) as caught:
         expand([str(tmp_path)])
     assert f"'{tmp_path.as_posix()}/{pattern}'" in caught.value.hint
 
 
 def test_a_cache_is_no_source_and_is_reported_as_one(starter_cache):
-    with pytest.raises(InputError, match="is a cache of packer, and no source") as caught:
+    with pytest.raises(InputError, match="is a cache of packer, not a source") as caught:
         expand([str(starter_cache)])
     assert f"packer pack {starter_cache} -o" in caught.value.hint

@@ -138,7 +138,7 @@ def test_rows_that_fit_no_schema_are_an_error_that_names_their_fields(tmp_path):
 
 def test_a_column_that_no_row_has_is_named_with_those_there_are(tmp_path):
     path, columns = write(tmp_path, lines({"messages": TURNS, "id": 1})), {"messages": "mesages"}
-    said = "`columns` takes 'messages' from `mesages`, and no row looked at has it; there are: `messages`, `id`"
+    said = "`columns` takes 'messages' from `mesages`, and no sampled row has it; there are: `messages`, `id`"
     with pytest.raises(InputError, match=re.escape(said)) as caught:
         detect_schema(path, format="jsonl", columns=columns)
     assert caught.value.hint == "did you mean `messages`?"
@@ -157,7 +157,7 @@ def test_rows_that_do_not_fit_the_schema_named_say_which_they_would(tmp_path, ro
 
 
 def test_rows_that_are_no_objects_are_an_error(tmp_path):
-    with pytest.raises(InputError, match="none of the rows looked at is a JSON object"):
+    with pytest.raises(InputError, match="none of the sampled rows is a JSON object"):
         detect_schema(write(tmp_path, b"1\n[]\nx\n"), format="jsonl", columns={})
 
 

@@ -121,7 +121,7 @@ MASK = [0, 1, 1, 1]
         ({"loss_mask": [0, 1, -1, 1]}, ("bad_mask", "loss_mask[2] is -1; expected 0 or 1")),
         (
             {"loss_mask": MASK, "attention_mask": [1, 0, 1, 1]},
-            ("bad_mask", "`attention_mask` is 0 between tokens; padding lies before or behind them"),
+            ("bad_mask", "`attention_mask` is 0 between tokens; padding belongs before or after them"),
         ),
         ({"loss_mask": MASK, "attention_mask": [0] * 4}, ("empty", "`attention_mask` calls all tokens padding")),
         (

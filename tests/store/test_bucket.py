@@ -88,7 +88,7 @@ def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path: Path) -> 
 
 
 def test_bounds_are_for_buckets(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no cache in a bucket"):
+    with pytest.raises(UsageError, match="is not a cache in a bucket"):
         Cache.open(tmp_path, cache_bytes="1GiB")
 
 
@@ -135,7 +135,7 @@ def test_an_object_is_cut_and_read_as_a_file_is_and_never_lies_on_the_disk(
     in_memory.replace("rows.jsonl", b"others")
     assert rows(cut.partitions[0]) == rows(local.partitions[0]), "and read from then on"
     Path(file).unlink()
-    with pytest.raises(InputError, match=r"s3://bucket/cache/rows.jsonl: .*is another one now"):
+    with pytest.raises(InputError, match=r"s3://bucket/cache/rows.jsonl: .*has been replaced"):
         rows(cut.partitions[0])
-    with pytest.raises(InputError, match=r"s3://bucket/cache/rows.jsonl: .*is another one now"):
+    with pytest.raises(InputError, match=r"s3://bucket/cache/rows.jsonl: .*has been replaced"):
         file.refuse_changed()

@@ -87,7 +87,7 @@ def test_who_was_wanted_first_leaves_first_and_files_of_others_stay(names, tmp_p
 
 
 def test_a_shard_that_never_has_room_is_refused(names, tmp_path) -> None:
-    with pytest.raises(StorageError, match="20,000 bytes has no room in the 19,999 bytes") as caught:
+    with pytest.raises(StorageError, match="20,000 bytes does not fit into the 19,999 bytes") as caught:
         mirror_of(tmp_path, BYTES - 1).fetch(names[0])
     assert "cache_bytes" in caught.value.hint
 

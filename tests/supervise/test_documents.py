@@ -151,7 +151,7 @@ def test_a_document_ends_with_its_last_terminator(tmp_path: Path) -> None:
 def test_the_first_token_of_a_document_is_never_trained(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path), "text.append_eos=false")
     assert stages.reasons([Sample(kind="text", row=0, text="a")]) == [
-        ("nothing_trained", "all there is to train on opens its document")
+        ("nothing_trained", "the only token to train on is the first of a document")
     ]
 
 

@@ -84,7 +84,7 @@ def test_the_first_token_is_not_trained_whatever_the_row_says(supervisor):
     assert outcome(supervisor, [5, 6, 7], labels=[5, 6, 7]) == [(1, 3)]
     assert outcome(supervisor, [5, 6], labels=[5, -100]) == (
         "nothing_trained",
-        "all there is to train on opens its document",
+        "the only token to train on is the first of a document",
     )
     assert outcome(supervisor, [5, 6], labels=[-100, -100]) == ("nothing_trained", "no token of the row is trained")
 

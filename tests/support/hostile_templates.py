@@ -19,7 +19,7 @@ class Hostile(NamedTuple):
 
 
 UNSAFE = "is unsafe"
-CHANCE = "by chance"
+CHANCE = "random results"
 ADDRESS = "an object with its address"
 PRODUCT = "makes a value of more than"
 DOUBLING = "{%% set ns = namespace(x=%s, y=%s) %%}{%% for _ in range(60) %%}{%% set ns.x = %s %%}{%% set ns.y = %s %%}{%% endfor %%}%s"

@@ -81,7 +81,7 @@ def select(rows, rules, *, sources, tokens):
     """Of each row (split, code, row it lost to, rule that left it out).
 
     Args:
-        rows: as they stand in their files, with messages.
+        rows: as they are in their files, with messages.
         rules: filters, deduplicate and split of a recipe, and `sources` with where, take and split.
         sources: number of each row's source.
         tokens: of each row's longest document; 0 where it was rejected.

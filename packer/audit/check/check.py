@@ -9,7 +9,7 @@ import numpy as np
 from packer.audit.check import record_checks, row_checks
 from packer.audit.check.check_report import Answer, Check, CheckReport, RowPair, RowText
 from packer.audit.check.record_checks import answers, check_code
-from packer.audit.check.row_checks import Found
+from packer.audit.check.row_checks import CheckResult
 from packer.audit.check.row_facts import (
     RowFacts,
     Rows,
@@ -24,7 +24,7 @@ from packer.audit.input_parts import InputPart, cut_input, map_inputs
 from packer.batches import Sample
 from packer.curate.contamination import Questions
 from packer.curate.select import digests
-from packer.curate.texts import said
+from packer.curate.texts import utterances
 from packer.errors import PackerError
 from packer.pipeline.benchmarks import Benchmark
 from packer.pipeline.executor import Workers
@@ -35,7 +35,7 @@ from packer.source import STANDARD_INPUT
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 
-_PIPE = "it was standard input, and the rows that were built from are not piped in"
+_PIPE = "it was standard input, and its rows are not piped in"
 _SHOWN_FILES = 8
 _ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks", "answers")
 
@@ -181,10 +181,10 @@ def _part_finder(partition_bytes: int) -> Callable[[tuple[int, Input]], tuple[In
 
 def _check_inputs(parts: Sequence[InputPart], missing: Sequence[tuple[str, str]], number: int) -> Check:
     if not missing:
-        return Check(code="inputs", level="ok", message="every input is what was built from")
+        return Check(code="inputs", level="ok", message="every input is unchanged since the build")
     named = "; ".join(f"{path}: {why}" for path, why in missing[:3])
     more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
-    left_out = "" if parts else f"; not checked for want of them: {', '.join(_ROW_CHECKS)}"
+    left_out = "" if parts else f"; not checked without them: {', '.join(_ROW_CHECKS)}"
     return Check(
         code="inputs",
         level="warning" if parts else "skipped",
@@ -251,11 +251,11 @@ class _Search:
             for each in found
         ]
 
-    def _compare(self, facts: RowFacts) -> Iterator[Found | None]:
+    def _compare(self, facts: RowFacts) -> Iterator[CheckResult | None]:
         near = self._near
         if near and facts.conversations is not None and not len(facts.conversations.shingles):
             message, near = "rows that bring their ids have no words to compare", False
-            yield Found(check=Check(code="near_copies", level="skipped", message=message))
+            yield CheckResult(check=Check(code="near_copies", level="skipped", message=message))
         if len(facts.splits) > 1:
             yield row_checks.copies_between(facts)
             yield row_checks.prompts_between(facts)
@@ -267,7 +267,7 @@ class _Search:
         yield row_checks.contradictions(facts)
         yield row_checks.conflicting_ids(facts)
 
-    def _benchmarks(self, facts: RowFacts) -> Iterator[Found]:
+    def _benchmarks(self, facts: RowFacts) -> Iterator[CheckResult]:
         first, counts = 0, () if self._questions is None else self._questions.counted
         for asked, counted in zip(self._against, counts, strict=True):
             yield row_checks.benchmark(facts, asked, counted, first)
@@ -277,5 +277,5 @@ class _Search:
 def _texts(sample: Sample) -> list[tuple[str, str]]:
     """Return role and text of each message of a row; for a pretokenized row, its ids as numbers."""
     if sample.pretokenized is None:
-        return list(said(sample))
+        return list(utterances(sample))
     return [("", " ".join(map(str, sample.pretokenized.input_ids.tolist())))]

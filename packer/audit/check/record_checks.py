@@ -267,7 +267,7 @@ def _tokenizer(manifest: Manifest, recipe: Recipe) -> tuple[str, ...]:
 def _packing(manifest: Manifest, recipe: Recipe) -> tuple[str, ...]:
     pack, blocks = recipe.pack, manifest.totals.blocks
     if pack.mode == "none":
-        return ("none: documents alone",)
+        return ("none: only documents",)
     length = f"{pack.block_len:,} tokens"
     rules = f"{pack.mode}, {length}, {pack.strategy}, overlong: {pack.overlong}, seed {pack.seed}"
     return (f"{rules}; {blocks:,} blocks",)

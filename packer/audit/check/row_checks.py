@@ -14,7 +14,7 @@ from packer.audit.check.record_checks import FEW_ROWS
 from packer.audit.check.row_facts import RowFacts
 from packer.batches import Int64, UInt64
 from packer.curate.contamination import Counted
-from packer.curate.near import Lost, exact_duplicates, near_duplicates, nearest
+from packer.curate.near import DroppedRows, exact_duplicates, near_duplicates, nearest
 from packer.display import plural
 from packer.pipeline.benchmarks import Benchmark
 
@@ -37,7 +37,7 @@ ExamplePairs = tuple[tuple[int, int, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class CheckResult:
     """A check, with pairs of rows as examples."""
 
     check: Check
@@ -49,19 +49,19 @@ class Found:
     """Whether to show only the first prompt of each row."""
 
 
-def copies_between(facts: RowFacts) -> Found:
+def copies_between(facts: RowFacts) -> CheckResult:
     """Find held-out rows that are also training rows."""
     return _between(
         facts,
         "copies_between_splits",
         lambda rows, among: _same(facts.content, rows, among),
         found="{stand} in {others} as well",
-        none="no row of a held-out split stands in one that is trained on",
+        none="no row of a held-out split is also in a split that is trained on",
         level=lambda share: "failure" if share else "ok",
     )
 
 
-def prompts_between(facts: RowFacts) -> Found:
+def prompts_between(facts: RowFacts) -> CheckResult:
     """Find held-out rows whose prompt is also that of a training row."""
     long = facts.has_prompt
     return _between(
@@ -69,12 +69,12 @@ def prompts_between(facts: RowFacts) -> Found:
         "prompts_between_splits",
         lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]]),
         found="{ask} what a row of {others} asks",
-        none="no prompt of a held-out split stands in one that is trained on",
+        none="no prompt of a held-out split is also in a split that is trained on",
         level=_level_of_prompts,
     )
 
 
-def near_between(facts: RowFacts) -> Found:
+def near_between(facts: RowFacts) -> CheckResult:
     """Find held-out rows whose prompt is a near duplicate of a training prompt."""
 
     def near(rows: Int64, among: Int64) -> ExamplePairs:
@@ -92,7 +92,7 @@ def near_between(facts: RowFacts) -> Found:
     return replace(found, by_prompt=True, pairs=other)  # `prompts_between_splits` shows equal prompts
 
 
-def copies_within(facts: RowFacts) -> Found:
+def copies_within(facts: RowFacts) -> CheckResult:
     """Find rows that occur more than once in their split."""
     rows, pairs = 0, list[tuple[int, int, float]]()
     for name in facts.splits:
@@ -106,12 +106,12 @@ def copies_within(facts: RowFacts) -> Found:
         len(facts.row),
         pairs,
         found="is a copy of another row of its split" if rows == 1 else "are a copy of another row of their split",
-        none="no row stands in its split twice",
+        none="no row is in its split twice",
         hint="--set deduplicate.exact=bytes keeps the first of them",
     )
 
 
-def near_within(facts: RowFacts) -> Found:
+def near_within(facts: RowFacts) -> CheckResult:
     """Find near duplicates among the training rows: a sign of a corpus generated from templates."""
     conversations = facts.conversations
     assert conversations is not None, "asked for"
@@ -142,7 +142,7 @@ def near_within(facts: RowFacts) -> Found:
     )
 
 
-def contradictions(facts: RowFacts) -> Found:
+def contradictions(facts: RowFacts) -> CheckResult:
     """Find training rows with one question and one answer whose question another training row answers differently."""
     trained = np.flatnonzero(np.isin(facts.split, [facts.splits.index(name) for name in facts.trained]))
     number, pairs = _differing(facts, trained, facts.context)
@@ -157,7 +157,7 @@ def contradictions(facts: RowFacts) -> Found:
     )
 
 
-def conflicting_ids(facts: RowFacts) -> Found | None:
+def conflicting_ids(facts: RowFacts) -> CheckResult | None:
     """Find rows whose id another row of the same file has with different content; None if no row has an id."""
     if not facts.name.any():
         return None
@@ -169,11 +169,11 @@ def conflicting_ids(facts: RowFacts) -> Found | None:
         pairs,
         found=f"{'has' if number == 1 else 'have'} an id that a row of the same file with other content has too",
         none="no two rows of a file have one id and other content",
-        hint="what is found out about a row by its id may be about another one",
+        hint="a result found by the id of a row may belong to another row",
     )
 
 
-def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -> Found:
+def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -> CheckResult:
     """Find rows that contain questions of a benchmark; `first` is the number of its first question."""
     total = len(asked.questions)
     own = np.flatnonzero((facts.question >= first) & (facts.question < first + total))
@@ -186,11 +186,11 @@ def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -
     if counted.num_short:
         message += f"; {counted.num_short:,} are short, and were compared whole"
     if counted.num_untestable:
-        message += f"; {counted.num_untestable:,} could not be looked for"
+        message += f"; {counted.num_untestable:,} could not be searched for"
     bad: Level | None = "failure" if len(own) else None
     check = Check.of("benchmark", message, bad, count=len(own), hint="decontaminate.against leaves such rows out")
     pairs = tuple((row, int(facts.question[row]), float(facts.cover[row])) for row in own[:SHOWN].tolist())
-    return Found(check=check, pairs=pairs, is_benchmark=True)
+    return CheckResult(check=check, pairs=pairs, is_benchmark=True)
 
 
 def _level_of_prompts(share: float) -> Level:
@@ -205,7 +205,7 @@ def _between(
     found: str,
     none: str,
     level: Callable[[float], Level],
-) -> Found:
+) -> CheckResult:
     """Compare each held-out split with the training splits.
 
     Args:
@@ -219,7 +219,7 @@ def _between(
     among = np.concatenate([facts.of_split(name) for name in facts.trained])
     if not len(among) or len(among) == len(facts.row):
         missing = "held out" if len(among) else "trained"
-        return Found(check=Check(code=code, level="skipped", message=f"no row that is {missing} could be read"))
+        return CheckResult(check=Check(code=code, level="skipped", message=f"no row that is {missing} could be read"))
     levels: list[Level] = ["ok"]
     parts: list[str] = []
     pairs: list[tuple[int, int, float]] = []
@@ -237,7 +237,7 @@ def _between(
     worst = max(levels, key=("ok", "warning", "failure").index)
     hint = _LEAKAGE if number else None
     check = Check(code=code, level=worst, message="; ".join(parts) or none, count=number, hint=hint)
-    return Found(check=check, pairs=tuple(pairs[:SHOWN]))
+    return CheckResult(check=check, pairs=tuple(pairs[:SHOWN]))
 
 
 def _is_plain(facts: RowFacts, pair: tuple[int, int, float]) -> bool:
@@ -255,12 +255,12 @@ def _within(
     none: str,
     hint: str,
     is_many: bool | None = None,
-) -> Found:
+) -> CheckResult:
     """Make a warning if many rows match (by default 1 in 100); `found` is the verb phrase of its message."""
     is_many = number > 0 and (number >= _MANY * num_rows if is_many is None else is_many)
     message = f"{number:,} of {plural(num_rows, 'row')} {found}" if number else none
     check = Check.of(code, message, "warning" if is_many else None, count=number, hint=hint)
-    return Found(check=check, pairs=tuple(pairs[:SHOWN]) if is_many else ())
+    return CheckResult(check=check, pairs=tuple(pairs[:SHOWN]) if is_many else ())
 
 
 def _differing(facts: RowFacts, rows: Int64, keys: UInt64, *, by_file: bool = False) -> tuple[int, ExamplePairs]:
@@ -287,5 +287,5 @@ def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> ExamplePa
     return tuple((row, of, 1.0) for row, of in zip(rows[found].tolist(), order[at[found]].tolist(), strict=True))
 
 
-def _pairs(copies: Lost) -> ExamplePairs:
+def _pairs(copies: DroppedRows) -> ExamplePairs:
     return tuple(zip(copies.row.tolist(), copies.kept.tolist(), copies.similarity.tolist(), strict=True))

@@ -54,7 +54,7 @@ class RowFacts:
     has_prompt: Bool  # [N] whether the row has a prompt, long enough to identify it
     prompts: Signatures
     conversations: Signatures | None
-    """None if near duplicates are not looked for."""
+    """None if near duplicates are not searched for."""
 
     question: Int64  # [N] number of the benchmark question that the row contains; -1 for none
     cover: npt.NDArray[np.float64]  # [N] share of that question's n-grams that are in the row
@@ -90,7 +90,7 @@ def read_parts(
     Args:
         parts: at least one.
         max_row_bytes: as in a recipe.
-        near: whether near duplicates are looked for.
+        near: whether near duplicates are searched for.
         questions: benchmark questions to look for in the rows.
         workers: what reads the parts.
         progress: receives progress; counts rows.

@@ -172,7 +172,7 @@ def meaning_of(
     elif any(entry.only_old or entry.only_new for entry in documents):
         data = "other documents"
     else:
-        data = "the same documents in another order, or of other rows"
+        data = "the same documents in another order, or from other rows"
     if same_recipe:
         return f"{data} by the same recipe, which should not be: the versions of software may be the reason"
     if not causes:

@@ -232,7 +232,7 @@ def audit_foreign(
         num_sequences=tally.sequences,
         lengths=count_lengths(np.array(tally.lengths, np.int32)),
         findings=tuple(tally.findings()),
-        not_looked_at=tuple(_not_looked_at(columns, facts, has_foreign_ids=tally.has_foreign_ids)),
+        not_looked_at=tuple(_unchecked(columns, facts, has_foreign_ids=tally.has_foreign_ids)),
     )
 
 
@@ -311,7 +311,7 @@ def _labels_from(columns: tuple[str, ...]) -> str:
     return "nothing: there are neither labels nor a mask, and trainers then train every token"
 
 
-def _not_looked_at(columns: tuple[str, ...], facts: TokenizerFacts, *, has_foreign_ids: bool) -> Iterator[Unchecked]:
+def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, *, has_foreign_ids: bool) -> Iterator[Unchecked]:
     if has_foreign_ids:
         why = "most rows hold ids that this tokenizer does not have: the rows were made with another one"
         yield Unchecked(what="prompts, stop tokens, padding, BOS and borders", why=why)
@@ -325,5 +325,5 @@ def _not_looked_at(columns: tuple[str, ...], facts: TokenizerFacts, *, has_forei
     if not facts.bos_opens and not {"seq_lengths", "position_ids"}.intersection(columns):
         why = "no column says where sequences begin"
         if facts.model is not None and facts.model.template is not None:
-            why += ", and no token of this template stands at beginnings alone"
+            why += ", and no token of this template marks only beginnings"
         yield Unchecked(what="whether rows hold several conversations", why=why)

@@ -47,7 +47,7 @@ CODES: dict[str, Code] = {
         "error",
         "answers are trained up to their stop token and not on it: from these the model does not learn to stop",
         "answer",
-        "often a collator that masks the pad token where that is the EOS too; axolotl: train_on_eos: turn",
+        "often a collator that masks the pad token, which is the EOS too; axolotl: train_on_eos: turn",
     ),
     "bos_doubled": Code(
         "error",
@@ -82,7 +82,7 @@ CODES: dict[str, Code] = {
     ),
     "border_trained": Code(
         "warning",
-        "the first token of a sequence within a row has a label: its target is asked of another sequence's last token",
+        "the first token of a sequence within a row has a label, predicted from another sequence's last token",
         "border",
         "set it to -100; TRL's padding-free collator does so, others do not",
     ),
@@ -96,7 +96,10 @@ CODES: dict[str, Code] = {
         "they were cut before an answer, or made with another template: --template names it",
     ),
     "answers_masked": Code(
-        "note", "answers of the conversations are not trained", "answer", "as it should be where only some are meant"
+        "note",
+        "answers of the conversations are not trained",
+        "answer",
+        "as it should be if only some are to be trained",
     ),
 }
 """Code → level, meaning, unit and hint, in the order of a report."""

@@ -57,7 +57,7 @@ class ForeignPart:
         if "input_ids" not in self.columns:
             raise InputError(
                 f"{place} has no column input_ids (found: {', '.join(self.columns) or 'none'})",
-                hint="an audit looks at rows that are tokenized already",
+                hint="an audit needs rows that are already tokenized",
             )
         self._groups: list[_Group] = [group for of_file in groups for group in of_file]
 
@@ -112,11 +112,11 @@ def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
         raise InputError(f"{path}: no such file or folder")
     inside = sorted(folder for folder in path.glob("*") if is_data_set(folder))
     raise InputError(
-        f"{path} is nothing an audit reads",
+        f"{path} is not something that an audit reads",
         hint=f"it holds data sets; name one of them: {', '.join(map(str, inside[:_MOST_NAMED]))}"
         if inside
-        else "it reads what save_to_disk writes, Parquet and Arrow with input_ids; docs/how-to/audit.md says how rows "
-        "of JSON lines, MDS and token arrays are saved so",
+        else "it reads what save_to_disk writes, Parquet and Arrow with input_ids; docs/how-to/audit.md shows how "
+        "to save JSON lines, MDS and token arrays that way",
     )
 
 

@@ -1,7 +1,7 @@
 """Facts about a tokenizer and its chat template: stop tokens, BOS, white space, the ids of an answer's header.
 
 The header is found by rendering: it is the text between a question and its answer that is common to a prompt and two
-finished chats. Of its ids, the shortest suffix is used that contains a control token and does not also precede a
+finished chats. The shortest suffix of its ids is used that contains a control token and does not also precede a
 question or a system message: `<|im_start|>assistant`, `assistant<|end_header_id|>`, `[/INST]`. If there is no such
 suffix, as in templates that write roles as plain text, prompts cannot be recognized, and checks of them are skipped.
 """

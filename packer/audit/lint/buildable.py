@@ -25,8 +25,8 @@ from packer.audit.lint.probed_template import (
     USUAL,
     Outcome,
     Override,
+    ProbedTemplate,
     Row,
-    Subject,
     listed,
 )
 from packer.batches import Rejection
@@ -59,10 +59,10 @@ _VALUES: tuple[Any, ...] = ([], "", {}, False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSetup:
-    """Errors that end a report early, or the subject of its other checks."""
+    """Errors that end a report early, or the template to run the other checks on."""
 
     findings: tuple[CodedFinding, ...] = ()
-    subject: Subject | None = None
+    probed: ProbedTemplate | None = None
     """None if a plain chat cannot be built."""
 
     model: Model | None = None
@@ -89,12 +89,12 @@ def prepare_probes(recipe: Recipe) -> ProbeSetup:
     if by_marks and without:
         return ProbeSetup(findings=(_no_marks(without),))
     model = load_recipe_model(recipe)
-    subject = Subject(recipe, model)
-    failed = _failed(subject)
+    probed = ProbedTemplate(recipe, model)
+    failed = _failed(probed)
     if failed is None:
-        return ProbeSetup(subject=subject, model=model)
-    failure = _failure_finding(subject, *failed)
-    if by_marks and subject.kept_by_marks(PLAIN):
+        return ProbeSetup(probed=probed, model=model)
+    failure = _failure_finding(probed, *failed)
+    if by_marks and probed.kept_by_marks(PLAIN):
         failure = replace(failure, level="note")
     return ProbeSetup(findings=(failure,), model=model)
 
@@ -131,30 +131,30 @@ def _split_markers(templates: Sequence[ChatTemplate], model: Model) -> Iterator[
         )
 
 
-def _failed(subject: Subject) -> tuple[Row, Rejection] | None:
+def _failed(probed: ProbedTemplate) -> tuple[Row, Rejection] | None:
     """Return the first of a plain turn and a plain chat that cannot be built, with its rejection."""
-    pairs = ((row, subject.ask(row).rejection) for row in (PLAIN, CHAT))
+    pairs = ((row, probed.outcome(row).rejection) for row in (PLAIN, CHAT))
     return next(((row, rejection) for row, rejection in pairs if rejection is not None), None)
 
 
-def _key_that_helps(subject: Subject, rejection: Rejection) -> Override | None:
+def _key_that_helps(probed: ProbedTemplate, rejection: Rejection) -> Override | None:
     """Return the first key with which a plain chat can be built, or fails for a different reason."""
-    for override in _suggestions(subject, rejection):
-        recipe = override.apply(subject.recipe_given)
-        failed = _failed(Subject(recipe, load_recipe_model(recipe)))
+    for override in _suggestions(probed, rejection):
+        recipe = override.apply(probed.recipe_given)
+        failed = _failed(ProbedTemplate(recipe, load_recipe_model(recipe)))
         if failed is None or failed[1].code != rejection.code:
             return override
     return None
 
 
-def _suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
+def _suggestions(probed: ProbedTemplate, rejection: Rejection) -> Iterator[Override]:
     """Yield keys that may resolve a rejection."""
     if rejection.code == "prompt_diverges":
         yield Override("supervision.on_prompt_mismatch", "continue")
         yield Override("supervision.on_prompt_mismatch", "common_prefix")
     if rejection.code == "no_terminator":
-        if subject.turn_end is not None:
-            yield Override.stopping(subject.recipe_given, subject.turn_end)
+        if probed.turn_end is not None:
+            yield Override.stopping(probed.recipe_given, probed.turn_end)
         yield Override("supervision.no_terminator", "append")
     undefined = _UNDEFINED.search(rejection.reason)
     if rejection.code == "template_error" and undefined is not None:
@@ -162,19 +162,19 @@ def _suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
             yield Override.variable(undefined[1], value)
 
 
-def _failure_finding(subject: Subject, row: Row, rejection: Rejection) -> CodedFinding:
-    override = _key_that_helps(subject, rejection)
+def _failure_finding(probed: ProbedTemplate, row: Row, rejection: Rejection) -> CodedFinding:
+    override = _key_that_helps(probed, rejection)
     if rejection.code == "prompt_diverges":
-        return _diverging(subject, row, override)
+        return _diverging(probed, row, override)
     if rejection.code == "no_terminator":
-        return _unterminated(subject, row, override)
+        return _unterminated(probed, row, override)
     chat = "a plain chat of two turns" if row is CHAT else "a plain chat"
     undefined = _UNDEFINED.search(rejection.reason)
     if override is not None:
-        hint = f"{override} gives the template what it misses, with nothing in it"
+        hint = f"{override} gives the template the variable that it misses, empty"
     elif undefined is not None:
         hint = f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
-    elif subject.ask(TOOLS).rejection is None:
+    elif probed.outcome(TOOLS).rejection is None:
         hint = "the template takes rows that have tool definitions"
     else:
         hint = "these are the template's own words; use another template, or correct this one"
@@ -183,8 +183,8 @@ def _failure_finding(subject: Subject, row: Row, rejection: Rejection) -> CodedF
     return finding("plain_chat_refused", f"{message}: {rejection.reason}", hint=hint)
 
 
-def _diverging(subject: Subject, row: Row, override: Override | None) -> CodedFinding:
-    field, tags = (subject.ask(row).rejection is None for row in (REASONED, INLINE))
+def _diverging(probed: ProbedTemplate, row: Row, override: Override | None) -> CodedFinding:
+    field, tags = (probed.outcome(row).rejection is None for row in (REASONED, INLINE))
     where = "" if field and tags else " in a field" if field else " in <think> tags"
     hint = "use another template, or correct this one"
     if override is not None and override.value == "common_prefix":
@@ -193,9 +193,9 @@ def _diverging(subject: Subject, row: Row, override: Override | None) -> CodedFi
         hint = f"{override} trains what follows the prompt; reasoning that it opens is closed at once"
     return finding(
         "prompt_diverges",
-        "the template begins a plain answer in another way than it prompts for one"
+        "the template begins a plain answer differently from its own prompt for one"
         + (f"; answers with reasoning{where} can be trained on" if field or tags else ""),
-        examples=_divergence(subject.conversation(subject.ask(row))),
+        examples=_divergence(probed.conversation(probed.outcome(row))),
         hint=hint,
     )
 
@@ -215,10 +215,10 @@ def _divergence(conversation: Conversation) -> tuple[Example, ...]:
     raise AssertionError("a row that was rejected as prompt_diverges has an answer that diverges")
 
 
-def _unterminated(subject: Subject, row: Row, override: Override | None) -> CodedFinding:
-    conversation = subject.conversation(subject.ask(row))
+def _unterminated(probed: ProbedTemplate, row: Row, override: Override | None) -> CodedFinding:
+    conversation = probed.conversation(probed.outcome(row))
     text = conversation.render(conversation.messages, {})
-    stops = subject.model.stops
+    stops = probed.model.stops
     known = f"stop tokens: {', '.join(stops)}" if stops else "the tokenizer names no stop token"
     hint = "name the token that ends a turn in supervision.stop"
     if override is not None and override.key == "supervision.stop":
@@ -236,29 +236,29 @@ def _unterminated(subject: Subject, row: Row, override: Override | None) -> Code
     )
 
 
-def find_losses(subject: Subject) -> Iterator[CodedFinding]:
-    """Report content that is not rendered, by kind; each kind is looked for after allowing the ones before it."""
+def find_losses(probed: ProbedTemplate) -> Iterator[CodedFinding]:
+    """Report content that is not rendered, by kind; each kind is searched for after allowing the ones before it."""
     found: dict[str, list[str]] = {}
     for label, row in SHAPES.items():
-        for kind in subject.losses(row):
+        for kind in probed.losses(row):
             found.setdefault(kind, []).append(label)
     for kind, labels in found.items():
         if not USUAL.intersection(labels):
             continue
-        allowed = kind in subject.allowed
+        allowed = kind in probed.allowed
         code = f"dropped_{kind}"
         yield finding(
             code,
             f"{CODES[code].meaning} ({listed(labels)}); "
             + ("the recipe allows it: rows are trained on without" if allowed else "such rows are rejected"),
-            examples=tuple(_example(subject, kind, subject.ask(SHAPES[labels[0]]))),
-            hint=None if allowed else _hint(subject, kind, labels),
+            examples=tuple(_example(probed, kind, probed.outcome(SHAPES[labels[0]]))),
+            hint=None if allowed else _hint(probed, kind, labels),
             level="note" if allowed else "warning",
         )
 
 
-def _example(subject: Subject, kind: str, outcome: Outcome) -> Iterator[Example]:
-    conversation = subject.conversation(outcome)
+def _example(probed: ProbedTemplate, kind: str, outcome: Outcome) -> Iterator[Example]:
+    conversation = probed.conversation(outcome)
     try:
         text = conversation.render(conversation.messages, {})
     except RenderError:
@@ -268,16 +268,16 @@ def _example(subject: Subject, kind: str, outcome: Outcome) -> Iterator[Example]
     yield Example(label="rendered", text=text, mark=(place, place), note="nothing of it")
 
 
-def _hint(subject: Subject, kind: str, labels: Sequence[str]) -> str:
+def _hint(probed: ProbedTemplate, kind: str, labels: Sequence[str]) -> str:
     """Suggest the other form of reasoning, if that one is rendered, and the losses to allow."""
     ways = []
     if kind == "reasoning":
         for form, label, what in (("inline", FIELD, "<think> tags"), ("field", TAGS, "a field")):
             override, row = Override("supervision.reasoning", form), SHAPES[label]
-            if "reasoning" in subject.losses(row) and subject.tried(row, override).rejection is None:
+            if "reasoning" in probed.losses(row) and probed.render(row, override).rejection is None:
                 ways.append(f"{override} gives it to the template in {what}")
-    lost = [other for other in subject.losses(SHAPES[labels[0]]) if other not in subject.allowed]
-    override = Override.allowing(subject.recipe_given, lost)
+    lost = [other for other in probed.losses(SHAPES[labels[0]]) if other not in probed.allowed]
+    override = Override.allowing(probed.recipe_given, lost)
     ways.append(f"{override} trains such rows without {listed([_WITHOUT[each] for each in lost])}")
     return "; or ".join(ways)
 

@@ -12,9 +12,9 @@ CODES: dict[str, Code] = {
     "prompt_diverges": Code("error", "no prompt the template writes is how it begins a plain answer"),
     "no_terminator": Code("error", "the template writes no stop token after a plain answer"),
     # something is lost, or something unexpected is trained
-    "rows_rejected": Code("warning", "some of the rows examined are rejected; an error where all are"),
+    "rows_rejected": Code("warning", "some of the rows examined are rejected; an error if all are"),
     "rows_price": Code(
-        "warning", "rewritten history makes the rows examined cost more tokens; a note where a build would not ask"
+        "warning", "rewritten history makes the rows examined cost more tokens; a note if a build would not ask"
     ),
     "header_learned": Code(
         "warning", "the template ignores add_generation_prompt, so the header of an answer is trained as part of it"
@@ -23,10 +23,10 @@ CODES: dict[str, Code] = {
         "warning", "every answer opens with text of the template, such as an empty reasoning block, which is trained"
     ),
     "turn_end_is_no_stop": Code(
-        "warning", "the token that ends a turn in history is no stop token; answers run on to another one"
+        "warning", "the token that ends a turn in history is not a stop token; answers run on to another one"
     ),
-    "chat_rewritten": Code("warning", "an earlier answer of a plain chat changes when the conversation goes on"),
-    "reasoning_forgotten": Code("warning", "the reasoning of an earlier answer is gone when the conversation goes on"),
+    "chat_rewritten": Code("warning", "an earlier answer of a plain chat changes when the conversation continues"),
+    "reasoning_forgotten": Code("warning", "the reasoning of an earlier answer is gone when the chat continues"),
     "dropped_system": Code("warning", "a system or developer message is not rendered"),
     "dropped_user": Code("warning", "a user message is not rendered"),
     "dropped_content": Code("warning", "the text of an answer is not rendered"),
@@ -35,7 +35,7 @@ CODES: dict[str, Code] = {
     "dropped_tool_result": Code("warning", "a tool result is not rendered"),
     "dropped_tools": Code("warning", "the tool definitions are not rendered"),
     "shapes_rejected": Code(
-        "warning", "a plain chat can be built, but other shapes of conversation cannot; a note where they are rare"
+        "warning", "a plain chat can be built, but other shapes of conversation cannot; a note if they are rare"
     ),
     "bos_missing": Code("warning", "the tokenizer opens texts with a BOS, and the template writes none, or not first"),
     "marks_differ": Code(

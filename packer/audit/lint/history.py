@@ -19,8 +19,8 @@ from packer.audit.lint.probed_template import (
     REASONING,
     Outcome,
     Override,
+    ProbedTemplate,
     Row,
-    Subject,
     TrainedTurn,
 )
 from packer.render import RenderError
@@ -31,20 +31,20 @@ LAST = Override("supervision.history_rewrite", "last")
 AS_RENDERED = Override("supervision.history_rewrite", "as_rendered")
 
 
-def find_rewriting(subject: Subject) -> Iterator[CodedFinding]:
+def find_rewriting(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Compare the first answer of a plain chat, as it is trained, with its rendering when a second turn follows."""
-    outcome = subject.ask(CHAT)
+    outcome = probed.outcome(CHAT)
     if outcome.num_documents < 2:
         return
     own, later = outcome.turns[0], outcome.turns[-1]
-    stop = None if subject.turn_end is None else Override.stopping(subject.recipe_given, subject.turn_end)
-    if stop is not None and subject.tried(CHAT, EXACT, stop).num_documents == 1:
-        assert subject.turn_end is not None
-        at = own.text.rfind(subject.turn_end)
+    stop = None if probed.turn_end is None else Override.stopping(probed.recipe_given, probed.turn_end)
+    if stop is not None and probed.render(CHAT, EXACT, stop).num_documents == 1:
+        assert probed.turn_end is not None
+        at = own.text.rfind(probed.turn_end)
         yield finding(
             "turn_end_is_no_stop",
-            f"'{subject.turn_end}' ends every turn in history but is no stop token, so the model is trained to "
-            f"run on to '{stop_of(subject, own)}', and history is rewritten",
+            f"'{probed.turn_end}' ends every turn in history but is not a stop token, so the model is trained to "
+            f"run on to '{stop_of(probed, own)}', and history is rewritten",
             examples=(_trained(own, (at, len(own.text)), "trained"), _later(own, later)),
             hint=f"{stop} ends the trained answer there and nothing is rewritten; generation has to stop at it too "
             "(generation_config.json)",
@@ -53,39 +53,39 @@ def find_rewriting(subject: Subject) -> Iterator[CodedFinding]:
     place = common_length(own.text, later.text)
     resumes = own.text.find(later.text[place : place + 8], place + 1)
     mark = (place, resumes if resumes > place else len(own.text))
-    message = "an earlier answer changes when the conversation goes on"
-    yield _rewritten(subject, CHAT, "chat_rewritten", message, (_trained(own, mark), _later(own, later)))
+    message = "an earlier answer changes when the conversation continues"
+    yield _rewritten(probed, CHAT, "chat_rewritten", message, (_trained(own, mark), _later(own, later)))
 
 
-def find_forgotten_reasoning(subject: Subject) -> Iterator[CodedFinding]:
+def find_forgotten_reasoning(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Look for reasoning of a first answer that is trained, but missing once a second turn follows."""
     forgetting: dict[str, Row] = {}
     for label, row in (("a field", REASONED_CHAT), ("<think> tags", INLINE_CHAT)):
-        turns = subject.ask(row).turns
+        turns = probed.outcome(row).turns
         if len(turns) == 2 and REASONING in turns[0].text and REASONING not in turns[1].text:
             forgetting[label] = row
     if not forgetting:
         return
     row = next(iter(forgetting.values()))
-    own, later = subject.ask(row).turns
+    own, later = probed.outcome(row).turns
     place = own.text.find(REASONING)
     shown = _trained(own, (place, place + len(REASONING)), "only while it is the last"), _later(own, later)
     where = " and in ".join(forgetting)
-    message = f"the reasoning of earlier answers (in {where}) is gone when the conversation goes on"
-    yield _rewritten(subject, row, "reasoning_forgotten", message, shown)
+    message = f"the reasoning of earlier answers (in {where}) is gone when the conversation continues"
+    yield _rewritten(probed, row, "reasoning_forgotten", message, shown)
 
 
-def _rewritten(subject: Subject, row: Row, code: str, message: str, shown: tuple[Example, ...]) -> CodedFinding:
-    supervision = subject.recipe_given.supervision
+def _rewritten(probed: ProbedTemplate, row: Row, code: str, message: str, shown: tuple[Example, ...]) -> CodedFinding:
+    supervision = probed.recipe_given.supervision
     chosen = supervision.history_rewrite
     decided = None if chosen is None else f"supervision.history_rewrite={chosen}"
     if supervision.source == "generation_tags":
         decided = "supervision.source=generation_tags"
-    switch = subject.keeps_history(row)
+    switch = probed.keeps_history(row)
     ways = [f"{switch} keeps earlier turns as they are, right where inference is run with it too"] if switch else []
     if decided is None:
         message += "; each answer is trained as it was given, in a document of its own, which costs tokens"
-        if subject.tried(row, AS_RENDERED).num_documents == 1:
+        if probed.render(row, AS_RENDERED).num_documents == 1:
             ways.append(f"{AS_RENDERED} trains this chat in one document, earlier answers as history shows them")
         ways.append(f"{EXACT} trains every answer as it was given, a document for each")
         ways.append(f"{LAST} trains only the last document of each conversation")
@@ -106,26 +106,26 @@ def _later(own: TrainedTurn, later: TrainedTurn) -> Example:
     return Example(label="turn 1, later", text=text, mark=(place, place), note="differs from here")
 
 
-def stop_of(subject: Subject, turn: TrainedTurn) -> str:
+def stop_of(probed: ProbedTemplate, turn: TrainedTurn) -> str:
     """Return the stop token a turn ends with; the longest if several match."""
-    return max((stop for stop in subject.model.stops if turn.text.endswith(stop)), key=len, default="")
+    return max((stop for stop in probed.model.stops if turn.text.endswith(stop)), key=len, default="")
 
 
-def find_terminators(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
+def find_terminators(probed: ProbedTemplate, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
     """Report the stop tokens that turns end with, each with the first shape that does, and those never rendered."""
     endings: dict[str, tuple[str, TrainedTurn]] = {}
     for shape, outcome in shapes.items():
         for turn in outcome.turns:
             calls = outcome.sample.messages[turn.message].fields.get("tool_calls")
-            endings.setdefault(stop_of(subject, turn), ("a tool call" if calls else shape, turn))
+            endings.setdefault(stop_of(probed, turn), ("a tool call" if calls else shape, turn))
     stop, *others = endings
-    message = f"a turn ends with {_named(subject, stop)}"
-    text = subject.whole(subject.ask(PLAIN), subject.plain)
+    message = f"a turn ends with {_named(probed, stop)}"
+    text = probed.whole(probed.outcome(PLAIN), probed.plain)
     if stop not in text[max(text.rfind(ANSWER), 0) :]:
         message += ", appended or the header of the next message: the template writes no stop token after a turn"
-    message += "".join(f"; {endings[other][0]} with {_named(subject, other)}" for other in others)
+    message += "".join(f"; {endings[other][0]} with {_named(probed, other)}" for other in others)
     written = "\0".join(turn.text for outcome in shapes.values() for turn in outcome.turns)
-    never = [stop for stop in subject.model.stops if stop not in written]
+    never = [stop for stop in probed.model.stops if stop not in written]
     yield finding(
         "terminator",
         message + (f"; stop tokens never written: {', '.join(never)}" if never else ""),
@@ -136,8 +136,8 @@ def find_terminators(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterato
     )
 
 
-def _named(subject: Subject, stop: str) -> str:
-    return f"'{stop}' (id {subject.model.control[stop]})" if stop in subject.model.control else f"'{stop}'"
+def _named(probed: ProbedTemplate, stop: str) -> str:
+    return f"'{stop}' (id {probed.model.control[stop]})" if stop in probed.model.control else f"'{stop}'"
 
 
 Range = tuple[int, int]
@@ -147,19 +147,19 @@ _BY_MARKS = Override("supervision.source", "generation_tags")
 _GIVEN, _UNMARKED = "marked, but not to be generated", "to be generated, but not marked"
 
 
-def find_marks(subject: Subject) -> Iterator[CodedFinding]:
+def find_marks(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Report where the generation marks differ from what packer trains."""
-    if not subject.template.has_marks:
+    if not probed.template.has_marks:
         return
-    is_rule = subject.recipe_given.supervision.source == "generation_tags"
+    is_rule = probed.recipe_given.supervision.source == "generation_tags"
     try:
-        found = [*_of_answer(subject.plain, *_marked(subject, PLAIN)), *_of_chat(*_marked(subject, CHAT))]
+        found = [*_of_answer(probed.plain, *_marked(probed, PLAIN)), *_of_chat(*_marked(probed, CHAT))]
     except RenderError as error:
         yield finding("marks_differ", f"the generation marks cannot be read: {error}")
         return
     if not found:
         return
-    can_help = not is_rule and subject.kept_by_marks(PLAIN)
+    can_help = not is_rule and probed.kept_by_marks(PLAIN)
     texts = [each.text[slice(*each.mark)] for each in found if each.mark is not None]
     yield finding(
         "marks_differ",
@@ -200,9 +200,9 @@ def _of_chat(text: str, ranges: Sequence[Range]) -> Iterator[Example]:
         yield Example(label="chat", text=text, mark=marked, note=_GIVEN)
 
 
-def _marked(subject: Subject, row: Row) -> tuple[str, list[Range]]:
-    conversation = subject.conversation(subject.ask(row))
-    text, ranges = subject.template.render_marked(
+def _marked(probed: ProbedTemplate, row: Row) -> tuple[str, list[Range]]:
+    conversation = probed.conversation(probed.outcome(row))
+    text, ranges = probed.template.render_marked(
         conversation.messages, tools=conversation.tools, kwargs=conversation.kwargs
     )
     return text, [(a, b) for a, b in ranges if a < b]

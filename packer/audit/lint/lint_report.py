@@ -13,7 +13,7 @@ from packer.audit.findings import LEVELS, CodedFinding, Example, Findings, in_or
 from packer.audit.lint.buildable import find_losses, find_rejected_shapes, prepare_probes
 from packer.audit.lint.codes import CODES, finding
 from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
-from packer.audit.lint.probed_template import CHAT, PLAIN, SHAPES, Subject
+from packer.audit.lint.probed_template import CHAT, PLAIN, SHAPES, ProbedTemplate
 from packer.audit.lint.prompts import find_bos, find_clock, find_modes, find_openings, find_other_reading, find_own_text
 from packer.batches import RowBatch
 from packer.display import number, plural
@@ -23,7 +23,7 @@ from packer.pipeline.inputs import open_inputs
 from packer.pipeline.plan import resolve_sources
 from packer.pipeline.rewrite_cost import LIMIT, choices_hint, last_tokens
 from packer.pipeline.stages import Stages, named_template, overruns_at
-from packer.pipeline.suggestions import way_out
+from packer.pipeline.suggestions import remedy
 from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.source import SCHEMAS, InputFile
@@ -112,10 +112,10 @@ def verdict_on(files: Sequence[FirstRows], recipe: Recipe, *, ok: bool, begins: 
     if not begins:
         return "a build would refuse this template before its first row"
     if not files:
-        return "plain chats can be built" if ok else "no plain chat can be built as the recipe is"
+        return "plain chats can be built" if ok else "no plain chat can be built with this recipe"
     num_kept, num_rows = sum(each.num_kept for each in files), sum(each.num_rows for each in files)
     if not num_kept:
-        return f"a build would keep nothing of the {plural(num_rows, 'row')} examined"
+        return f"a build would keep none of the {plural(num_rows, 'row')} examined"
     if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > LIMIT:
         return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
     return f"a build keeps {num_kept:,} of the {plural(num_rows, 'row')} examined"
@@ -157,7 +157,7 @@ def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe) -> Co
             for each in files
             for code, count in Counter(each.rejected).most_common()
         ),
-        hint=way_out(code, found.first[code], entry, recipe, lost=lost),
+        hint=remedy(code, found.first[code], entry, recipe, lost=lost),
         level="error" if len(whole) == len(files) else "warning",
     )
 
@@ -215,7 +215,7 @@ def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
 
 def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     usable = prepare_probes(recipe)
-    findings = [*usable.findings, *(() if usable.subject is None else _checks(usable.subject))]
+    findings = [*usable.findings, *(() if usable.probed is None else _checks(usable.probed))]
     files: list[FirstRows] = []
     if recipe.sources and num_rows and usable.model is not None:
         read = read_first_rows(recipe, usable.model, num_rows=num_rows)
@@ -242,19 +242,19 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     )
 
 
-def _checks(subject: Subject) -> Iterator[CodedFinding]:
+def _checks(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     shapes = {
-        label: subject.ask(row) for label, row in {"a plain answer": PLAIN, "a plain chat": CHAT, **SHAPES}.items()
+        label: probed.outcome(row) for label, row in {"a plain answer": PLAIN, "a plain chat": CHAT, **SHAPES}.items()
     }
-    yield from find_openings(subject)
-    yield from find_modes(subject)
-    yield from find_own_text(subject)
-    yield from find_clock(subject, shapes)
-    yield from find_rewriting(subject)
-    yield from find_forgotten_reasoning(subject)
-    yield from find_terminators(subject, shapes)
-    yield from find_losses(subject)
+    yield from find_openings(probed)
+    yield from find_modes(probed)
+    yield from find_own_text(probed)
+    yield from find_clock(probed, shapes)
+    yield from find_rewriting(probed)
+    yield from find_forgotten_reasoning(probed)
+    yield from find_terminators(probed, shapes)
+    yield from find_losses(probed)
     yield from find_rejected_shapes(shapes)
-    yield from find_bos(subject)
-    yield from find_other_reading(subject)
-    yield from find_marks(subject)
+    yield from find_bos(probed)
+    yield from find_other_reading(probed)
+    yield from find_marks(probed)

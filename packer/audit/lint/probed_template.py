@@ -234,7 +234,7 @@ class RenderOutcome(NamedTuple):
     num_documents: int
 
 
-class Subject:
+class ProbedTemplate:
     """A model under a recipe, probed with rows. Losses are detected even if the recipe allows them."""
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
@@ -255,7 +255,7 @@ class Subject:
         self._outcomes: dict[int, Outcome] = {}
         self._renderers: dict[tuple[bytes, tuple[int, ...]], Renderer] = {}
 
-    def tried(self, row: Row, *overrides: Override) -> RenderOutcome:
+    def render(self, row: Row, *overrides: Override) -> RenderOutcome:
         """Render a row, training every turn, under the recipe as given plus some overrides."""
         recipe = functools.reduce(lambda changed, override: override.apply(changed), overrides, self.recipe_given)
         supervision = msgspec.structs.replace(recipe.supervision, turns="all", source="chat_server")
@@ -264,7 +264,7 @@ class Subject:
     def losses(self, row: Row) -> tuple[str, ...]:
         """Return the kinds of content that a row loses; each is found after allowing the ones before it."""
         kinds: list[str] = []
-        rejection = self.ask(row).rejection
+        rejection = self.outcome(row).rejection
         while rejection is not None and rejection.code.startswith("dropped_"):
             kinds.append(rejection.code.removeprefix("dropped_"))
             allowed = Override("supervision.allow_dropped", kinds).apply(self.recipe)
@@ -284,11 +284,11 @@ class Subject:
         key = (msgspec.json.encode(recipe), model.stop_ids)
         if key not in self._renderers:
             self._renderers[key] = Renderer(model, RenderRules.of(recipe))
-        samples = (self.ask(row).sample,)
+        samples = (self.outcome(row).sample,)
         turns = self._renderers[key].render(RowBatch(samples=samples, rejections=(), num_rows=1))
         return RenderOutcome(next(iter(turns.rejections), None), len(turns.text_offsets) - 1)
 
-    def ask(self, row: Row) -> Outcome:
+    def outcome(self, row: Row) -> Outcome:
         """Run a probe row through the stages; the outcome is cached."""
         if id(row) not in self._outcomes:
             sample = read_row(dict(row), number=0, schema="messages", columns={})
@@ -302,7 +302,7 @@ class Subject:
     @functools.cached_property
     def plain(self) -> TrainedTurn:
         """The trained turn of a plain question and answer. Only valid if it can be built."""
-        return self.ask(PLAIN).turns[-1]
+        return self.outcome(PLAIN).turns[-1]
 
     @functools.cached_property
     def template(self) -> ChatTemplate:
@@ -338,7 +338,7 @@ class Subject:
         names = [name for name in self.template.undeclared if name not in self.template.switches]
         exact = Override("supervision.history_rewrite", "exact")
         tried = (Override.variable(name, value) for name in names for value in (False, True))
-        return next((switch for switch in tried if self.tried(row, exact, switch).num_documents == 1), None)
+        return next((switch for switch in tried if self.render(row, exact, switch).num_documents == 1), None)
 
     def ids(self, text: str) -> list[int]:
         """Encode a text as the stages do."""

@@ -20,7 +20,7 @@ from packer.audit.lint.probed_template import (
     REASONED,
     WITH_SYSTEM,
     Outcome,
-    Subject,
+    ProbedTemplate,
     TrainedTurn,
     mode_name,
 )
@@ -35,9 +35,9 @@ from packer.tokenize import ReferenceEncoder
 _WORDS = re.compile(r"[^\W\d_]{2,}[\s,:;.'’-]+[^\W\d_]{2,}")
 
 
-def find_openings(subject: Subject) -> Iterator[CodedFinding]:
+def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Look for template text at the beginning of an answer that is trained with it."""
-    turn = subject.plain
+    turn = probed.plain
     at = turn.completion.find(ANSWER)
     opening = turn.completion[: max(at, 0)]
     if not opening.strip():
@@ -45,7 +45,7 @@ def find_openings(subject: Subject) -> Iterator[CodedFinding]:
     trained = Example(
         label="turn", text=turn.text, mark=(turn.prompt_end, turn.prompt_end + at), note="trained before the answer"
     )
-    if _ignores_prompt(subject):
+    if _ignores_prompt(probed):
         yield finding(
             "header_learned",
             "the template ignores add_generation_prompt: what it writes before an answer is trained, and the "
@@ -71,22 +71,22 @@ def find_openings(subject: Subject) -> Iterator[CodedFinding]:
     )
 
 
-def _ignores_prompt(subject: Subject) -> bool:
-    conversation = subject.conversation(subject.ask(PLAIN))
+def _ignores_prompt(probed: ProbedTemplate) -> bool:
+    conversation = probed.conversation(probed.outcome(PLAIN))
     upto = conversation.messages[:-1]
     return conversation.render(upto, {}) == conversation.render(upto, {}, prompt=True)
 
 
-def find_modes(subject: Subject) -> Iterator[CodedFinding]:
+def find_modes(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Report the prompts that a template supports, and which of them answers are trained under."""
-    modes = subject.conversation(subject.ask(PLAIN)).modes
+    modes = probed.conversation(probed.outcome(PLAIN)).modes
     if len(modes) < 2:
         return
-    reasoned = next((row for row in (REASONED, INLINE) if subject.ask(row).rejection is None), None)
-    trained = {"plain answer": subject.ask(PLAIN)} | (
-        {"reasoned answer": subject.ask(reasoned)} if reasoned is not None else {}
+    reasoned = next((row for row in (REASONED, INLINE) if probed.outcome(row).rejection is None), None)
+    trained = {"plain answer": probed.outcome(PLAIN)} | (
+        {"reasoned answer": probed.outcome(reasoned)} if reasoned is not None else {}
     )
-    names = {f"{label}s": mode_name(subject.mode(outcome, outcome.turns[-1])) for label, outcome in trained.items()}
+    names = {f"{label}s": mode_name(probed.mode(outcome, outcome.turns[-1])) for label, outcome in trained.items()}
     switches = " and ".join(dict.fromkeys(switch for mode in modes for switch in mode))
     which = ", ".join(f"{label} are trained under {name}" for label, name in names.items())
     yield finding(
@@ -102,18 +102,18 @@ def _prompt_example(label: str, turn: TrainedTurn) -> Example:
     return Example(label=label, text=turn.text, mark=(turn.prompt_end, len(turn.text)), note="trained")
 
 
-def find_own_text(subject: Subject) -> Iterator[CodedFinding]:
+def find_own_text(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Look for text of the template, such as a default system prompt, at the beginning of a chat."""
-    head = _before(subject.plain.text, QUESTION)
-    chat = subject.ask(CHAT).turns[-1].text
+    head = _before(probed.plain.text, QUESTION)
+    chat = probed.outcome(CHAT).turns[-1].text
     between = chat[chat.find(ANSWER) + len(ANSWER) : max(chat.find(NEXT_QUESTION), 0)]
     header = _common_suffix(head, between)
     own = head[: len(head) - header]
-    for token in subject.model.added_tokens:
+    for token in probed.model.added_tokens:
         own = own.replace(token.content, "\0")
     if not _WORDS.search(own):
         return
-    with_system = subject.ask(WITH_SYSTEM)
+    with_system = probed.outcome(WITH_SYSTEM)
     row_head = _before(with_system.turns[-1].text, QUESTION) if with_system.rejection is None else ""
     stays = max(_WORDS.findall(own), key=len) in row_head
     yield finding(
@@ -121,9 +121,9 @@ def find_own_text(subject: Subject) -> Iterator[CodedFinding]:
         "the template opens a chat with text of its own"
         + (", beside a system message of the row too" if stays else ", unless the row has a system message"),
         examples=(
-            Example(label="opening", text=subject.plain.text, mark=(0, len(head) - header), note="not the row's"),
+            Example(label="opening", text=probed.plain.text, mark=(0, len(head) - header), note="not the row's"),
         ),
-        hint=None if stays else "give rows a system message of their own where that text is not wanted",
+        hint=None if stays else "give rows a system message of their own if that text is not wanted",
     )
 
 
@@ -136,16 +136,16 @@ def _common_suffix(a: str, b: str) -> int:
     return next((i for i in range(shorter) if a[-1 - i] != b[-1 - i]), shorter)
 
 
-def find_clock(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
+def find_clock(probed: ProbedTemplate, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
     """Look for text that depends on the date, by rendering the same conversation for another date."""
-    recipe, model = subject.recipe, subject.model
+    recipe, model = probed.recipe, probed.model
     day = dt.date.fromisoformat(recipe.template.date)
     other_day = dt.date(day.year - 1 if day.year > 1 else day.year + 1, day.month % 12 + 1, day.day % 28 + 1)
     changed = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, date=str(other_day)))
     assert model.template is not None
     template = compile_template(model.template, model, changed)
     for outcome in (each for each in shapes.values() if each.turns):
-        conversation = subject.conversation(outcome)
+        conversation = probed.conversation(outcome)
         try:
             there = template.render(conversation.messages, tools=conversation.tools, kwargs=conversation.kwargs)
             here = conversation.render(conversation.messages, {})
@@ -158,27 +158,27 @@ def find_clock(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[Code
             end = len(here) - _common_suffix(here[start:], there[start:])
             yield finding(
                 "reads_clock",
-                f"the template writes today's date; every build sees {recipe.template.date}, so that it can be "
-                "built again",
+                f"the template writes today's date; every build sees {recipe.template.date}, so that the build "
+                "can be repeated",
                 examples=(Example(label="rendered", text=here, mark=(start, end), note="depends on the day"),),
                 hint="template.date of the recipe is the key; a chat server writes the day of the request",
             )
             return
 
 
-def find_bos(subject: Subject) -> Iterator[CodedFinding]:
+def find_bos(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Check that a rendered chat begins with the BOS that the tokenizer itself adds to texts."""
-    text = subject.ask(CHAT).turns[-1].text
+    text = probed.outcome(CHAT).turns[-1].text
     try:
-        before, _ = subject.encoder.prefix_and_suffix_ids()
+        before, _ = probed.encoder.prefix_and_suffix_ids()
     except InputError:
         return
     if not len(before):
         return
     own = int(before[0])
-    if subject.ids(text)[:1] == [own]:
+    if probed.ids(text)[:1] == [own]:
         return
-    name = subject.model.content(own)
+    name = probed.model.content(own)
     space = len(text) - len(text.lstrip()) if text.lstrip().startswith(name) else 0
     yield finding(
         "bos_missing",
@@ -191,15 +191,15 @@ def find_bos(subject: Subject) -> Iterator[CodedFinding]:
     )
 
 
-def find_other_reading(subject: Subject) -> Iterator[CodedFinding]:
+def find_other_reading(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Check whether transformers 5, and the servers built on it, encode a chat differently than tokenizer.json."""
-    files = subject.model.files
+    files = probed.model.files
     config = json.loads(files.get(CONFIG_FILE, b"{}"))
     other = as_llama_tokenizer(json.loads(files[TOKENIZER_FILE]), config)
     if other is None:
         return
-    text = subject.ask(CHAT).turns[-1].text
-    mine, theirs = subject.ids(text), [int(i) for i in ReferenceEncoder(json.dumps(other).encode()).encode([text])[0]]
+    text = probed.outcome(CHAT).turns[-1].text
+    mine, theirs = probed.ids(text), [int(i) for i in ReferenceEncoder(json.dumps(other).encode()).encode([text])[0]]
     if mine == theirs:
         return
     place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))

@@ -151,7 +151,7 @@ def check_input(entry: Input) -> list[Finding]:
         sha256 = file_sha256(input_place(entry.path))
         found = f"sha256 {sha256}"
     except PackerError as error:
-        found = _looked_for(entry.path, error)
+        found = _with_search_folder(entry.path, error)
     return differing(entry.path, ("input", f"sha256 {entry.sha256}", found))
 
 
@@ -162,9 +162,9 @@ def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     return tuple(sorted({*there} - {file.path for file in manifest.stored}))
 
 
-def _looked_for(path: str, error: PackerError) -> str:
+def _with_search_folder(path: str, error: PackerError) -> str:
     """Return why a file outside the cache was not found, with the folder that was searched."""
-    return f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(path) else error.message
+    return f"{error.message} (searched from {Path.cwd()})" if is_elsewhere(path) else error.message
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -199,7 +199,7 @@ def check_tokenizer(manifest: Manifest) -> list[Finding]:
         found = load_bare_model(recipe).digests
     except PackerError as error:
         place = str(manifest.recipe.get("tokenizer"))
-        return differing(place, ("tokenizer", f"{len(recorded)} files", _looked_for(place, error)))
+        return differing(place, ("tokenizer", f"{len(recorded)} files", _with_search_folder(place, error)))
     compared = {name: ("tokenizer", _sha256(recorded.get(name)), _sha256(found.get(name))) for name in recorded | found}
     return [finding for name in sorted(compared) for finding in differing(_place(recipe, name), compared[name])]
 

@@ -165,7 +165,7 @@ def _check_counts(shard: Shard, rows: Sequence[DocumentRows | BlockRows]) -> lis
 def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
     """Yield the rules for a record batch of documents whose lists Arrow has validated."""
     ids, labels = rows.input_ids, rows.labels
-    elsewhere = _lies_elsewhere(labels, ids)
+    elsewhere = _misaligned(labels, ids)
     yield "labels", "as many labels as input_ids", elsewhere
     yield "length", "the number of input_ids", rows.length != ids.lengths()
     if elsewhere.any():
@@ -190,7 +190,7 @@ def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
     yield "doc_id", "the digest of ids, labels and weights", _doc_ids(rows) != rows.doc_id
     if rows.loss_weights is None:
         return
-    elsewhere = _lies_elsewhere(rows.loss_weights, ids)
+    elsewhere = _misaligned(rows.loss_weights, ids)
     yield "loss_weights", "as many as input_ids", elsewhere
     if not elsewhere.any():
         weights = rows.loss_weights.values[start:end]
@@ -210,7 +210,7 @@ def _doc_ids(rows: DocumentRows) -> Int64:
     )
 
 
-def _lies_elsewhere(column: Ragged, ids: Ragged) -> Bool:
+def _misaligned(column: Ragged, ids: Ragged) -> Bool:
     """Return the rows whose values differ in number or position from their ids.  # bool[R]"""
     differ = column.offsets != ids.offsets
     found: Bool = differ[1:] | differ[:-1]

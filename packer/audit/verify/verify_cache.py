@@ -317,7 +317,7 @@ def _input_checker(
 ) -> Callable[[tuple[int, Input]], tuple[list[Finding], tuple[InputPart, ...] | None]]:
     """Return the function that compares an input and, given a partition size, partitions it if it is unchanged."""
 
-    def look(task: tuple[int, Input]) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
+    def check(task: tuple[int, Input]) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
         source, entry = task
         if partition_bytes is None:
             return check_input(entry), None
@@ -327,7 +327,7 @@ def _input_checker(
             expected = f"sha256 {entry.sha256}"
             return check_input(entry) or differing(entry.path, ("input", expected, error.message)), None
 
-    return look
+    return check
 
 
 def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int]:

@@ -333,6 +333,6 @@ def saved_reader(folder: Path) -> dict[str, Any]:
     if not isinstance(saved, dict) or set(saved) != {"reader", "beginning"}:
         raise CheckError(
             f"{file} has no state of a packer reader",
-            hint="it was saved by another Trainer: begin anew, or go on there",
+            hint="it was saved by another Trainer: start over, or continue there",
         )
     return saved

@@ -61,7 +61,7 @@ class PackedDataModule(LightningDataModule):  # type: ignore[misc]
 
     def figures(self) -> Figures:
         """Return how much training data was read, and how fast; only after the trainer has opened the loader."""
-        assert self._steps is not None, "figures are of a training that has begun"
+        assert self._steps is not None, "there are figures only once training has begun"
         return self._steps.loader.figures()
 
     def state_dict(self) -> dict[str, Any]:

@@ -113,10 +113,11 @@ class _CacheTrainer:
     ) -> None:
         check_instance("args", args, self._config, f"a {self._config.__name__}")
         if options.get("data_collator") is not None:
-            raise UsageError("data_collator says how rows are read, and those of a cache are read by packer")
+            raise UsageError("data_collator says how rows are read, but packer reads the rows of a cache")
         if getattr(args, "padding_free", None):
             raise UsageError(
-                "padding_free=True has no effect in TRL, which pads", hint="leave it out; a PackedLoader reads so"
+                "padding_free=True has no effect in TRL, which pads",
+                hint="leave it out: a PackedLoader always does that",
             )
         self._data: list[PreferenceData] = []
         collator = _Collator(data=self._data, multiple_of=args.pad_to_multiple_of or 1)

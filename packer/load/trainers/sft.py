@@ -36,11 +36,12 @@ class PackedSFTTrainer(PackedTrainer, SFTTrainer):  # type: ignore[misc]
         for name in _REFUSED:
             if getattr(args, name, None):
                 raise UsageError(
-                    f"{name}={getattr(args, name)!r} says how an SFTTrainer prepares data, and a cache is prepared",
+                    f"{name}={getattr(args, name)!r} says how an SFTTrainer prepares data, but a cache is "
+                    "already prepared",
                     hint=f"leave {name} out; the recipe decides what is trained",
                 )
         if options.get("formatting_func") is not None:
-            raise UsageError("formatting_func says how an SFTTrainer prepares data, and a cache is prepared")
+            raise UsageError("formatting_func says how an SFTTrainer prepares data, but a cache is already prepared")
         args.dataset_kwargs = {**(args.dataset_kwargs or {}), "skip_prepare_dataset": True}
         super().__init__(model, args, **options)
 

@@ -103,7 +103,7 @@ def test_a_mask_of_weights_trains_what_has_one(tmp_path):
 def test_a_split_outside_of_its_folder_and_a_parquet_file_that_is_none_are_refused(tmp_path):
     for split in ("../other", "a\0b"):
         (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": [split]}))
-        with pytest.raises(InputError, match="no name of a folder within it"):
+        with pytest.raises(InputError, match="does not name a folder within it"):
             audit_foreign(tmp_path)
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"rows\.parquet cannot be read"):

@@ -1,4 +1,4 @@
-"""Determine which traits of rows each partition has to record, and refuse rules that no row could satisfy."""
+"""Plans which traits of rows each partition has to record, and refuses rules that no row could satisfy."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -23,8 +23,8 @@ class FieldsSeen:
     """The first value of the time field, for an error message."""
 
 
-class RowQuestions:
-    """The rules of a recipe about rows, by source.
+class TraitPlanner:
+    """Plans the traits that a recipe's rules about rows need, source by source.
 
     Raises:
         RecipeError: a regular expression or a language that cannot be used.
@@ -33,15 +33,15 @@ class RowQuestions:
 
     def __init__(self, recipe: Recipe) -> None:
         rules = recipe.row_rules
-        self.any = rules.asks
+        self.has_rules = rules.is_set
         """Whether the recipe has any rules about rows."""
 
         self._rules = rules
-        self._of_source = [TraitRules.of(rules, i) for i in range(len(recipe.sources))] if rules.asks else []
+        self._of_source = [TraitRules.of(rules, i) for i in range(len(recipe.sources))] if rules.is_set else []
         self._found: list[set[str]] = [set() for _ in self._of_source]
         self._not_times: list[str] = []
         self._has_time = False
-        if self.any:
+        if self.has_rules:
             from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
             self._makers = [TraitMaker(each) for each in self._of_source]
@@ -53,8 +53,8 @@ class RowQuestions:
         rules = self._of_source[entry.part]
         return TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
 
-    def look(self, file: InputFile, partition: Partition, part: int | None) -> FieldsSeen | None:
-        """Look which fields a file's first rows have, and whether the time field contains valid times.
+    def sample_fields(self, file: InputFile, partition: Partition, part: int | None) -> FieldsSeen | None:
+        """Check which fields a file's first rows have, and whether the time field contains valid times.
 
         Args:
             file: the file.
@@ -83,8 +83,8 @@ class RowQuestions:
         self._has_time = any(self._makers[part].is_time(value) for value in values)
         return FieldsSeen(fields=fields, has_time=self._has_time, not_times=tuple(map(repr, values[:1])))
 
-    def note(self, seen: FieldsSeen | None, part: int | None) -> None:
-        """Record what :meth:`look` found in a file, here or in another process."""
+    def record_fields(self, seen: FieldsSeen | None, part: int | None) -> None:
+        """Record what :meth:`sample_fields` found in a file, here or in another process."""
         if seen is not None and part is not None:
             self._found[part] |= seen.fields
             self._has_time |= seen.has_time
@@ -103,7 +103,7 @@ class RowQuestions:
                 own = self._found[i] if field in each.where else everywhere
                 if field not in own:
                     raise InputError(
-                        f"{self._named(i, field)}: no row that was looked at has a field '{field}'",
+                        f"{self._named(i, field)}: no row that was sampled has a field '{field}'",
                         hint="fields are named as the files have them, as in metadata.user_id",
                     )
         split = self._rules.split
@@ -112,7 +112,7 @@ class RowQuestions:
             expected = "an ISO time" if split.unit == "iso" else f"a number of {split.unit} since 1970"
             zone = " with a zone" if split.unit == "iso" and split.zone is None else ""
             raise InputError(
-                f"split.time: no row that was looked at has {expected}{zone} in '{split.time}'; the first: "
+                f"split.time: no row that was sampled has {expected}{zone} in '{split.time}'; the first: "
                 f"{self._not_times[0][:40]}",
                 hint="split.unit says how times are written (iso, s, ms, us, ns), split.zone the zone of those that "
                 "name none: --set split.zone=UTC",
