@@ -127,6 +127,23 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return (*self.messages, *rejected[num_common_messages(self.messages, rejected) :])
 
 
+def tool_parameters(function: Any) -> list[str]:
+    """Return the names of a tool's parameters: of a JSON schema, or of an object of schemas by name.
+
+    Example:
+        >>> tool_parameters({"name": "f", "parameters": {"type": "object", "properties": {"city": {}, "day": {}}}})
+        ['city', 'day']
+        >>> tool_parameters({"name": "f", "parameters": {"city": {"type": "str"}}})
+        ['city']
+    """
+    parameters = function.get("parameters") if isinstance(function, dict) else None
+    if not isinstance(parameters, dict):
+        return []
+    properties = parameters.get("properties", parameters)
+    is_by_name = isinstance(properties, dict) and all(isinstance(schema, dict) for schema in properties.values())
+    return [*properties] if is_by_name else []
+
+
 def num_common_messages(one: Sequence[Message], other: Sequence[Message]) -> int:
     """Return how many leading messages two conversations have in common, ignoring weights."""
     for number, (message, other_message) in enumerate(zip(one, other, strict=False)):

@@ -61,7 +61,7 @@ CODES: dict[str, str] = {
     "dropped_reasoning": "the template does not render the reasoning of an assistant turn",
     "dropped_tool_call": "the template does not render a tool call",
     "dropped_tool_result": "the template does not render a tool result",
-    "dropped_tools": "the template does not render the tool definitions",
+    "dropped_tools": "the template does not render the tool definitions, or not the names of all parameters",
     "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, or JSON within JSON",
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
     "U+FFFD), cut or changed",

@@ -346,8 +346,11 @@ def test_a_row_that_was_rendered_already_is_refused(which: str, tmp_path: Path) 
         ("It is 2.</s>", True),
         ("It is 2.<end_of_turn>\n", True),
         ("It is 2.<|eot_id|>", True),
+        ("It is 2.<|return|>", True),
+        ("It is 2.<turn|>", True),
         ("A </s> ends it.", False),
-        ("<s>struck</s>", False),
+        ("It was <s>struck</s>", False),
+        ("<s>It is 2.</s>", True),
     ],
 )
 def test_an_answer_prepared_for_another_model_is_refused(

@@ -59,6 +59,8 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Ite
         return f"a message keeps its text under `content`; rename the key: {command}"
     if code == "no_content" and not _OTHER_KEYS.search(reason):
         return "--set rows.empty_user=keep keeps user messages that are empty"
+    if code == "dropped_system" and _has_developer(file):
+        return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
     if code == "unread_content":
         kept = "".join(f"{new}: {'null' if old is None else as_yaml(old)}, " for new, old in file.columns.items())
         *reads, hides = (f"--set 'sources.columns={{{kept}{columns}}}'" for columns in _COLUMNS.findall(reason))
@@ -68,6 +70,17 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Ite
     if code == "template_error" and _ONE_CALL.search(reason):
         return PARALLEL_CALLS
     return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+
+
+def _has_developer(file: InputFile) -> bool:
+    """Whether messages of the first rows have the role `developer`."""
+    lists = (row.get("messages") for row in first_rows(file.path, file.format, file.columns))
+    return any(
+        isinstance(each, dict) and each.get("role") == "developer"
+        for found in lists
+        if isinstance(found, list)
+        for each in found
+    )
 
 
 PARALLEL_CALLS = (

@@ -66,6 +66,9 @@ class TurnRules:
     append: str | None
     """Text that closes a turn for which the template writes no stop token; None rejects such turns."""
 
+    control: re.Pattern[str] | None = None
+    """Matches any control token."""
+
     on_prompt_mismatch: PromptMismatch = "refuse"
     """What to do with a turn that continues no prompt: ``common_prefix`` uses the common prefix of prompt and turn as
     the prompt; ``continue`` continues from a prompt that opens the reasoning."""
@@ -215,10 +218,10 @@ class Conversation:
             and default is not None
             and not self._cuts_context(k, default.mode)
         ):
-            return self._cut(k, default), False
+            return self._cut(k, default, rules.control), False
         return None
 
-    def _cut(self, k: int, tried: _Attempt) -> _Attempt:
+    def _cut(self, k: int, tried: _Attempt, control: re.Pattern[str] | None) -> _Attempt:
         """Shorten the prompt to the prefix that it shares with the turn, whatever the first character of the turn is.
 
         The first characters of an answer, or of its reasoning, may happen to match the prompt's continuation. So the
@@ -233,7 +236,11 @@ class Conversation:
             lengths.append(common_length(tried.prompt, self.render([*self.messages[:k], message], tried.mode)))
         except RenderError:
             lengths += [tag.start() for tag in ANY_TAG.finditer(tried.prompt) if tag.start() < lengths[0] < tag.end()]
-        return tried._replace(prompt=tried.prompt[: min(lengths)])
+        end = min(lengths)
+        # Headers that differ may begin with the same letters: `<|START_RESPONSE|>` and `<|START_TEXT|>`.
+        tokens = control.finditer(tried.prompt) if control else ()
+        end = next((token.start() for token in tokens if token.start() < end < token.end()), end)
+        return tried._replace(prompt=tried.prompt[:end])
 
     def _cuts_context(self, k: int, mode: Mode) -> bool:
         """Whether prompt and turn diverge before the text of an earlier message, which would then be trained.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from packer.batches import REASONING_FIELDS
+from packer.batches import REASONING_FIELDS, tool_parameters
 from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.placeholders import (
@@ -230,11 +230,14 @@ class ConversationLosses:
         return strings([*own, self.conversation.tools])
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:
-        """Return the loss if the tools are not rendered.
+        """Return the loss if the tools, or the names of their parameters, are not rendered.
 
-        Names alone prove little, since calls contain them too. So the template is always probed.
+        Names of tools alone prove little, since calls contain them too. So the template is always probed.
         """
         tools = self.conversation.tools or ()
+        parameters = (name for tool in tools for name in tool_parameters(function_of(tool)))
+        if not all(contains_escaped(name, turn.whole) for name in parameters):
+            return Loss("tools")  # nothing reshapes the names of parameters
         missing = not all(contains_escaped(name, turn.whole) for name in map(tool_name, tools) if name)
         if missing:
             asked = probe_tools(self.conversation, turn)
@@ -261,7 +264,8 @@ class ConversationLosses:
 def refusal(loss: Loss) -> RenderError:
     """Return the rejection of a row with this loss."""
     if loss.kind == "tools":
-        return RenderError("the template does not render the tool definitions", code="dropped_tools")
+        reason = "the template does not render the tool definitions, or not all of their parameters"
+        return RenderError(reason, code="dropped_tools")
     if loss.kind.startswith("mangled_"):
         what = "this call" if loss.kind == "mangled_call" else "this text, or one before it,"
         reason = f"messages[{loss.message}]: the template writes {what} differently from the row"

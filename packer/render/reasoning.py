@@ -124,8 +124,8 @@ def cut_off(message: Message) -> str | None:
     if any(text.startswith(opening) and closing not in text for opening, closing in TAGS):
         return "its text opens a block of reasoning and does not close it"
     inline = split_inline(content)
-    answer = (inline[0] + inline[2] if inline else text).strip()
-    if reasoning_of(message) and not answer and not message.get("tool_calls"):
+    answer = inline[2] if inline else text
+    if reasoning_of(message) and not answer.strip() and not message.get("tool_calls"):
         return "its reasoning is followed by no text and no call"
     return None
 

@@ -13,7 +13,7 @@ from packer.literals import longest_of
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.render.call_ids import with_short_ids
-from packer.render.control import ControlTokens, TypedControl, revealed
+from packer.render.control import ControlTokens, TypedControl, control_pattern, revealed
 from packer.render.conversation import (
     Conversation,
     PromptMismatch,
@@ -103,7 +103,12 @@ class Renderer:
         eos = model.content(model.eos_id) if model.eos_id is not None else None
         self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
         append = self._eos if rules.append_terminator else None
-        self._turn_rules = TurnRules(stops=stops, append=append, on_prompt_mismatch=rules.on_prompt_mismatch)
+        self._turn_rules = TurnRules(
+            stops=stops,
+            append=append,
+            control=control_pattern(model.control),
+            on_prompt_mismatch=rules.on_prompt_mismatch,
+        )
         self._is_reference = False
         self._filling: Filling | None = None
         if self._template is not None and not rules.marked and Filling.suits(model.stops):

@@ -23,7 +23,7 @@ from packer.source.row import TRAIN_FIELDS, RowFields, RowSchema, coalesce_alias
 Weight = Annotated[float, Meta(ge=0, le=1)]
 
 _READ_FIELDS = frozenset(
-    {"role", "content", "tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight"}
+    {"role", "content", "tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "masked", "weight", "loss_weight"}
 )
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
 TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
@@ -75,6 +75,9 @@ class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers other than 0 and 1 are measured losses, which say nothing about training."""
 
     loss_mask: bool | Literal[0, 1] | None = None
+    masked: bool | None = None
+    """torchtune's: whether the message is left out of the loss."""
+
     weight: Weight | None = None
     loss_weight: Weight | None = None
 
@@ -113,6 +116,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
     shape = typed_row(row, MessagesRow, "messages")
     raw = row["messages"]
     messages = [read_message(raw[i], message, where=f"$.messages[{i}]") for i, message in enumerate(shape.messages)]
+    messages = join_calls(messages, [message.role in CALL_ROLES for message in shape.messages])
     return chat_sample(row, shape, messages, number=number)
 
 
@@ -140,6 +144,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     calls_or_reasoning = calls or content.reasoning or any(getattr(shape, name) for name in REASONING_FIELDS)
     if calls_or_reasoning and role != "assistant":
         raise Refused("wrong_type", f"calls or reasoning of a message that is not the assistant's at {where}")
+    _refuse_other_calls(raw, where=where)
     is_empty = content.text is None or (not content.text.strip() and _has_text_in_other_field(raw))
     if is_empty and not calls_or_reasoning:
         raise _no_content_error(raw, where=where)
@@ -152,6 +157,31 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         content = replace(content, trained=frozenset())
     weight = _message_weight(shape, content, where=where)
     return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight)
+
+
+def join_calls(messages: Sequence[Message], are_calls: Sequence[bool]) -> list[Message]:
+    """Join messages of the senders :data:`CALL_ROLES` with the assistant's message before them.
+
+    ms-swift and LLaMA-Factory write a text and each of its calls as messages of their own. The model generates all of
+    them in one turn; as turns of their own they would teach it to stop before its calls.
+
+    Args:
+        messages: the messages.
+        are_calls: whether each has such a sender.
+    """
+    joined: list[Message] = []
+    for message, is_call in zip(messages, are_calls, strict=True):
+        before = joined[-1] if joined else None
+        if is_call and before is not None and before.role == "assistant" and before.weight == message.weight:
+            others = {
+                key: value for key, value in message.fields.items() if key not in ("role", "content", "tool_calls")
+            }
+            if all(before.fields.get(key, value) == value for key, value in others.items()):
+                calls = [*before.fields.get("tool_calls", ()), *message.fields["tool_calls"]]
+                joined[-1] = Message(fields={**before.fields, **others, "tool_calls": calls}, weight=before.weight)
+                continue
+        joined.append(message)
+    return joined
 
 
 def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
@@ -190,7 +220,23 @@ def _content(shape: ChatMessage, *, where: str) -> Content:
 
 def _has_text_in_other_field(raw: dict[str, Any]) -> bool:
     """Whether a message with empty content has a text under a name that other tools use."""
-    return any(isinstance(raw.get(name), str) and raw[name].strip() for name in TEXT_FIELDS)
+    parts = raw.get("parts")
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return any(isinstance(text, str) and text.strip() for text in (*texts, *map(raw.get, TEXT_FIELDS)))
+
+
+def _refuse_other_calls(raw: dict[str, Any], *, where: str) -> None:
+    """Refuse a message with calls under a name of the AI SDK or of LangChain, which would be lost."""
+    parts, more = raw.get("parts"), raw.get("additional_kwargs")
+    types = [str(part.get("type")) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    found = {
+        "parts": any(name.startswith(("tool", "dynamic-tool")) for name in types),
+        "toolInvocations": bool(raw.get("toolInvocations")),
+        "additional_kwargs": isinstance(more, dict) and bool(more.get("tool_calls") or more.get("function_call")),
+    }
+    for name, has_calls in found.items():
+        if has_calls:
+            raise Refused("bad_tools", f"calls under `{name}` at {where}, which is not read; give them as `tool_calls`")
 
 
 def _no_content_error(raw: dict[str, Any], *, where: str) -> Refused:
@@ -236,6 +282,7 @@ def _message_weight(shape: MessageFields, content: Content, *, where: str) -> fl
         raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
     flags = [getattr(shape, name) for name in TRAIN_FIELDS if name != "loss"] + [*content.trained]
     flags += [bool(shape.loss)] if shape.loss in {0, 1} else []
+    flags += [not shape.masked] if shape.masked is not None else []
     trained = {bool(flag) for flag in flags if flag is not None}
     if len(trained) > 1:
         raise Refused("wrong_type", f"part of the message is trained and part is not at {where}")

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from packer.batches import tool_parameters
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
 from packer.source.row import coalesce_aliases, nested_json, type_name
@@ -164,7 +165,8 @@ def _definition(tool: Any, *, where: str) -> dict[str, Any]:
         raise Refused("bad_tools", f"expected a tool definition, got `{type_name(tool)}` at {where}")
     function = tool.get("function")
     if isinstance(function, dict) and isinstance(function.get("name"), str):
-        return {"type": "function", **tool, "function": _with_parameters(function, where=f"{where}.function")}
+        typed = tool if "type" in tool else {"type": "function", **tool}
+        return typed | {"function": _with_parameters(function, where=f"{where}.function")}
     if function is None and isinstance(tool.get("name"), str):
         bare = {key: value for key, value in tool.items() if (key, value) != ("type", "function")}
         return {"type": "function", "function": _with_parameters(bare, where=where)}
@@ -204,23 +206,11 @@ def refuse_unified(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str, An
         if not nulls:
             continue
         for function in (tool["function"] for tool in tools):
-            known = parameters_of(function)
+            known = tool_parameters(function)
             unknown = [key for key in nulls if known and key not in known]
             if function["name"] == name and unknown:
                 reason = f"a call of {quoted(name)} has a null for {quoted(unknown[0])}, which the tool does not take"
                 raise Refused("bad_tools", f"{reason}; {_UNIFIED}")
-
-
-def parameters_of(function: Any) -> list[str]:
-    """Return the names of a tool's parameters; none if its definition has no JSON schema with properties.
-
-    Example:
-        >>> parameters_of({"name": "f", "parameters": {"type": "object", "properties": {"city": {}, "day": {}}}})
-        ['city', 'day']
-    """
-    parameters = function.get("parameters") if isinstance(function, dict) else None
-    properties = parameters.get("properties") if isinstance(parameters, dict) else None
-    return [*properties] if isinstance(properties, dict) else []
 
 
 def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, Any]]:

@@ -155,7 +155,9 @@ OPTIONAL_FIELDS = frozenset(
 )
 """Fields of a row that may be empty."""
 
-OPTIONAL_MESSAGE_FIELDS = frozenset({"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight"})
+OPTIONAL_MESSAGE_FIELDS = frozenset(
+    {"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "masked", "weight", "loss_weight"}
+)
 """Fields of a message that may be empty. Empty reasoning is not among them, because some templates render it."""
 
 _EMPTY_VALUES: tuple[Any, ...] = (None, "", [], {})

@@ -1,7 +1,8 @@
 """Schema `sharegpt`: turns with `from` and `value`, and the formats derived from it.
 
 A turn may also be written ``{"role", "content"}``, and ms-swift writes an exchange as ``{"human": …, "assistant": …}``.
-A turn from `function_call` is the JSON of a call, or of a list of calls; it becomes a separate assistant message.
+A turn from `function_call` is the JSON of a call, or of a list of calls. It joins
+the assistant's turn before it, if there is one.
 """
 
 from typing import Any
@@ -10,7 +11,15 @@ import msgspec
 from msgspec import UNSET
 
 from packer.batches import Message, Sample
-from packer.source.chat import ChatMessage, MessageFields, chat_sample, read_message, role_of
+from packer.source.chat import (
+    CALL_ROLES,
+    ChatMessage,
+    MessageFields,
+    chat_sample,
+    join_calls,
+    read_message,
+    role_of,
+)
 from packer.source.decode import Refused
 from packer.source.message_parts import Part
 from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
@@ -60,7 +69,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
     shape = typed_row(row, TurnsRow, name)
     turns_of_row = shape.conversations or shape.conversation or []
     messages = [_message(raw[i], turn, where=f"$.{name}[{i}]") for i, turn in enumerate(turns_of_row)]
-    return chat_sample(row, shape, messages, number=number)
+    are_calls = [(turn.sender if turn.sender is not None else turn.role) in CALL_ROLES for turn in turns_of_row]
+    return chat_sample(row, shape, join_calls(messages, are_calls), number=number)
 
 
 def _exchange(raw: dict[str, Any], turn: Exchange, *, where: str) -> tuple[Message, Message]:

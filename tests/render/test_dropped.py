@@ -206,7 +206,7 @@ def tools_outcome(folder: Path, template: str, *names: str, overrides: tuple[str
     return [(rejection.code, rejection.reason) for rejection in batch.rejections] or batch.turn_message.tolist()
 
 
-DROPPED_TOOLS = [("dropped_tools", "the template does not render the tool definitions")]
+DROPPED_TOOLS = [("dropped_tools", "the template does not render the tool definitions, or not all of their parameters")]
 
 
 @pytest.mark.parametrize("names", [("current_weather",), ("a", "b"), ("a_long_name_of_a_tool", "b")])
@@ -222,6 +222,22 @@ def test_one_tool_definition_that_is_missing_rejects_the_row(tmp_path: Path) -> 
     first = WITH_TOOLS.replace("tools or []", "(tools or [])[:1]")
     assert tools_outcome(tmp_path, first, "current_weather") == [2, 4]
     assert tools_outcome(tmp_path, first, "current_weather", "current_time") == DROPPED_TOOLS
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"type": "object", "properties": {"postcode": {}, "calendar": {}}}, {"postcode": {}, "calendar": {}}]
+)
+def test_parameters_that_a_template_drops_reject_the_row(tmp_path: Path, parameters: dict[str, Any]) -> None:
+    tools = [tool("current_weather") | {"function": {"name": "current_weather", "parameters": parameters}}]
+    rejected, kept = (
+        Stages.load(twins.byte_level(tmp_path / name, template=template)).render([chat(*LONG, tools=tools)])
+        for name, template in {
+            "names": WITH_TOOLS,
+            "all": WITH_TOOLS.replace("tool.function.name", "tool | tojson"),
+        }.items()
+    )
+    assert [(each.code, each.reason) for each in rejected.rejections] == DROPPED_TOOLS
+    assert not kept.rejections
 
 
 def test_tools_renamed_by_a_template_are_not_lost(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import twins
 
 from packer.model import AddedToken, load_model
@@ -39,6 +40,15 @@ def test_a_template_that_raises_shows_nothing() -> None:
     raises = template("{{ raise_exception('no') }}")
     assert role_markers(raises, added("<|bot|>")) == {}
     assert written_markers(raises) == ()
+
+
+@pytest.mark.parametrize(
+    "markers", [("<|turn>", "<turn|>"), ("<|im_start|>", "<|im_end|>"), ("<start_of_turn>", "<end_of_turn>")]
+)
+def test_markers_of_model_families_are_recognized(markers: tuple[str, str]) -> None:
+    start, end = markers
+    source = f"{{% for m in messages %}}{start}{{{{ m.role + m.content }}}}{end}{{% endfor %}}"
+    assert written_markers(template(source)) == markers
 
 
 def test_written_markers_come_in_the_order_of_their_appearance(tmp_path: Path) -> None:

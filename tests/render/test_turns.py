@@ -460,10 +460,20 @@ def test_of_a_text_with_tags_what_stands_outside_them_is_content(make: Make) -> 
         assert rejection.code == "dropped_content", text
 
 
-@pytest.mark.parametrize("text", ["<think>", "\n<think>never closed 42", "[THINK]hm</think>42"])
+@pytest.mark.parametrize(
+    "text", ["<think>", "\n<think>never closed 42", "[THINK]hm</think>42", "<think>hm</think>", "<think>hm</think>\n"]
+)
 def test_reasoning_that_was_cut_off_rejects_the_row(make: Make, text: str) -> None:
     stages = make(twins.CHATML)
     (rejection,) = stages.render([chat(user("hi"), assistant(text))]).rejections
     assert (rejection.code, rejection.message) == ("open_reasoning", 1)
     context = chat(user("hi"), assistant(text), user("so?"), assistant("Yes."), weights={1: 0.0})
     assert stages.render([context]).turn_message.tolist() == [3]
+
+
+@pytest.mark.parametrize("content", [None, "", " \n"])
+def test_reasoning_in_a_field_without_an_answer_or_a_call_was_cut_off(make: Make, content: str | None) -> None:
+    stages = make(twins.QWEN3_LIKE)
+    cut = assistant(content, reasoning_content="First, let x be a prime.")
+    (rejection,) = stages.render([chat(user("Prove it"), cut)]).rejections
+    assert (rejection.code, rejection.message) == ("open_reasoning", 1)

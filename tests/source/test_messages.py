@@ -134,7 +134,7 @@ def test_a_content_of_calls_only_is_null(sample):
         ([{"type": "text", "text": 3}], "expected `str | null`, got `int` at $.messages[1].content[0].text"),
         ([{"type": "text", "value": 3}], "expected `str` at $.messages[1].content[0].value"),
         (["a"], "expected `object`, got `str` at $.messages[1].content[0]"),
-        ([{"type": "riddle"}], "a part of a type packer does not know at $.messages[1].content[0].type"),
+        ([{"type": "riddle"}], "a part of a type packer does not know at $.messages[1].content[0].type: `riddle`"),
         (
             [{"type": "text", "text": "a"}, {"type": "reasoning", "value": "b"}],
             "a part out of order at $.messages[1].content[1]: reasoning, then text, then calls",
@@ -242,6 +242,8 @@ def test_null_fields_and_empty_calls_are_absent(sample):
         ({"loss": 0}, 0.0),
         ({"loss": 1.0}, 1.0),
         ({"loss_mask": 0}, 0.0),
+        ({"masked": True}, 0.0),
+        ({"masked": False}, 1.0),
         ({"loss_mask": 1, "weight": 0.5}, 0.5),
     ],
 )

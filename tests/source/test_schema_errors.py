@@ -26,8 +26,8 @@ CHAT = [{"role": "user", "content": "a"}]
         ),
         ({"question": "a", "context": "b", "answer": "c"}, "{instruction: question, output: answer, input: context}"),
         ({"Answer:": "b", "problem": "a"}, '{instruction: problem, output: "Answer:"}'),
-        ({"dialog": CHAT, "id": 1}, "{messages: dialog}"),
-        ({"dialog": [{"from": "human", "value": "a"}]}, "{conversations: dialog}"),
+        ({"dialog": [*CHAT, {"role": "assistant", "content": "b"}], "id": 1}, "{messages: dialog}"),
+        ({"dialog": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}, "{conversations: dialog}"),
     ],
 )
 def test_fields_with_usual_names_are_mapped(row, pairs):
@@ -43,6 +43,7 @@ def test_a_hint_keeps_what_columns_says_already():
     [
         {"title": "a", "body": "b"},
         {"question": "a", "body": "b"},
+        {"input": CHAT, "output": "b"},  # the answer would be lost
         {"question": "a", "answer": 4},
         {"question": "a", "chosen": "b", "rejected": "c"},
         {"question": "a", "chosen": CHAT},

@@ -40,7 +40,7 @@ def test_turns_are_read_from_the_field_that_has_some(sample):
             assert fields(sample, [turn], conversation=nothing)[:1] == asked
 
 
-def test_calls_and_observations_become_messages_of_their_own(sample):
+def test_calls_join_the_text_before_them_and_observations_are_messages_of_their_own(sample):
     turns = [
         {"from": "human", "value": "a"},
         {"from": "gpt", "value": "wait"},
@@ -55,8 +55,7 @@ def test_calls_and_observations_become_messages_of_their_own(sample):
     empty = {"type": "function", "function": {"name": "f", "arguments": {}}}
     assert fields(sample, turns) == [
         {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "wait"},
-        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "assistant", "content": "wait", "tool_calls": [CALL]},
         {"role": "tool", "content": "{}"},
         {"role": "assistant", "content": None, "tool_calls": [CALL, empty]},
         {"role": "tool", "content": "r"},

@@ -134,3 +134,70 @@ def test_half_a_surrogate_pair_in_nested_json_is_not_utf8(refusal):
     code, reason = refusal(row(tool_calls=[{"name": "f", "arguments": r'{"x": "\ud800"}'}]))
     assert code == "not_utf8"
     assert reason == f"the JSON in {WHERE}.arguments: an escape stands for half of a surrogate pair"
+
+
+@pytest.mark.parametrize("key", ["input_schema", "inputSchema", "parameters"])
+@pytest.mark.parametrize("as_text", [True, False])
+def test_parameters_are_an_object_where_templates_look_for_them(sample, key, as_text):
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    tool = {"name": "f", key: json.dumps(schema) if as_text else schema, "strict": True}
+    (read,) = sample(with_tools([tool])).tools
+    assert json.dumps(read["function"]) == json.dumps({"name": "f", "parameters": schema, "strict": True})
+
+
+def test_nulls_of_a_table_that_was_written_as_json_refuse_the_row(sample, refusal):
+    tool = {"name": "f", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    called = {"role": "assistant", "tool_calls": [{"name": "f", "arguments": {"city": "Paris", "a": None}}]}
+    code, reason = refusal({"messages": [called], "tools": [tool]})
+    assert code == "bad_tools" and "`f` has a null for `a`" in reason
+    unified = {"name": "f", "parameters": {"type": "object", "properties": {"city": {}, "a": None}}}
+    code, reason = refusal({"messages": [called], "tools": [unified]})
+    assert code == "bad_tools" and "`a` is null at $.tools[0].parameters.properties" in reason
+    known = {"role": "assistant", "tool_calls": [{"name": "f", "arguments": {"city": None}}]}
+    (message,) = sample({"messages": [known], "tools": [tool]}).messages
+    assert message.fields["tool_calls"][0]["function"]["arguments"] == {"city": None}
+    (message,) = sample({"messages": [called]}).messages  # nothing says what the tool takes
+    assert message.fields["tool_calls"][0]["function"]["arguments"] == {"city": "Paris", "a": None}
+
+
+def test_a_call_has_its_name_first_and_arguments_are_not_lost_beside_it(sample, refusal):
+    call = {"id": "1", "function": {"arguments": '{"x": 1}', "name": "f", "parsed": True}}
+    (message,) = sample({"messages": [{"role": "assistant", "tool_calls": [call]}]}).messages
+    function = message.fields["tool_calls"][0]["function"]
+    assert json.dumps(function) == '{"name": "f", "arguments": {"x": 1}, "parsed": true}'
+    beside = {"function": {"name": "f"}, "args": {"x": 1}}
+    assert refusal({"messages": [{"role": "assistant", "tool_calls": [beside]}]})[0] == "bad_tools"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"parts": [{"type": "tool-look", "input": {}}]},
+        {"toolInvocations": [{"toolName": "look"}]},
+        {"additional_kwargs": {"tool_calls": [{"id": "1"}]}},
+    ],
+)
+def test_calls_under_other_names_refuse_the_row(sample, refusal, fields):
+    code, reason = refusal({"messages": [{"role": "assistant", "content": "", **fields}]})
+    assert code == "bad_tools" and f"`{next(iter(fields))}`" in reason
+    parts = [{"type": "text", "text": "Hello"}]
+    assert refusal({"messages": [{"role": "assistant", "content": "", "parts": parts}]})[0] == "no_content"
+    assert sample({"messages": [{"role": "assistant", "content": "Hello", "parts": parts}]})
+
+
+@pytest.mark.parametrize("name", ["tools", "messages", "add_generation_prompt"])
+def test_variables_that_packer_sets_are_none_of_the_rows_own(refusal, name):
+    row = {"messages": [{"role": "assistant", "content": "a"}], "chat_template_kwargs": {name: [1]}}
+    code, reason = refusal(row)
+    assert code == "wrong_type" and f"`{name}`" in reason
+
+
+def test_calls_of_one_turn_are_one_message(sample):
+    call, other = '{"name": "f", "arguments": {}}', '{"name": "g", "arguments": {}}'
+    said = [("user", "a"), ("assistant", "Let me see."), ("tool_call", call), ("tool_call", other), ("tool", "r")]
+    messages = sample({"messages": [{"role": role, "content": text} for role, text in said]}).messages
+    assert [message.role for message in messages] == ["user", "assistant", "tool"]
+    assert messages[1].fields["content"] == "Let me see."
+    assert [each["function"]["name"] for each in messages[1].fields["tool_calls"]] == ["f", "g"]
+    weighed = [{"role": "assistant", "content": "a", "weight": 0}, {"role": "tool_call", "content": call}]
+    assert len(sample({"messages": weighed}).messages) == 2

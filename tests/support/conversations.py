@@ -23,6 +23,8 @@ def turns(draw: st.DrawFn) -> dict[str, Any]:
     message = assistant(draw(texts))
     if draw(st.integers(0, 4)) == 0:
         message["reasoning_content"] = draw(texts)
+        if not message["content"].strip() and draw(st.integers(0, 3)):  # else its generation was cut off
+            message["content"] += "Hello"
     if draw(st.integers(0, 4)) == 0:
         message["tool_calls"] = draw(calls)
         if message["tool_calls"] and draw(st.booleans()):

@@ -172,6 +172,9 @@ class Oracle:
             if any(text.startswith(opening) and closing not in text for opening, closing in TAGS.items()):
                 raise Refused("open_reasoning")
             inline = split_inline(message.get("content"))
+            answer = inline[1] if inline else text
+            if spoken_reasoning(message) and not answer.strip() and not message.get("tool_calls"):
+                raise Refused("open_reasoning")
             if inline and inline[0].strip() and inline[0].strip() != spoken_reasoning(message):
                 raise Refused("wrong_type")
         messages = [with_reasoning_as(message, self.rules.reasoning) for message in messages]
