@@ -113,6 +113,7 @@ def test_nothing_is_refused_that_can_be_learned(real: Path, fitted: Fitted) -> N
                 "nothing_trained",
                 "mangled_call",
                 "mangled_text",
+                "open_reasoning",
             ), f"{name} {shape} {outcome}"
             counts[shape][outcome if isinstance(outcome, str) else "supervised"] += 1
             counts[shape]["possible"] += possible
@@ -126,12 +127,13 @@ def test_nothing_is_refused_that_can_be_learned(real: Path, fitted: Fitted) -> N
         "nothing_trained",
         "mangled_call",
         "mangled_text",
+        "open_reasoning",
     )
     measured = [f"| {shape} | {' | '.join(str(counts[shape][column]) for column in columns)} |" for shape in SHAPES]
     total = [sum(counts[shape][column] for shape in SHAPES) for column in columns]
     measured.append(f"| all | {' | '.join(map(str, total))} |")
     print("\n".join(measured))
-    assert re.findall(r"(?m)^\| [a-z -]+ (?:\| \d+ ){7}\|$", page) == measured
+    assert re.findall(r"(?m)^\| [a-z -]+ (?:\| \d+ ){8}\|$", page) == measured
 
 
 @pytest.mark.slow

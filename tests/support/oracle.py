@@ -84,6 +84,7 @@ class Oracle:
     ) -> None:
         config = json.loads(files.get("tokenizer_config.json", b"{}"))
         self.tokenizer = Tokenizer.from_str(files["tokenizer.json"].decode())
+        self.special = {i for i, token in self.tokenizer.get_added_tokens_decoder().items() if token.special}
         self.definition = files["tokenizer.json"]
         self.template = template
         self.compiled = compiled(template)
@@ -366,7 +367,12 @@ class Oracle:
             for name, value in message.items()
         }
         changed = self._try([*context, other], tools, kwargs)
-        return common_prefix([prompt, turn] if changed is None else [prompt, turn, changed])
+        shared = common_prefix([prompt, turn] if changed is None else [prompt, turn, changed])
+        encoding = self._encode(prompt)
+        for token_id, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
+            if start < len(shared) < stop and token_id in self.special:
+                return prompt[:start]
+        return shared
 
     def _closed(self, messages: list, k: int, prompt: str, turn: str, *, tools: Any, kwargs: dict) -> str:
         """Q; where it holds no stop id after the prompt, with the one the next message's header begins with."""
