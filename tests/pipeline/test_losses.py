@@ -1,15 +1,17 @@
 """What is left out: warned of with the lengths that would keep it, and refused where a script says it is too much."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.audit import stats
-from packer.errors import CheckError
+from packer.errors import CheckError, NothingKeptError
 from packer.pipeline import build, repack
 from packer.pipeline.losses import WORTH_A_WARNING, fitting
-from packer.recipe import MAX_BLOCK_LEN, load_recipe
+from packer.recipe import MAX_BLOCK_LEN, load_recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
 
@@ -94,3 +96,28 @@ def test_packing_again_is_held_to_the_same(starter_cache, tmp_path):
     assert read_manifest(cache).totals.cut_tokens
     with pytest.raises(CheckError, match="are in no block"):
         repack(starter_cache, cache, {"block_len": 128}, jobs=1, fail_above=0.1)
+
+
+def test_a_developers_messages_that_a_template_drops_become_system_messages_as_the_hint_says(starter, tmp_path):
+    said = [("developer", "Be brief and kind."), ("user", "hi"), ("assistant", "Hello.")]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"messages": [{"role": role, "content": text} for role, text in said]}) + "\n")
+    template = tmp_path / "knows_no_developer.jinja"
+    template.write_text(
+        "{% for m in messages %}{% if m.role != 'developer' %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
+        "'<|im_end|>\\n' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    )
+
+    def recipe(**source):
+        return make_recipe(
+            {
+                "sources": [{"path": str(rows), **source}],
+                "tokenizer": str(starter / "tokenizer"),
+                "template": {"file": str(template)},
+            }
+        )
+
+    with pytest.raises(NothingKeptError, match="dropped_system") as caught:
+        build(recipe(), tmp_path / "cache")
+    assert caught.value.hint.startswith("--set 'sources.roles={developer: system}'")
+    assert build(recipe(roles={"developer": "system"}), tmp_path / "cache").manifest.totals.kept == 1
