@@ -337,9 +337,15 @@ def _opened(url: str) -> tuple[Any, Any]:
             hint='pip install "token-packer[cloud]"',
         ) from None
     _owner = os.getpid()
+    # These options override the environment; allow_http matters only for endpoints with http:// in their URL.
+    options: Any = {"client_options": {"timeout": _TIMEOUT, "allow_http": True}, "retry_config": _RETRIES}
+    scheme, _, rest = url.partition("://")
+    bucket, _, folder = rest.partition("/")
     try:
-        # These options override the environment; allow_http matters only for endpoints with http:// in their URL.
-        client: Any = {"timeout": _TIMEOUT, "allow_http": True}
-        return obstore, from_url(url, client_options=client, retry_config=_RETRIES)
+        if re.search("[#?%]", bucket):
+            raise ValueError(f"'{bucket}' is not the name of a bucket")
+        # Within a folder #, ? and % are letters like any other, but from_url would take them for parts of a web address.
+        store: Any = from_url(f"{scheme}://{bucket}", **options)
+        return obstore, type(store)(config=store.config, prefix=folder or None, **options)
     except (obstore.exceptions.BaseError, ValueError) as error:
         raise UsageError(f"{url}: {_first_line(error)}", hint="expected s3://BUCKET/FOLDER, gs:// or az://") from error

@@ -29,6 +29,25 @@ def test_urls_are_told_from_paths() -> None:
     assert not any(map(bucket_url, ("s3", "s3:", "s3://", "a/s3://b", "hf://datasets/a/b", "https://a/b", "C:/x")))
 
 
+@pytest.mark.parametrize(
+    "bucket", ["s3://team", "gs://team", "az://team", "abfss://team@account.dfs.core.windows.net"]
+)
+@pytest.mark.parametrize("folder", ["victim#v2", "runs/a?b", "a%20b", "100%", "br[1]", "größe", "a+b c"])
+def test_every_character_of_a_folder_is_part_of_its_name(
+    bucket: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    _, store = buckets._opened(f"{bucket}/{folder}")
+    assert store.prefix == folder
+    assert "team" in store.config.values()
+
+
+def test_a_url_that_names_no_bucket_is_refused() -> None:
+    for url in ("s3://team#v2/cache", "s3://team?v2", "s3://team/a/../b", "s3://team/a//b"):
+        with pytest.raises(UsageError, match="s3://team"):
+            buckets._opened(url)
+
+
 def test_an_object_is_made_once_and_replaced_by_who_has_seen_it(in_memory: Bucket) -> None:
     assert in_memory.read("x") is None and in_memory.size("x") is None
     assert in_memory.create("x", b"1") and not in_memory.create("x", b"2")
@@ -40,10 +59,12 @@ def test_an_object_is_made_once_and_replaced_by_who_has_seen_it(in_memory: Bucke
     assert in_memory.sizes() == {"x": 1}, "the probe leaves nothing"
 
 
-def test_a_store_without_conditional_updates_is_refused(tmp_path: Path) -> None:
+def test_a_store_without_conditional_updates_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Obstore's own store of a folder creates conditionally and does not replace so."""
+    store = obstore.store.LocalStore(tmp_path)
+    monkeypatch.setattr(buckets, "_opened", lambda _: (obstore, store))
     with pytest.raises(StorageError) as caught:
-        Bucket(f"file://{tmp_path}").refuse_unconditional()
+        Bucket(URL).refuse_unconditional()
     assert caught.value.hint
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
