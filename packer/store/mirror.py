@@ -164,15 +164,20 @@ class Mirror:
         with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-bucket") as pool:
             list(pool.map(check, digests))
 
-    def commit(self, name: str, content: bytes) -> None:
-        """Swap the bucket's manifest for a new one if it is still this folder's; the caller then writes the local copy.
+    def commit(self, name: str, before: bytes | None, content: bytes) -> None:
+        """Swap the bucket's manifest for a new one; the caller then writes the local copy.
+
+        The local copy is not compared with it, as other commands may have updated that meanwhile.
+
+        Args:
+            name: of the manifest.
+            before: the manifest that this build began with; None if there was none.
+            content: the new manifest.
 
         Raises:
             BusyError: another build has replaced it meanwhile.
 
         """
-        path = self.folder / name
-        before = path.read_bytes() if path.exists() else None
         self._noted(name).unlink(missing_ok=True)
         if not self.bucket.swap(name, before, content):
             raise BusyError(
