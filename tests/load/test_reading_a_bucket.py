@@ -20,7 +20,8 @@ import packer  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.ordering import LengthBucketed, Windowed  # noqa: E402
-from packer.store.bucket import Bucket, BucketFile  # noqa: E402
+from packer.store.bucket import Bucket  # noqa: E402
+from packer.store.bucket_file import BucketFile  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 NUM_SHARDS = 20

@@ -2,6 +2,7 @@
 
 import gzip
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from command_line import assert_refused, fields, run
 
 from packer.batches import RowBatch
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
+from packer.pipeline import run as pipeline
 from packer.pipeline.bucket_inputs import objects_of
 from packer.source import Partition, partition_file, read_rows
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket, bucket_url
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.mirror import make_mirror
+from packer.store.place import build_place
 
 obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
 URL = "s3://bucket/cache"
@@ -29,9 +32,7 @@ def test_urls_are_told_from_paths() -> None:
     assert not any(map(bucket_url, ("s3", "s3:", "s3://", "a/s3://b", "hf://datasets/a/b", "https://a/b", "C:/x")))
 
 
-@pytest.mark.parametrize(
-    "bucket", ["s3://team", "gs://team", "az://team", "abfss://team@account.dfs.core.windows.net"]
-)
+@pytest.mark.parametrize("bucket", ["s3://team", "gs://team", "az://team", "abfss://team@account.dfs.core.windows.net"])
 @pytest.mark.parametrize("folder", ["victim#v2", "runs/a?b", "a%20b", "100%", "br[1]", "größe", "a+b c"])
 def test_every_character_of_a_folder_is_part_of_its_name(
     bucket: str, folder: str, monkeypatch: pytest.MonkeyPatch
@@ -57,6 +58,84 @@ def test_an_object_is_made_once_and_replaced_by_who_has_seen_it(in_memory: Bucke
     assert in_memory.sizes() == {"x": 1}
     in_memory.refuse_unconditional()
     assert in_memory.sizes() == {"x": 1}, "the probe leaves nothing"
+
+
+@pytest.fixture
+def broken(in_memory: Bucket, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What becomes of the next writes whose connections break: `lost`, or `done`; or another build is faster."""
+    put, left = obstore.put, list[str]()
+
+    def breaking(*given: Any, **more: Any) -> None:
+        kind = left.pop(0) if left else ""
+        if kind == "overtaken":
+            put(given[0], given[1], b"of another build")
+        elif kind != "lost":
+            put(*given, **more)
+        if kind:
+            raise obstore.exceptions.GenericError("Error performing PUT - HTTP error: error sending request")
+
+    monkeypatch.setattr(obstore, "put", breaking)
+    monkeypatch.setattr(buckets.time, "sleep", lambda _: None)
+    return left
+
+
+@pytest.mark.parametrize("kinds", [["lost"], ["done"], ["lost", "lost", "done"]])
+def test_a_write_whose_connection_breaks_is_repeated(kinds: list[str], broken: list[str], in_memory: Bucket) -> None:
+    for before, content in ((None, b"1"), (b"1", b"2")):
+        broken.extend(kinds)
+        assert in_memory.swap("manifest.json", before, content)
+        assert in_memory.read("manifest.json").content == content and not broken
+    broken.extend(kinds)
+    in_memory.create("shard", b"x")
+    assert in_memory.read("shard").content == b"x" and not broken
+
+
+@pytest.mark.parametrize("within", [None, (2, 7)])
+def test_an_answer_that_breaks_off_is_continued(
+    within: tuple[int, int] | None, in_memory: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get, content, asked = obstore.get, b"0123456789", []
+
+    class BreaksOff:
+        def __init__(self, result: Any) -> None:
+            self.meta, self.range, self._content = result.meta, result.range, bytes(result.bytes())
+
+        def stream(self, **_: Any) -> Iterator[bytes]:
+            yield self._content[:2]
+            if len(self._content) > 2:
+                raise obstore.exceptions.GenericError("HTTP error: request or response body error")
+
+    def breaking(*given: Any, options: Any, **more: Any) -> BreaksOff:
+        asked.append(options.get("range"))
+        return BreaksOff(get(*given, options=options, **more))
+
+    monkeypatch.setattr(obstore, "get", breaking)
+    monkeypatch.setattr(buckets.time, "sleep", lambda _: None)
+    in_memory.create("x", content)
+    first, stop = within or (0, 10)
+    pieces: list[bytes] = []
+    assert in_memory.download("x", lambda piece: pieces.append(bytes(piece)), within=within)
+    assert b"".join(pieces) == content[first:stop]
+    assert asked == [within, *((start, stop) for start in range(first + 2, stop, 2))]
+
+
+def test_a_build_that_is_overtaken_while_its_connection_is_broken_has_lost(
+    broken: list[str], in_memory: Bucket
+) -> None:
+    in_memory.create("manifest.json", b"1")
+    broken.append("overtaken")
+    assert not in_memory.swap("manifest.json", b"1", b"2")
+    assert in_memory.read("manifest.json").content == b"of another build"
+
+
+def test_a_write_that_is_never_answered_ends_with_an_error(
+    broken: list[str], in_memory: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken.extend(["lost"] * 9)
+    monkeypatch.setattr(buckets, "_REPEATED_S", -1)
+    with pytest.raises(StorageError, match="error sending request"):
+        in_memory.create("shard", b"x")
+    assert len(broken) == 8
 
 
 def test_a_store_without_conditional_updates_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,13 +169,35 @@ def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: 
 
 def test_a_build_that_another_one_overtook_commits_nothing(in_memory: Bucket, tmp_path: Path) -> None:
     first, second = (make_mirror(tmp_path / name, URL) for name in ("first", "second"))
-    first.commit("manifest.json", b"of the first")
+    first.commit("manifest.json", None, b"of the first")
     with pytest.raises(BusyError, match="another build committed") as caught:
-        second.commit("manifest.json", b"of the second")
+        second.commit("manifest.json", None, b"of the second")
     assert caught.value.hint
     assert second.refresh("manifest.json") == in_memory.read("manifest.json").content == b"of the first"
-    second.commit("manifest.json", b"of the second")
+    second.commit("manifest.json", b"of the first", b"of the second")
     assert in_memory.read("manifest.json").content == b"of the second"
+
+
+@pytest.mark.parametrize("began_with", [None, b"the first cache"])
+def test_a_build_is_overtaken_also_if_another_command_of_its_machine_has_seen_the_other_cache(
+    began_with: bytes | None, in_memory: Bucket, starter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other command updates the manifest in the folder that both work in."""
+    if began_with is not None:
+        in_memory.create("manifest.json", began_with)
+
+    def overtaken(*given: Any, **more: Any) -> Any:
+        in_memory.replace("manifest.json", b"of another machine")
+        assert (build_place(URL, is_dry=True) / "manifest.json").read_bytes() == b"of another machine"
+        return pack(*given, **more)
+
+    pack = pipeline.pack_documents
+    monkeypatch.setattr(pipeline, "pack_documents", overtaken)
+    rows, model = starter / "data" / "chat.jsonl", starter / "tokenizer"
+    command = ["build", rows, "--tokenizer", model, "--block-len", 128, "-o", URL]
+    told = run(*command, exit_code=4)
+    assert "another build committed a cache there meanwhile" in told.stderr
+    assert in_memory.read("manifest.json").content == b"of another machine"
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path: Path) -> None:
