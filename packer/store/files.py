@@ -33,7 +33,8 @@ from packer.store.folder import (
     sync_folder,
     write_atomically,
 )
-from packer.store.mirror import mirror_of, ranges_in_another_process
+from packer.store.forked import ranges_in_another_process
+from packer.store.mirror import mirror_of
 
 T = TypeVar("T")
 

@@ -38,7 +38,8 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
         name: the cache.
         keep_in: folder for downloads from buckets; None uses `PACKER_CACHE_DIR`, or packer's folder in the user's
             cache.
-        keep_bytes: limit for downloaded shards; None uses `PACKER_CACHE_BYTES`, or no limit.
+        keep_bytes: limit for downloaded shards, which a smaller stored one overrides; None uses `PACKER_CACHE_BYTES`,
+            or no limit.
 
     Raises:
         RecipeError: it begins like a name on the Hub but is not valid; or `keep_bytes` is not a size.
