@@ -13,6 +13,7 @@ from urllib.parse import quote
 from packer.errors import CheckError, InputError, UsageError
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
 from packer.limits import storage_errors
+from packer.names import refuse_address
 from packer.store.bucket import bucket_url
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
@@ -102,13 +103,15 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
         is_dry: whether nothing will be written.
 
     Raises:
-        UsageError: obstore is not installed, or the bucket's folder contains other objects and no cache.
+        UsageError: obstore is not installed, the bucket's folder contains other objects and no cache, or it is a URL
+            of something else than a bucket.
         StorageError: the disk or the store cannot be used, or the store ignores conditions on writes.
 
     """
     mirror = mirror_of(Path(name))  # error messages may name a reader's mirror, which users then pass here
     url = bucket_url(name) if mirror is None else mirror.bucket.url
     if url is None:
+        refuse_address(os.fspath(name), place="cache")
         return Path(name)
     mirror = make_mirror(folder_of(url, "builds"), url)
     if mirror.refresh(MANIFEST_NAME) is None:
