@@ -161,9 +161,10 @@ def _named(source: str) -> Iterator[ObjectFile]:
     parts = url.split("/")
     first = next(number for number, part in enumerate(parts) if has_magic(part))
     root, pattern = "/".join(parts[:first]), "/".join(parts[first:])
-    for name, num_bytes, etag in Bucket(root).listed():
-        if fits(name, pattern):
-            yield ObjectFile(f"{root}/{name}", etag, num_bytes)
+    found = [each for each in Bucket(root).listed() if each[0] == pattern or fits(each[0], pattern)]
+    exact = [each for each in found if each[0] == pattern]  # as of files: a name is taken before what it may match
+    for name, num_bytes, etag in exact or found:
+        yield ObjectFile(f"{root}/{name}", etag, num_bytes)
 
 
 @lru_cache(maxsize=4)

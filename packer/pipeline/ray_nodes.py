@@ -39,7 +39,7 @@ def _relative_copy(path: Path) -> tuple[bool, str]:
     """Return whether a path is in the folder for copies, and the path, relative to that folder if it is."""
     try:
         return True, str(path.relative_to(cache_dir()))
-    except (RuntimeError, ValueError):  # a machine without a home has no such folder
+    except (UsageError, ValueError):  # a machine without a home has no such folder
         return False, str(path)
 
 

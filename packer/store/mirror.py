@@ -50,6 +50,11 @@ _LISTED = (*_EVICTED, "model")
 _DIGEST = re.compile(r"-([0-9a-f]{12})\.arrow\Z")
 
 
+def is_shard(name: str) -> bool:
+    """Whether an object is named as shards of a cache are."""
+    return name.startswith(tuple(f"{kind}/" for kind in _EVICTED)) and _DIGEST.search(name) is not None
+
+
 class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str
     most_bytes: int | None

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +19,7 @@ from packer.store.bucket import bucket_url
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
-from packer.store.mirror import Mirror, make_mirror, mirror_of
+from packer.store.mirror import Mirror, is_shard, make_mirror, mirror_of
 from packer.strict_yaml import parse_size
 
 CACHE_DIR = "PACKER_CACHE_DIR"
@@ -26,6 +27,10 @@ CACHE_DIR = "PACKER_CACHE_DIR"
 
 CACHE_BYTES = "PACKER_CACHE_BYTES"
 """Environment variable: the most bytes of a cache's downloaded shards to keep, such as 200GB."""
+
+
+_MOST_NAME_BYTES = 200
+"""Disks take names of up to 255 bytes."""
 
 
 def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_bytes: int | str | None = None) -> Path:
@@ -115,10 +120,11 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
         return Path(name)
     mirror = make_mirror(folder_of(url, "builds"), url)
     if mirror.refresh(MANIFEST_NAME) is None:
-        first = next((name for name, _, _ in mirror.bucket.listed()), None)
-        if first is not None and not any(mirror.bucket.listed(PRIVATE)):
+        # A build that was interrupted at its start has put shards there, and no note yet that they are finished.
+        other = next((name for name, _, _ in mirror.bucket.listed() if not is_shard(name)), None)
+        if other is not None and not any(mirror.bucket.listed(PRIVATE)):
             raise UsageError(
-                f"{url} contains other objects and is not a cache: {first}", hint="give a new or empty one with -o"
+                f"{url} contains other objects and is not a cache: {other}", hint="give a new or empty one with -o"
             )
     if not is_dry:
         mirror.bucket.refuse_unconditional()
@@ -142,10 +148,19 @@ def _refresh(mirror: Mirror) -> None:
 def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
     """Return a folder for a URL, made of the URL's parts: `caches/s3/bucket/runs/cache`."""
     scheme, _, rest = url.partition("://")
-    parts = [quote(part, safe=" +@") for part in rest.split("/")]
+    parts = rest.split("/")
     if any(part in ("", ".", "..") for part in parts):
         raise UsageError(f"{url}: expected names between its slashes", hint="such as s3://BUCKET/FOLDER")
-    return cache_dir(keep_in).joinpath(kind, scheme, *parts)
+    return cache_dir(keep_in).joinpath(kind, scheme, *map(_folder_name, parts))
+
+
+def _folder_name(part: str) -> str:
+    """Return a part of a URL as the name of a folder; of one that is too long, its beginning and a digest."""
+    name = quote(part, safe=" +@")
+    if len(name) <= _MOST_NAME_BYTES:
+        return name
+    beginning = re.sub("%[0-9A-F]?$", "", name[: _MOST_NAME_BYTES // 2])  # no part of an escape at its end
+    return f"{beginning}-{sha256(part.encode()).hexdigest()[:32]}"
 
 
 def _most_bytes(asked: int | str | None) -> int | None:
@@ -156,12 +171,23 @@ def _most_bytes(asked: int | str | None) -> int | None:
 
 
 def cache_dir(asked: Path | str | None = None) -> Path:
-    """Return the folder for packer's own files; raise RuntimeError without a home directory."""
+    """Return the folder for packer's own files.
+
+    Raises:
+        UsageError: there is no home directory, and nothing else says where.
+
+    """
     if asked is not None or os.environ.get(CACHE_DIR):
         return Path(asked or os.environ[CACHE_DIR]).absolute()
     home = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification says to ignore relative paths.
-    return (home if home.is_absolute() else Path.home() / ".cache") / "packer"
+    try:
+        # The XDG specification says to ignore relative paths.
+        return (home if home.is_absolute() else Path.home() / ".cache") / "packer"
+    except RuntimeError:
+        raise UsageError(
+            "there is no home directory for packer's own files, such as copies of caches in buckets",
+            hint=f"set {CACHE_DIR} to a folder for them",
+        ) from None
 
 
 def _fetched(name: HubName) -> Path:

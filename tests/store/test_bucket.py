@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from packer.store import bucket as buckets
 from packer.store.bucket import Bucket, bucket_url
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.mirror import make_mirror
-from packer.store.place import build_place
+from packer.store.place import build_place, folder_of
 
 obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
 URL = "s3://bucket/cache"
@@ -220,6 +221,46 @@ def test_errors_name_the_url_that_a_folder_stands_for_unless_they_are_about_the_
     assert error.message == "s3://bucket/cache/a.arrow is damaged"
     assert error.hint == "packer build -o s3://bucket/cache --repair"
     assert StorageError(f"cannot write {folder}").message == f"cannot write {folder}"
+
+
+def test_an_object_is_taken_by_its_name_before_those_that_the_name_matches(in_memory: Bucket) -> None:
+    in_memory.create("br[1].jsonl", b"{}")
+    in_memory.create("br1.jsonl", b"{}")
+    assert [str(file) for file in objects_of(f"{URL}/br[1].jsonl")] == [f"{URL}/br[1].jsonl"]
+    in_memory.remove(["br[1].jsonl"])
+    assert [str(file) for file in objects_of(f"{URL}/br[1].jsonl")] == [f"{URL}/br1.jsonl"]
+
+
+def test_copies_of_long_names_have_names_that_disks_take(in_memory: Bucket, tmp_path: Path) -> None:
+    names = ["数据" * 20 + end for end in ("", "1", "2")] + ["x" * 200, "x" * 201]
+    folders = [folder_of(f"s3://bucket/{name}/cache", "caches", tmp_path) for name in names]
+    assert len({*folders}) == len(names)
+    assert [folder.parent.name for folder in folders[3:4]] == ["x" * 200]
+    for name, folder in zip(names, folders, strict=True):
+        folder.mkdir(parents=True)
+        assert unquote(folder.parent.name).startswith(name[:10])
+    name = "行" * 60 + ".jsonl"
+    in_memory.create(name, b"{}")
+    (file,) = objects_of(f"{URL}/{name}")
+    assert Path(file).read_bytes() == b"{}"
+
+
+def test_without_a_home_directory_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PACKER_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def no_home() -> None:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    told = run("stats", "s3://bucket/cache", exit_code=2)
+    assert "there is no home directory" in told.stderr and "set PACKER_CACHE_DIR" in told.stderr
+
+
+def test_a_build_continues_where_one_ended_before_its_first_note(in_memory: Bucket, starter: Path) -> None:
+    in_memory.create("documents/train-00000-0123456789ab.arrow", b"of a build that was interrupted")
+    run("build", "-c", starter / "recipe.yaml", "-o", URL)
+    run("verify", URL)
 
 
 @pytest.mark.parametrize("codec", ["", ".gz"])
