@@ -67,6 +67,11 @@ class VersionedContent:
     etag: str
 
 
+_NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
+
+_METADATA = "169.254.169.254"
+"""The address that gives machines of a cloud their credentials; it is asked if the environment has none."""
+
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and others",
     "gs": "GOOGLE_SERVICE_ACCOUNT and others",
@@ -80,8 +85,8 @@ class Bucket:
 
     Raises:
         UsageError: from any method, if obstore is not installed or the URL is not one that it supports.
-        StorageError: from any method, if the store denies a request or cannot be reached. Requests are retried for a
-            minute first.
+        StorageError: from any method, if the store denies a request or cannot be reached. Requests are retried for one
+            to three minutes first.
 
     """
 
@@ -93,7 +98,9 @@ class Bucket:
         def request(obstore: Any, store: Any) -> VersionedContent | None:
             try:
                 result = obstore.get(store, name)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if _NO_BUCKET.search(str(error)):
+                    raise
                 return None
             return VersionedContent(bytes(result.bytes()), result.meta["e_tag"])
 
@@ -277,7 +284,7 @@ class Bucket:
                     return request(obstore, store)
                 except obstore.exceptions.GenericError as error:
                     end = end or time.monotonic() + _REPEATED_S
-                    if "Server returned" in str(error) or time.monotonic() > end:
+                    if "Server returned" in str(error) or _METADATA in str(error) or time.monotonic() > end:
                         raise
                 time.sleep(pause)
                 pause = min(2 * pause, _MOST_PAUSE_S)
@@ -297,17 +304,19 @@ class Bucket:
         obstore, store = _opened(self.url)
         try:
             yield obstore, store
-        except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
-            raise StorageError(
-                f"cannot {action} {self.url}/{name}: {_first_line(error)}",
-                hint=f"credentials are taken from the environment: {_CREDENTIALS[self.url.partition(':')[0]]}; "
-                "see docs/how-to/object-storage.md",
-            ) from error
         except (obstore.exceptions.BaseError, OSError) as error:
-            raise StorageError(
-                f"cannot {action} {self.url}/{name}: {_first_line(error)}",
-                hint="run the same command again: what was finished is kept",
-            ) from error
+            denied = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
+            scheme, _, rest = self.url.partition("://")
+            why, hint = _first_line(error), "run the same command again: what was finished is kept"
+            if _NO_BUCKET.search(str(error)):
+                why, hint = f"there is no bucket '{rest.partition('/')[0]}'", "check its name, and which store is asked"
+            elif _METADATA in str(error) and scheme == "s3":
+                why = "no AWS credentials in the environment"
+                hint = "profiles in ~/.aws are not read: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            elif _METADATA in str(error) or isinstance(error, denied):
+                names = _CREDENTIALS.get(scheme, _CREDENTIALS["az"])
+                hint = f"credentials are taken from the environment: {names}; see docs/how-to/object-storage.md"
+            raise StorageError(f"cannot {action} {self.url}/{name}: {why}", hint=hint) from error
 
 
 def _quoted(etag: str) -> str:

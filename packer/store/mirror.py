@@ -29,7 +29,7 @@ from zlib import crc32
 import msgspec
 
 from packer.errors import BusyError, CheckError, StorageError, show_as_url
-from packer.limits import storage_errors
+from packer.limits import hint_at_disk, storage_errors
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url, is_usable_here
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX, AtomicFile, inside, make_folder, write_atomically
 from packer.store.forked import DownloadRequest, in_another_process
@@ -38,6 +38,9 @@ _OWN = ".mirror"
 """Folder within a mirror for what is not part of the cache."""
 
 _ORIGIN = f"{_OWN}/origin"
+OTHER_DISK = "free some space, or name a folder on another disk: another cache_dir, or PACKER_CACHE_DIR"
+"""Hint for a disk that takes no copies."""
+
 _LOCKS = 1024
 """Number of lock files. A name's hash selects its lock, so all processes together download about this many files at
 once."""
@@ -95,7 +98,7 @@ class Mirror:
         if not is_usable_here():
             in_another_process(DownloadRequest(os.fspath(self.folder), fetch=name))
             return
-        with self._locked(_lock_of(name)):
+        with hint_at_disk(OTHER_DISK), self._locked(_lock_of(name)):
             if not target.exists():
                 self._download(name, target, lambda: True)
 

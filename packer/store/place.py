@@ -13,13 +13,13 @@ from urllib.parse import quote
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
-from packer.limits import storage_errors
+from packer.limits import hint_at_disk, storage_errors
 from packer.names import refuse_address
 from packer.store.bucket import bucket_url
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
-from packer.store.mirror import Mirror, is_shard, make_mirror, mirror_of
+from packer.store.mirror import OTHER_DISK, Mirror, is_shard, make_mirror, mirror_of
 from packer.strict_yaml import parse_size
 
 CACHE_DIR = "PACKER_CACHE_DIR"
@@ -58,8 +58,9 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
     """
     url = bucket_url(name)
     if url is not None:
-        mirror = make_mirror(folder_of(url, "caches", keep_in), url, most_bytes=_most_bytes(keep_bytes))
-        _refresh(mirror)
+        with hint_at_disk(OTHER_DISK):
+            mirror = make_mirror(folder_of(url, "caches", keep_in), url, most_bytes=_most_bytes(keep_bytes))
+            _refresh(mirror)
         return mirror.folder
     if (keep_in, keep_bytes) != (None, None):
         raise UsageError(f"{name} is not a cache in a bucket: cache_dir and cache_bytes are for caches in buckets")
@@ -137,6 +138,7 @@ def _refresh(mirror: Mirror) -> None:
     before = path.read_bytes() if path.exists() else None
     content = mirror.refresh(MANIFEST_NAME)
     if content is None:
+        next(mirror.bucket.listed(), None)  # says so if there is no such bucket
         raise InputError(
             f"{mirror.bucket.url} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
             hint=f"packer build SOURCE... -o {mirror.bucket.url} makes one",
@@ -164,9 +166,10 @@ def _folder_name(part: str) -> str:
 
 
 def _most_bytes(asked: int | str | None) -> int | None:
-    values: dict[str, Any] = {CACHE_BYTES: asked if asked is not None else os.environ.get(CACHE_BYTES) or None}
-    parse_size(values, (CACHE_BYTES,))
-    most: int | None = values[CACHE_BYTES]
+    name = CACHE_BYTES if asked is None else "cache_bytes"
+    values: dict[str, Any] = {name: os.environ.get(CACHE_BYTES) or None if asked is None else asked}
+    parse_size(values, (name,))
+    most: int | None = values[name]
     return most
 
 

@@ -180,6 +180,14 @@ def test_what_is_in_the_way_is_refused_with_a_hint(scheme, bucket, recipe, tmp_p
     Bucket(bucket.url).create("rows.jsonl", b"{}")
     assert_refused("contains other objects and is not a cache", "build", "-c", recipe, "-o", bucket.url, exit_code=2)
     assert_refused("it has no manifest.json", "stats", bucket.url, exit_code=3)
+    model = ("--tokenizer", recipe.parent / "tokenizer")
+    missing = f"{scheme}://no-such-bucket/x"
+    for command in (
+        ("stats", missing),
+        ("build", "-c", recipe, "-o", missing),
+        ("build", f"{missing}/*", *model, "-o", "c"),
+    ):
+        assert_refused("there is no bucket 'no-such-bucket'", *command, exit_code=5)
     key = {"s3": "AWS_SECRET_ACCESS_KEY", "az": "AZURE_STORAGE_ACCOUNT_KEY"}[scheme]
     told = run("stats", f"{bucket.url}/other", exit_code=5, env={key: "d3Jvbmc="})
     assert key in told.stderr and "Debug source" not in told.stderr

@@ -1,6 +1,8 @@
 """Buckets without a server: obstore's stores in memory and in a folder. tests/cluster asks a real server."""
 
+import errno
 import gzip
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -208,6 +210,72 @@ def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path: Path) -> 
     with pytest.raises(UsageError) as caught:
         Cache.open("gs://b/c", cache_dir=tmp_path)
     assert caught.value.hint == 'pip install "token-packer[cloud]"'
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "hint"),
+    [
+        (
+            "Server returned non-2xx status code: 404: <Error>\n<Code>NoSuchBucket</Code>",
+            "there is no bucket 'bucket'",
+            "check its name",
+        ),
+        (
+            "Server returned non-2xx status code: 404: <Error>\n<Code>ContainerNotFound</Code>",
+            "there is no bucket 'bucket'",
+            "check its name",
+        ),
+        (
+            "Error performing PUT http://169.254.169.254/latest/api/token",
+            "no AWS credentials in the environment",
+            "profiles in ~/.aws are not read: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        ),
+    ],
+)
+def test_what_a_store_refuses_is_said_in_words(
+    said: str, message: str, hint: str, in_memory: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise obstore.exceptions.GenericError(said)
+
+    for name in ("list", "get", "put", "head"):
+        monkeypatch.setattr(obstore, name, refuse)
+    for ask in (
+        in_memory.sizes,
+        lambda: in_memory.read("x"),
+        lambda: in_memory.create("x", b""),
+        lambda: in_memory.size("x"),
+    ):
+        with pytest.raises(StorageError, match=f"cannot .*: {message}") as caught:
+            ask()
+        assert hint in caught.value.hint
+
+
+def test_a_folder_as_an_input_is_said_to_be_one(in_memory: Bucket) -> None:
+    for name in ("folder/a.jsonl", "a.jsonl"):
+        in_memory.create(name, b"{}")
+    for url in (f"{URL}/folder/", f"{URL}/folder", "s3://bucket"):
+        # Every URL leads to one store here, so that what is below a folder is what is below its bucket.
+        with pytest.raises(InputError, match="is a folder") as caught:
+            objects_of(url)
+        assert caught.value.hint == f"'{url.rstrip('/')}/**/*.jsonl' names the files in it"
+
+
+def test_a_disk_that_takes_no_copies_is_a_matter_of_where_they_are_kept(in_memory: Bucket) -> None:
+    in_memory.create("manifest.json", b"{}")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("packer.store.folder.make_folder", lambda _: (_ for _ in ()).throw(full))
+        told = run("stats", URL, exit_code=5)
+    assert "No space left on device" in told.stderr and "another cache_dir, or PACKER_CACHE_DIR" in told.stderr
+
+
+def test_a_bound_that_is_no_size_is_named_as_it_was_given(in_memory: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="cache_bytes: expected a size"):
+        Cache.open(URL, cache_bytes="lots")
+    monkeypatch.setenv("PACKER_CACHE_BYTES", "lots")
+    with pytest.raises(UsageError, match="PACKER_CACHE_BYTES: expected a size"):
+        Cache.open(URL)
 
 
 def test_bounds_are_for_buckets(tmp_path: Path) -> None:
