@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from packer.errors import StorageError, UsageError
-from packer.names import refuse_address
 
 RECIPE_FILE = "recipe.yaml"
 
@@ -47,6 +46,8 @@ def _write(files: Mapping[Path, Path], folder: Path) -> tuple[Path, ...]:
 
 
 def _check_free(folder: Path) -> None:
+    from packer.names import refuse_address  # noqa: PLC0415 - not for --help, which lists the families
+
     refuse_address(os.fspath(folder), place="file")
     hint = "name a folder that does not exist yet, for example: packer init my-first-cache"
     if folder.exists() and not folder.is_dir():

@@ -161,7 +161,7 @@ def _folder_name(part: str) -> str:
     name = quote(part, safe=" +@")
     if len(name) <= _MOST_NAME_BYTES:
         return name
-    beginning = re.sub("%[0-9A-F]?$", "", name[: _MOST_NAME_BYTES // 2])  # no part of an escape at its end
+    beginning = re.sub(r"%[0-9A-F]?\Z", "", name[: _MOST_NAME_BYTES // 2])  # no part of an escape at its end
     return f"{beginning}-{sha256(part.encode()).hexdigest()[:32]}"
 
 
