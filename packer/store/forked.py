@@ -37,6 +37,12 @@ def ranges_in_another_process(folder: Path, wanted: Sequence[tuple[str, list[tup
 
 
 def in_another_process(request: DownloadRequest) -> bytes:
+    """Have a new process download; return the ranges that were asked for, joined.
+
+    Raises:
+        StorageError: it cannot.
+
+    """
     done = subprocess.run(
         [sys.executable, "-m", "packer.store.forked_helper"],
         input=msgspec.json.encode(request),
