@@ -93,6 +93,25 @@ def path_errors() -> Iterator[None]:
         raise _storage_error("use", os.fsdecode(error.filename), error) from error
 
 
+@contextmanager
+def hint_at_disk(hint: str) -> Iterator[None]:
+    """Give another hint with a StorageError that says that a disk is full or may not be written.
+
+    Raises:
+        StorageError: the body raised one.
+
+    """
+    try:
+        yield
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _REFUSED:
+            raise StorageError(error.message, hint=hint) from error.__cause__
+        raise
+
+
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+
+
 def _storage_error(action: str, path: Path | str, error: OSError) -> PackerError:
     if (limit := out_of(error, f"cannot {action} {path}")) is not None:
         return limit

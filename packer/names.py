@@ -10,7 +10,7 @@ import fnmatch
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -55,8 +55,10 @@ def is_file_path(path: str) -> bool:
 BUCKETS = ("s3", "gs", "az", "abfs", "abfss")
 """URL schemes of object storage, by the names that the providers' own tools use."""
 
-_ADDRESS = re.compile(r"(?P<scheme>hf|s3|gs|gcs|az|abfss?|wasbs?|r2|oci|https?|ftp|file):/{1,2}(?!/)")
+_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+")
 """Matches URLs; a `Path` keeps only one of the two slashes."""
+
+_IN_BUCKETS = "buckets (s3://, gs://, az://)"
 
 
 def is_address(path: str) -> bool:
@@ -64,27 +66,39 @@ def is_address(path: str) -> bool:
     return _ADDRESS.match(path) is not None
 
 
-def refuse_address(path: str, *, is_input: bool) -> None:
-    """Refuse a URL that packer cannot read (inputs: files, buckets, the Hub) or write (outputs: files, buckets).
+def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> None:
+    """Refuse a URL where packer cannot use it.
+
+    Args:
+        path: a path or a URL.
+        place: where it was given: as an input, which may be in a bucket or on the Hub; as a cache to write, which may
+            be in a bucket; or as another file or folder to write, which may not.
 
     Raises:
         InputError: the URL is an input.
         UsageError: the URL is an output.
     """
     found = _ADDRESS.match(path)
-    if found is None or (is_input and found["scheme"] in {"hf", *BUCKETS}):
+    supported = {"input": ("hf", *BUCKETS), "cache": BUCKETS, "file": ()}[place]
+    if found is None or found["scheme"] in supported:
         return
     scheme = found["scheme"]
     path = f"{scheme}://{path[found.end() :]}"
-    if is_input:
+    if place == "input":
         pipe = "curl -sL ADDRESS" if scheme in {"http", "https"} else "…"
         raise InputError(
-            f"{path}: packer does not read {scheme}://, only files, buckets (s3://, gs://, az://) and the Hub (hf://)",
+            f"{path}: packer does not read {scheme}://, only files, {_IN_BUCKETS} and the Hub (hf://)",
             hint=f"copy it to this machine, or pipe it in: {pipe} | packer build - …",
+        )
+    if place == "file":
+        raise UsageError(
+            f"{path}: packer does not write this to {scheme}://, only to a path of this machine",
+            hint="write it here, and copy it",
         )
     then = "packer push CACHE ORG/NAME" if scheme == "hf" else "copy it: a cache may be anywhere"
     raise UsageError(
-        f"{path}: packer does not write to {scheme}://", hint=f"build into a folder of this machine, and {then}"
+        f"{path}: packer does not write to {scheme}://, only to folders and {_IN_BUCKETS}",
+        hint=f"build into a folder of this machine, and {then}",
     )
 
 

@@ -22,6 +22,7 @@ from packer.export.formats import FORMATS, Format, Unit, format_of
 from packer.export.writer import ExportedFile, Files, SplitRows, Writer
 from packer.layout import MASKED
 from packer.limits import storage_errors
+from packer.names import refuse_address
 from packer.progress import Progress, Silent
 from packer.store.cache import Cache
 from packer.store.folder import TEMPORARY_PREFIX, lock, sync_folder
@@ -170,12 +171,13 @@ def export(
         progress: receives progress; counts rows.
 
     Raises:
-        UsageError: there is no such format, it does not support this cache, or `out` exists.
+        UsageError: there is no such format, it does not support this cache, `out` exists or is a URL.
         InputError: not a cache.
         BusyError: another process is exporting to `out`.
         CheckError: the cache is damaged; nothing is left behind.
         StorageError: the disk refuses; nothing is left behind.
     """
+    refuse_address(os.fspath(out), place="file")
     out, progress = Path(out), progress or Silent()
     form = format_of(to)
     unit = unit or form.units[0]

@@ -58,12 +58,13 @@ def check_window_fits(shards: BlockShards | DocumentShards, order: str, window: 
         raise UsageError(
             f"{where} rows of all shards, {needed:,} bytes, all the time, and {limit:,} bytes of them are kept: nearly "
             "every row would be fetched again",
-            hint=f"order='windowed'; or a cache_bytes of {needed} or more",
+            hint=f"order='windowed'; or a new cache_dir with a cache_bytes of {needed} or more",
         )
     fitting = int(np.searchsorted(np.cumsum(sizes), limit // 2, side="right"))
     raise UsageError(
         f"{where} {min(window, len(sizes))} shards at a time, up to {needed:,} bytes, and {limit:,} bytes are kept",
-        hint=f"Windowed(window={max(fitting, 1)}), or cache_bytes={2 * needed}: room for the next window as well",
+        hint=f"Windowed(window={max(fitting, 1)}), or a new cache_dir with cache_bytes={2 * needed}: "
+        "room for the next window as well",
     )
 
 

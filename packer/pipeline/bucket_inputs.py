@@ -14,10 +14,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from packer.errors import InputError, show_as_url
+from packer.limits import hint_at_disk
 from packer.names import fits
 from packer.source.file_bytes import READ_BYTES, FilePath, changed_error, read_chunks
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
 from packer.store.folder import AtomicFile
+from packer.store.mirror import OTHER_DISK
 from packer.store.place import folder_of
 
 _MOST_REQUESTED = 16 * READ_BYTES
@@ -48,7 +50,7 @@ class ObjectFile:
         copy = self._copy
         show_as_url(copy, self.url)
         if not copy.exists():
-            with AtomicFile(copy.parent) as file:
+            with hint_at_disk(OTHER_DISK), AtomicFile(copy.parent) as file:
                 for chunk in self.chunks(0, None):
                     file.write(chunk)
                 file.commit(copy.name)
@@ -114,7 +116,7 @@ def objects_of(source: str) -> list[ObjectFile]:
     """Return the objects that a URL or a pattern such as ``s3://BUCKET/FOLDER/*.jsonl`` names, sorted by URL.
 
     Raises:
-        InputError: no object matches.
+        InputError: no object matches, or it is a folder.
         UsageError: obstore is not installed.
         StorageError: the bucket cannot be used.
 
@@ -153,17 +155,22 @@ def _named(source: str) -> Iterator[ObjectFile]:
     url = bucket_url(source)
     assert url is not None, "asked for a URL"
     if not has_magic(url):
-        bucket, name = _parent(url)
-        etag, num_bytes = bucket.etag(name), bucket.size(name)
+        etag = num_bytes = None
+        if url.count("/") > 2:  # else it is a bucket alone
+            bucket, name = _parent(url)
+            etag, num_bytes = bucket.etag(name), bucket.size(name)
         if etag is not None and num_bytes is not None:
             yield ObjectFile(url, etag, num_bytes)
+        elif next(Bucket(url).listed(), None) is not None:
+            raise InputError(f"{url} is a folder", hint=f"'{url}/**/*.jsonl' names the files in it")
         return
     parts = url.split("/")
     first = next(number for number, part in enumerate(parts) if has_magic(part))
     root, pattern = "/".join(parts[:first]), "/".join(parts[first:])
-    for name, num_bytes, etag in Bucket(root).listed():
-        if fits(name, pattern):
-            yield ObjectFile(f"{root}/{name}", etag, num_bytes)
+    found = [each for each in Bucket(root).listed() if each[0] == pattern or fits(each[0], pattern)]
+    exact = [each for each in found if each[0] == pattern]  # as of files: a name is taken before what it may match
+    for name, num_bytes, etag in exact or found:
+        yield ObjectFile(f"{root}/{name}", etag, num_bytes)
 
 
 @lru_cache(maxsize=4)

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from packer.errors import InputError, RecipeError, StorageError
+from packer.errors import InputError, RecipeError, StorageError, UsageError
 from packer.store.folder import write_atomically
 from packer.store.place import cache_dir
 from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences, fast_version
@@ -86,7 +86,7 @@ def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
 def remember(tokenizer_json: bytes, *, agrees: bool) -> None:
     """Cache whether the fast engine agrees with the reference for a tokenizer."""
     # If the home directory is not writable, every build repeats the trial; nothing else breaks.
-    with suppress(StorageError, RuntimeError):
+    with suppress(StorageError, UsageError):
         write_atomically(_place(tokenizer_json), _outcome(tokenizer_json, agrees=agrees))
 
 
@@ -106,7 +106,7 @@ def _difference(tokenizer_json: bytes) -> str | None:
 
 def _remembered(tokenizer_json: bytes) -> bool | None:
     """Return the cached outcome: whether the fast engine agreed; None without one, or if the file is not a trial's."""
-    with suppress(InputError, RuntimeError):
+    with suppress(InputError, UsageError):
         found = read_regular(_place(tokenizer_json), max_bytes=80, what="the outcome of a trial")
         return {_outcome(tokenizer_json, agrees=agrees): agrees for agrees in (True, False)}.get(found)
     return None
@@ -124,5 +124,5 @@ def _trial_key(tokenizer_json: bytes) -> str:
 
 
 def _place(tokenizer_json: bytes) -> Path:
-    """Return the path of a tokenizer's cached outcome; raise RuntimeError without a home directory."""
+    """Return the path of a tokenizer's cached outcome; raise UsageError without a home directory."""
     return cache_dir() / "engines" / f"{_trial_key(tokenizer_json)[:24]}.txt"

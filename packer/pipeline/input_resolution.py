@@ -93,7 +93,7 @@ def source_files(source: Source) -> list[SourceFile]:
         UsageError: it is standard input, and nothing is piped in.
 
     """
-    refuse_address(source.path, is_input=True)
+    refuse_address(source.path, place="input")
     hub = data_name(source.path)
     found: Iterable[tuple[str | None, str, FilePath]]
     if hub is not None:

@@ -133,11 +133,13 @@ def commit(
     packed: Packed,
     selected: Selected,
     *,
+    before: bytes | None = None,
     fail_above: float | None = None,
 ) -> Manifest:
     """Write rejected.jsonl and the manifest, whose appearance is the commit, and remove files that it does not name.
 
-    A manifest that readers would refuse is not committed. After the commit, the cache is opened as readers open it.
+    A manifest that readers would refuse is not committed, and in a bucket none in place of another than `before`, the
+    manifest that the build began with. After the commit, the cache is opened as readers open it.
 
     Raises:
         CheckError: a conservation law is broken, or more is left out than `fail_above`.
@@ -160,7 +162,7 @@ def commit(
     refuse_losses(manifest, fail_above)
     _refuse_unreadable(folder, manifest)
     stage_rejected(folder, rejected(), manifest)
-    write_manifest(folder, manifest)
+    write_manifest(folder, manifest, before=before)
     try:
         Cache.open(folder).close()
     except PackerError as error:

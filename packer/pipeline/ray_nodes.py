@@ -39,7 +39,7 @@ def _relative_copy(path: Path) -> tuple[bool, str]:
     """Return whether a path is in the folder for copies, and the path, relative to that folder if it is."""
     try:
         return True, str(path.relative_to(cache_dir()))
-    except (RuntimeError, ValueError):  # a machine without a home has no such folder
+    except (UsageError, ValueError):  # a machine without a home has no such folder
         return False, str(path)
 
 
@@ -101,9 +101,12 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {}
 """The function of the job that this process is working on, by the job's name."""
 
 
-def refusal(here: NodeRequirements) -> UsageError | None:
+def refusal(here: NodeRequirements) -> PackerError | None:
     """Return why this node cannot take part, or None; see :meth:`NodeRequirements.refusal`."""
-    return here.refusal()
+    try:
+        return here.refusal()
+    except PackerError as error:  # its disk, for example
+        return _at_node(error)
 
 
 def run_bundle(name: str, job: list[Any], tasks: Sequence[Any]) -> tuple[list[Any], Exception | None]:

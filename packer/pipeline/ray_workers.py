@@ -42,6 +42,9 @@ _BUNDLES_A_WORKER = 4
 _POLL_S = 1.0
 """Interval at which finished tasks are collected."""
 
+_ANSWER_S = 60.0
+"""How long nodes have to say whether they can take part; one that dies or hangs is found by Ray only later."""
+
 _COUNT_S = 10.0
 """How often processors are counted, since nodes come and go."""
 
@@ -233,8 +236,11 @@ class RayWorkers:
     def _refuse_other_nodes(self, here: NodeRequirements) -> None:
         """Compare every node with this machine before the first task; nodes that join later check themselves.
 
+        A node that dies meanwhile, or that does not answer, is left to Ray, unless it is the last one.
+
         Raises:
             UsageError: a node cannot take part; names the node and the difference.
+            ResourceError: no node answers.
 
         """
         ray = self._ray
@@ -247,16 +253,32 @@ class RayWorkers:
             )
             for node in nodes
         ]
+        answered, _ = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_S) if asked else ([], [])
+        lost: Exception | None = None
+        num_fit = 0
         for node, reference in zip(nodes, asked, strict=True):
+            if reference not in answered:
+                ray.cancel(reference, force=True)
+                continue
             try:
                 error = ray.get(reference)
-            except ray.exceptions.RayError as failed:
+            except ray.exceptions.RayTaskError as failed:  # packer could not be imported there, or is another
                 raise UsageError(
                     f"node {node['NodeManagerHostname']} cannot run packer: {str(failed).splitlines()[-1]}",
                     hint=f"install packer {__version__} in the Python that Ray runs in on every node",
                 ) from failed
+            except ray.exceptions.RayError as failed:
+                lost = failed
+                continue
             if error is not None:
                 raise error
+            num_fit += 1
+        if nodes and not num_fit:
+            why = "none answers" if lost is None else str(lost).splitlines()[0]
+            raise ResourceError(
+                f"no node of the Ray cluster is left to work on: {why}",
+                hint="ray status says which nodes run; the same command continues once there is one",
+            ) from lost
 
 
 def _refuse_without_client(address: str) -> None:

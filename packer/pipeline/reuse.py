@@ -10,7 +10,6 @@ import msgspec
 
 from packer.errors import CheckError, UsageError
 from packer.model import TOKENIZER_FILE, digests_of, read_model_files
-from packer.names import refuse_address
 from packer.pipeline.bucket_inputs import copy_objects
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.executor import ALONE, Workers
@@ -32,8 +31,7 @@ from packer.version import __version__
 
 
 def refuse_other_files(folder: Path) -> None:
-    """Refuse a folder that contains something other than a cache, and an address in place of a folder."""
-    refuse_address(folder.as_posix(), is_input=False)
+    """Refuse a folder that contains something other than a cache."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", hint="-o takes a folder")
     known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists() or mirror_of(folder) is not None

@@ -46,7 +46,7 @@ from packer.source import smallest_partition
 from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
 from packer.store.folder import lock, refuse_busy, sweep_temporary
-from packer.store.manifest import Manifest, manifest_fingerprint
+from packer.store.manifest import MANIFEST_NAME, Manifest, manifest_fingerprint
 from packer.store.mirror import shown
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError
@@ -188,6 +188,9 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
     wanted = source.wanted
     with lock(folder):
         sweep_temporary(folder)
+        # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
+        files = CacheFiles(folder)
+        before = None if files.size(MANIFEST_NAME) is None else files.read(MANIFEST_NAME)
         found = existing(folder, progress)
         if found is not None and not options.repair and up_to_date(folder, found, wanted):
             finish(folder, found)
@@ -205,7 +208,7 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
         with clock.of("commit"):
             write_model(folder, wanted.model, source.model_files)
             source.refuse_changed()
-            manifest = commit(folder, wanted, results, packed, selection, fail_above=options.fail_above)
+            manifest = commit(folder, wanted, results, packed, selection, before=before, fail_above=options.fail_above)
     return BuildResult(
         folder=folder,
         manifest=manifest,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from packer.errors import InputError, RecipeError, UsageError
+from packer.names import refuse_address
 from packer.recipe import make_recipe
 from packer.recipe_from.axolotl import TEMPLATE_FILE, read_axolotl
 from packer.recipe_from.config import ConfigPaths, Note, Report
@@ -108,6 +109,7 @@ def write_recipe(converted: Converted, folder: Path) -> tuple[Path, ...]:
         UsageError: a file already exists; nothing is overwritten.
         StorageError: the disk refused.
     """
+    refuse_address(os.fspath(folder), place="file")
     texts = {} if converted.template is None else {folder / TEMPLATE_FILE: converted.template}
     texts[folder / RECIPE_FILE] = _recipe_text(converted)
     for path in texts:

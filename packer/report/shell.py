@@ -9,6 +9,7 @@ change the text direction are written out.
 import base64
 import functools
 import hashlib
+import os
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -20,6 +21,7 @@ from markupsafe import Markup, escape
 from packer.display import number, percent, plural, size, visible
 from packer.errors import UsageError
 from packer.limits import storage_errors
+from packer.names import refuse_address
 from packer.store.folder import AtomicFile
 from packer.store.mirror import shown
 from packer.version import __version__
@@ -121,9 +123,10 @@ def check_place(output: Path, *caches: Path | str) -> None:
         caches: folders that must not contain it.
 
     Raises:
-        UsageError: it is inside a cache, is a folder, or is an existing file that is not a page.
+        UsageError: it is a URL, is inside a cache, is a folder, or is an existing file that is not a page.
         StorageError: the existing file cannot be read.
     """
+    refuse_address(os.fspath(output), place="file")
     place = output.resolve()
     for cache in caches:
         if place.is_relative_to(Path(cache).resolve()):

@@ -1,5 +1,6 @@
 """Writes what `packer init` creates: a recipe, samples in five formats and a small tokenizer, or a family's recipe."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,6 +46,9 @@ def _write(files: Mapping[Path, Path], folder: Path) -> tuple[Path, ...]:
 
 
 def _check_free(folder: Path) -> None:
+    from packer.names import refuse_address  # noqa: PLC0415 - not for --help, which lists the families
+
+    refuse_address(os.fspath(folder), place="file")
     hint = "name a folder that does not exist yet, for example: packer init my-first-cache"
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"cannot write the starter to {folder}: it is a file, expected a folder", hint=hint)

@@ -7,6 +7,7 @@ is renamed, and no commit depends on a listing.
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -15,13 +16,17 @@ from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 from packer.errors import CheckError, PackerError, StorageError, UsageError
 from packer.names import BUCKETS
 
+T = TypeVar("T")
+
 _URL = re.compile(rf"\A(?P<scheme>{'|'.join(BUCKETS)}):/{{1,2}}(?P<rest>[^/].*)\Z")
 """A `Path` made from a URL has lost one of its two slashes."""
+
+_URL_HINT = "expected s3://BUCKET/FOLDER, gs:// or az://"
 
 CONNECTIONS = 32
 """Number of concurrent requests for many objects; most of each request is latency."""
@@ -32,6 +37,11 @@ _TIMEOUT = "600s"
 
 _RETRIES: Any = {"max_retries": 100, "retry_timeout": timedelta(minutes=1)}
 """Restarting a store takes some 20 seconds; obstore's default of 10 retries may be used up after 2 seconds."""
+
+_REPEATED_S = 60
+"""How long a request is repeated once its connection has broken."""
+
+_MOST_PAUSE_S = 5.0
 
 _owner: int | None = None
 """Id of the process that uses obstore. In a process forked from it, obstore's threads do not exist, and a request would
@@ -57,6 +67,11 @@ class VersionedContent:
     etag: str
 
 
+_NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
+
+_METADATA = "169.254.169.254"
+"""The address that gives machines of a cloud their credentials; it is asked if the environment has none."""
+
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and others",
     "gs": "GOOGLE_SERVICE_ACCOUNT and others",
@@ -70,8 +85,8 @@ class Bucket:
 
     Raises:
         UsageError: from any method, if obstore is not installed or the URL is not one that it supports.
-        StorageError: from any method, if the store denies a request or cannot be reached. Requests are retried for a
-            minute first.
+        StorageError: from any method, if the store denies a request or cannot be reached. Requests are retried for one
+            to three minutes first.
 
     """
 
@@ -79,12 +94,17 @@ class Bucket:
 
     def read(self, name: str) -> VersionedContent | None:
         """Read a whole object and its version; None if it does not exist."""
-        with self._errors("read", name) as (obstore, store):
+
+        def request(obstore: Any, store: Any) -> VersionedContent | None:
             try:
                 result = obstore.get(store, name)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if _NO_BUCKET.search(str(error)):
+                    raise
                 return None
             return VersionedContent(bytes(result.bytes()), result.meta["e_tag"])
+
+        return self._asked("read", name, request)
 
     def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Read small objects concurrently; yield name and content of those that exist."""
@@ -111,15 +131,24 @@ class Bucket:
             within: range of bytes to download: the first, and one past the last.
 
         """
-        options = {"if_match": etag, "range": within}
-        with self._errors("read", name) as (obstore, store):
+        options = {key: value for key, value in (("if_match", etag), ("range", within)) if value}
+
+        def request(obstore: Any, store: Any) -> bool:
             try:
-                result = obstore.get(store, name, options={key: value for key, value in options.items() if value})
+                result = obstore.get(store, name, options=options)
             except (FileNotFoundError, obstore.exceptions.PreconditionError):
                 return False
+            start, stop = result.range
             for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
                 write(memoryview(chunk))
-        return True
+                start += len(chunk)
+                if start == stop:
+                    break
+                # What is left, should the connection break.
+                options.update({"if_match": result.meta["e_tag"], "range": (start, stop)})
+            return True
+
+        return self._asked("read", name, request)
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Read ranges of an object, each an offset and a length in bytes; neighbouring ranges share a request.
@@ -129,18 +158,17 @@ class Bucket:
 
         """
         starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]
-        with self._errors("read", name) as (obstore, store):
+
+        def request(obstore: Any, store: Any) -> list[bytes]:
             try:
-                found = [bytes(each) for each in obstore.get_ranges(store, name, starts=starts, lengths=lengths)]
+                return [bytes(each) for each in obstore.get_ranges(store, name, starts=starts, lengths=lengths)]
             except FileNotFoundError:
-                found = []
+                return []
+
+        found = self._asked("read", name, request)
         if [len(each) for each in found] != lengths:
             raise CheckError(f"{self.url}/{name} is missing or truncated")
         return found
-
-    def opened(self, name: str, num_bytes: int) -> "BucketFile":
-        """Return an object of a known size as a file that downloads what is read of it."""
-        return BucketFile(self, name, num_bytes)
 
     def etag(self, name: str) -> str | None:
         """Return the version of an object; None if it does not exist."""
@@ -164,17 +192,11 @@ class Bucket:
 
     def create(self, name: str, content: bytes | Path) -> bool:
         """Create an object unless one of this name exists; return False if one does, and leave it alone."""
-        with self._errors("write", name) as (obstore, store):
-            try:
-                obstore.put(store, name, content, mode="create")
-            except obstore.exceptions.AlreadyExistsError:
-                return False
-        return True
+        return self._put_if(name, content, "create")
 
     def replace(self, name: str, content: bytes | Path) -> None:
         """Write an object, replacing any existing one."""
-        with self._errors("write", name) as (obstore, store):
-            obstore.put(store, name, content)
+        self._asked("write", name, lambda obstore, store: obstore.put(store, name, content))
 
     def swap(self, name: str, before: bytes | None, content: bytes) -> bool:
         """Replace an object by compare-and-swap.
@@ -194,13 +216,8 @@ class Bucket:
             return True
         if (None if found is None else found.content) != before:
             return False
-        with self._errors("write", name) as (obstore, store):
-            try:
-                obstore.put(store, name, content, mode="create" if found is None else {"e_tag": found.etag})
-            except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
-                pass
-            else:
-                return True
+        if self._put_if(name, content, "create" if found is None else {"e_tag": found.etag}):
+            return True
         found = self.read(name)
         return found is not None and found.content == content
 
@@ -238,6 +255,40 @@ class Bucket:
                 hint="packer cannot tell there whether another build committed: build into a folder, and copy it",
             )
 
+    def _put_if(self, name: str, content: bytes | Path, condition: Any) -> bool:
+        """Write an object under a condition; return False if the condition is not met.
+
+        A request whose connection broke may have been carried out. When it is repeated, the condition is not met then,
+        and the caller accepts an object that is as it should be.
+        """
+
+        def request(obstore: Any, store: Any) -> bool:
+            try:
+                obstore.put(store, name, content, mode=condition)
+            except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
+                return False
+            return True
+
+        return self._asked("write", name, request)
+
+    def _asked(self, action: str, name: str, request: Callable[[Any, Any], T]) -> T:
+        """Send a request, and repeat it while its connection breaks.
+
+        obstore repeats most requests, but no conditional write whose connection was reset, and no answer that breaks
+        off twice.
+        """
+        end, pause = None, 0.1
+        with self._errors(action, name) as (obstore, store):
+            while True:
+                try:
+                    return request(obstore, store)
+                except obstore.exceptions.GenericError as error:
+                    end = end or time.monotonic() + _REPEATED_S
+                    if "Server returned" in str(error) or _METADATA in str(error) or time.monotonic() > end:
+                        raise
+                time.sleep(pause)
+                pause = min(2 * pause, _MOST_PAUSE_S)
+
     def _head(self, name: str) -> Any:
         with self._errors("read", name) as (obstore, store):
             try:
@@ -253,66 +304,19 @@ class Bucket:
         obstore, store = _opened(self.url)
         try:
             yield obstore, store
-        except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
-            raise StorageError(
-                f"cannot {action} {self.url}/{name}: {_first_line(error)}",
-                hint=f"credentials are taken from the environment: {_CREDENTIALS[self.url.partition(':')[0]]}; "
-                "see docs/how-to/object-storage.md",
-            ) from error
         except (obstore.exceptions.BaseError, OSError) as error:
-            raise StorageError(
-                f"cannot {action} {self.url}/{name}: {_first_line(error)}",
-                hint="run the same command again: what was finished is kept",
-            ) from error
-
-
-class BucketFile:
-    """An object as a file, for libraries that read parts of one. Keeps what it downloaded; not thread-safe."""
-
-    _BLOCK_BYTES = 2**17
-
-    def __init__(self, bucket: Bucket, name: str, num_bytes: int) -> None:
-        self._bucket, self._name, self._num_bytes = bucket, name, num_bytes
-        self._blocks: dict[int, bytes] = {}
-        self._place = 0
-        self.closed = False
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._num_bytes}[whence]
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def read(self, size: int = -1) -> bytes:
-        """Read up to `size` bytes, or all up to the end.
-
-        Raises:
-            CheckError: there is no such object, or it ends before them.
-
-        """
-        first, whole = self._place, self._BLOCK_BYTES
-        end = self._num_bytes if size < 0 else min(first + size, self._num_bytes)
-        numbers = range(first // whole, -(-end // whole)) if first < end else range(0)
-        missing = [number for number in numbers if number not in self._blocks]
-        if missing:  # neighbours are one request
-            ranges = [(number * whole, min(whole, self._num_bytes - number * whole)) for number in missing]
-            self._blocks.update(zip(missing, self._bucket.read_ranges(self._name, ranges), strict=True))
-        content = b"".join(self._blocks[number] for number in numbers)
-        self._place = max(first, end)
-        return content[first % whole : first % whole + end - first] if numbers else b""
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.closed = True
+            denied = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
+            scheme, _, rest = self.url.partition("://")
+            why, hint = _first_line(error), "run the same command again: what was finished is kept"
+            if _NO_BUCKET.search(str(error)):
+                why, hint = f"there is no bucket '{rest.partition('/')[0]}'", "check its name, and which store is asked"
+            elif _METADATA in str(error) and scheme == "s3":
+                why = "no AWS credentials in the environment"
+                hint = "profiles in ~/.aws are not read: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            elif _METADATA in str(error) or isinstance(error, denied):
+                names = _CREDENTIALS.get(scheme, _CREDENTIALS["az"])
+                hint = f"credentials are taken from the environment: {names}; see docs/how-to/object-storage.md"
+            raise StorageError(f"cannot {action} {self.url}/{name}: {why}", hint=hint) from error
 
 
 def _quoted(etag: str) -> str:
@@ -337,9 +341,15 @@ def _opened(url: str) -> tuple[Any, Any]:
             hint='pip install "token-packer[cloud]"',
         ) from None
     _owner = os.getpid()
+    # These options override the environment; allow_http matters only for endpoints with http:// in their URL.
+    options: Any = {"client_options": {"timeout": _TIMEOUT, "allow_http": True}, "retry_config": _RETRIES}
+    scheme, _, rest = url.partition("://")
+    bucket, _, folder = rest.partition("/")
+    if re.search("[#?%]", bucket):
+        raise UsageError(f"{url}: '{bucket}' is not the name of a bucket", hint=_URL_HINT)
     try:
-        # These options override the environment; allow_http matters only for endpoints with http:// in their URL.
-        client: Any = {"timeout": _TIMEOUT, "allow_http": True}
-        return obstore, from_url(url, client_options=client, retry_config=_RETRIES)
+        # In a folder's name #, ? and % are characters like any other; from_url takes them for parts of a web address.
+        store: Any = from_url(f"{scheme}://{bucket}", **options)
+        return obstore, type(store)(config=store.config, prefix=folder or None, **options)
     except (obstore.exceptions.BaseError, ValueError) as error:
-        raise UsageError(f"{url}: {_first_line(error)}", hint="expected s3://BUCKET/FOLDER, gs:// or az://") from error
+        raise UsageError(f"{url}: {_first_line(error)}", hint=_URL_HINT) from error

@@ -68,7 +68,8 @@ class Cache:
             cache_dir: folder for downloaded shards of a cache in a bucket, shared by all processes of a machine. Shards
                 are downloaded on first access. None uses `PACKER_CACHE_DIR`, or packer's folder in the user's cache.
             cache_bytes: the most bytes of such shards to keep, as 200000000000 or "200GB". None uses
-                `PACKER_CACHE_BYTES`, or no limit.
+                `PACKER_CACHE_BYTES`, or no limit. It is stored with the shards, and applies to all that use them: the
+                smallest that was given, until they are removed.
             mmap: access rows through memory maps of the files, which is fastest on a local disk. False reads them with
                 ``pread``: for network file systems, where a page that cannot be fetched would kill the process.
 

@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
-from packer.store.bucket import CONNECTIONS, BucketFile, is_usable_here
+from packer.store.bucket import CONNECTIONS, is_usable_here
+from packer.store.bucket_file import BucketFile
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import (
@@ -32,7 +33,8 @@ from packer.store.folder import (
     sync_folder,
     write_atomically,
 )
-from packer.store.mirror import mirror_of, ranges_in_another_process
+from packer.store.forked import ranges_in_another_process
+from packer.store.mirror import mirror_of
 
 T = TypeVar("T")
 
@@ -161,7 +163,7 @@ class CacheFiles:
         mirror = mirror_of(self.folder)
         if mirror is None or not is_usable_here() or (self.folder / name).exists():
             return None
-        return mirror.bucket.opened(name, num_bytes)
+        return BucketFile(mirror.bucket, name, num_bytes)
 
     def map(self, name: str) -> pa.Buffer:
         """Memory-map a file read-only. No descriptor stays open, so a cache may have any number of shards."""
@@ -208,12 +210,14 @@ class CacheFiles:
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.remove_damaged(digests)
 
-    def commit(self, name: str, content: bytes, *, named: Iterable[str]) -> FileDigest:
+    def commit(self, name: str, content: bytes, *, before: bytes | None, named: Iterable[str]) -> FileDigest:
         """Replace the file whose presence is the commit, once everything that it names exists.
 
         Args:
             name: of the file.
             content: of the file.
+            before: its content when the build began, None without one; compared in a bucket only, as a lock keeps other
+                builds out of a folder.
             named: the files that it names, all of them finished.
 
         Raises:
@@ -222,7 +226,7 @@ class CacheFiles:
         """
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.publish_missing(named)
-            mirror.commit(name, content)
+            mirror.commit(name, before, content)
         return self.write(name, content)
 
     def rename(self, old: str, new: str) -> None:

@@ -268,17 +268,18 @@ def sealed(content: bytes) -> bytes:
     return b'{\n"checksum":"' + xxh3_128_hexdigest(rest).encode() + b'"' + rest
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> str:
+def write_manifest(folder: Path, manifest: Manifest, *, before: bytes | None = None) -> str:
     """Replace the manifest atomically and return its fingerprint. This commits a build: write it last.
+
+    In a bucket, the manifest that is replaced must still be `before`; with None, there must be none.
 
     Raises:
         UsageError: it is larger than readers accept.
         StorageError: the disk cannot be written; the previous manifest is still intact.
         BusyError: another build committed to the same bucket meanwhile; its manifest stays.
-
     """
     content = encode_manifest(manifest)
-    return CacheFiles(folder).commit(MANIFEST_NAME, content, named=manifest.named_files).sha256
+    return CacheFiles(folder).commit(MANIFEST_NAME, content, before=before, named=manifest.named_files).sha256
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128
 
-from packer.errors import CheckError, StorageError
+from packer.errors import CheckError, PackerError, StorageError, shown_url
 from packer.limits import out_of, storage_errors
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
+from packer.store.mirror import mirror_of, removed_error
 from packer.store.schema import block_len_of, blocks_schema, documents_schema
 from packer.store.shard_file import input_path
 from packer.store.views import MAPPED, BufferReader, reading
@@ -99,7 +100,7 @@ def check_sizes(folder: Path, files: Sequence[Shard | StoredTable]) -> None:
 def _compare_size(folder: Path, shard: Shard | StoredTable, size: int | None) -> None:
     path = folder / shard.path
     if size is None:
-        raise CheckError(f"{path} is missing: expected {shard.num_bytes} bytes", hint=repair_hint(folder))
+        raise _missing(folder, shard)
     if size != shard.num_bytes:
         state = "truncated" if size < shard.num_bytes else "too long"
         raise CheckError(f"{path} is {state}: expected {shard.num_bytes} bytes, found {size}", hint=repair_hint(folder))
@@ -133,7 +134,15 @@ def as_missing(folder: Path, shard: Shard) -> Iterator[None]:
     except StorageError as error:
         if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             raise
-        raise CheckError(f"{path} is missing: expected {shard.num_bytes} bytes", hint=repair_hint(folder)) from None
+        raise _missing(folder, shard) from None
+
+
+def _missing(folder: Path, shard: Shard | StoredTable) -> PackerError:
+    """Return the error for a file that does not exist: damage, unless the local copy of a bucket was removed."""
+    url = shown_url(folder)
+    if url is not None and mirror_of(folder) is None:
+        return removed_error(folder, url)
+    return CheckError(f"{folder / shard.path} is missing: expected {shard.num_bytes} bytes", hint=repair_hint(folder))
 
 
 @contextmanager

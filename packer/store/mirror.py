@@ -18,10 +18,8 @@ import fcntl
 import hashlib
 import os
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,15 +28,19 @@ from zlib import crc32
 
 import msgspec
 
-from packer.errors import BusyError, CheckError, PackerError, StorageError, show_as_url
-from packer.limits import storage_errors
+from packer.errors import BusyError, CheckError, StorageError, show_as_url
+from packer.limits import hint_at_disk, storage_errors
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url, is_usable_here
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX, AtomicFile, inside, make_folder, write_atomically
+from packer.store.forked import DownloadRequest, in_another_process
 
 _OWN = ".mirror"
 """Folder within a mirror for what is not part of the cache."""
 
 _ORIGIN = f"{_OWN}/origin"
+OTHER_DISK = "free some space, or name a folder on another disk: another cache_dir, or PACKER_CACHE_DIR"
+"""Hint for a disk that takes no copies."""
+
 _LOCKS = 1024
 """Number of lock files. A name's hash selects its lock, so all processes together download about this many files at
 once."""
@@ -49,6 +51,11 @@ _POLL_S = 0.05
 _EVICTED = ("documents", "blocks", "rows")
 _LISTED = (*_EVICTED, "model")
 _DIGEST = re.compile(r"-([0-9a-f]{12})\.arrow\Z")
+
+
+def is_shard(name: str) -> bool:
+    """Whether an object is named as shards of a cache are."""
+    return name.startswith(tuple(f"{kind}/" for kind in _EVICTED)) and _DIGEST.search(name) is not None
 
 
 class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,8 +78,14 @@ class Mirror:
 
     folder: Path
     bucket: Bucket
-    most_bytes: int | None
-    """Limit for downloaded shards; None for no limit."""
+
+    @property
+    def most_bytes(self) -> int | None:
+        """Limit for downloaded shards; None for no limit. Read anew each time, as another process may lower it."""
+        origin = _origin_of(self.folder)
+        if origin is None:
+            raise removed_error(self.folder, self.bucket.url)
+        return origin.most_bytes
 
     def fetch(self, name: str) -> None:
         """Download a missing file, if the bucket has it; if another process is downloading it, wait for that.
@@ -83,9 +96,9 @@ class Mirror:
         """
         target = inside(self.folder, name) if not name.startswith(f"{PRIVATE}/") else self.folder / name
         if not is_usable_here():
-            _in_another_process(_DownloadRequest(os.fspath(self.folder), fetch=name))
+            in_another_process(DownloadRequest(os.fspath(self.folder), fetch=name))
             return
-        with self._locked(_lock_of(name)):
+        with hint_at_disk(OTHER_DISK), self._locked(_lock_of(name)):
             if not target.exists():
                 self._download(name, target, lambda: True)
 
@@ -102,7 +115,7 @@ class Mirror:
         """
         target = inside(self.folder, name)
         if not is_usable_here():
-            _in_another_process(_DownloadRequest(os.fspath(self.folder), fetch=name))
+            in_another_process(DownloadRequest(os.fspath(self.folder), fetch=name))
             return True
         with self._locked(_lock_of(name), wait=False) as is_alone, suppress(_DownloadCancelledError):
             if is_alone and not target.exists():
@@ -164,15 +177,20 @@ class Mirror:
         with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-bucket") as pool:
             list(pool.map(check, digests))
 
-    def commit(self, name: str, content: bytes) -> None:
-        """Swap the bucket's manifest for a new one if it is still this folder's; the caller then writes the local copy.
+    def commit(self, name: str, before: bytes | None, content: bytes) -> None:
+        """Swap the bucket's manifest for a new one; the caller then writes the local copy.
+
+        The local copy is not compared with it, as other commands may have updated that meanwhile.
+
+        Args:
+            name: of the manifest.
+            before: the manifest that this build began with; None if there was none.
+            content: the new manifest.
 
         Raises:
             BusyError: another build has replaced it meanwhile.
 
         """
-        path = self.folder / name
-        before = path.read_bytes() if path.exists() else None
         self._noted(name).unlink(missing_ok=True)
         if not self.bucket.swap(name, before, content):
             raise BusyError(
@@ -230,7 +248,8 @@ class Mirror:
         num_bytes = 0 if self.most_bytes is None else self.bucket.size(name) or 0
         while True:
             with self._locked("room"):
-                if self.most_bytes is None or self._make_room(self.most_bytes, num_bytes):
+                most_bytes = self.most_bytes
+                if most_bytes is None or self._make_room(most_bytes, num_bytes):
                     file = AtomicFile(folder)
                     file.reserve(num_bytes)
                     return file
@@ -252,7 +271,7 @@ class Mirror:
             raise StorageError(
                 f"{self.bucket.url}: a shard of {num_bytes:,} bytes does not fit into the {most_bytes:,} bytes that "
                 f"its shards may take in {self.folder}",
-                hint="a larger cache_bytes, or PACKER_CACHE_BYTES",
+                hint="a new cache_dir with a larger cache_bytes, or PACKER_CACHE_DIR and PACKER_CACHE_BYTES",
             )
         underway = self._active_downloads()
         free = most_bytes - num_bytes - sum(underway.values())
@@ -318,80 +337,53 @@ def _flock(descriptor: int, *, wait: bool) -> bool:
 
 def mirror_of(folder: Path) -> Mirror | None:
     """Return the mirror in a folder; None if the folder is not a mirror."""
-    try:
-        origin = msgspec.json.decode((folder / _ORIGIN).read_bytes(), type=_Origin)
-    except (OSError, msgspec.MsgspecError):
+    origin = _origin_of(folder)
+    if origin is None:
         return None
     show_as_url(folder, origin.url)
-    return Mirror(folder, Bucket(origin.url), origin.most_bytes)
+    return Mirror(folder, Bucket(origin.url))
 
 
 def make_mirror(folder: Path, url: str, *, most_bytes: int | None = None) -> Mirror:
     """Make a folder the mirror of a URL.
 
+    A limit is stored in the folder and applies to all processes that use it: to those that give none as well, and of
+    several limits the smallest applies.
+
     Raises:
         StorageError: the disk cannot be written.
 
     """
-    content = msgspec.json.encode(_Origin(url, most_bytes))
-    if not (folder / _ORIGIN).exists() or (folder / _ORIGIN).read_bytes() != content:
-        write_atomically(folder / _ORIGIN, content)
+    mirror = Mirror(folder, Bucket(url))
+
+    def wanted() -> _Origin:
+        stored = _origin_of(folder)
+        limits = [limit for limit in (most_bytes, None if stored is None else stored.most_bytes) if limit is not None]
+        return _Origin(url, min(limits, default=None))
+
+    if _origin_of(folder) != wanted():
+        with mirror._locked("origin.lock"):  # noqa: SLF001 - of the same module
+            write_atomically(folder / _ORIGIN, msgspec.json.encode(wanted()))
     show_as_url(folder, url)
-    return Mirror(folder, Bucket(url), most_bytes)
+    return mirror
+
+
+def _origin_of(folder: Path) -> _Origin | None:
+    try:
+        return msgspec.json.decode((folder / _ORIGIN).read_bytes(), type=_Origin)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def removed_error(folder: Path, url: str) -> StorageError:
+    """Return the error for a mirror that was removed while this process used it."""
+    return StorageError(
+        f"the local copy of {url} in {folder} was removed while it was in use",
+        hint="run the same command again: what it needs is downloaded again",
+    )
 
 
 def shown(folder: Path) -> str:
     """Return a cache's name for messages: its URL, the URL that its folder mirrors, or the folder."""
     mirror = mirror_of(folder)
     return bucket_url(folder) or str(folder) if mirror is None else mirror.bucket.url
-
-
-class _DownloadRequest(msgspec.Struct, frozen=True):
-    """What a process forked from one that uses obstore (as DataLoader workers are) has a new process download."""
-
-    folder: str
-    fetch: str | None = None
-    ranges: Sequence[tuple[str, list[tuple[int, int]]]] = ()
-
-
-def ranges_in_another_process(folder: Path, wanted: Sequence[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
-    """Yield the ranges of each object, joined, downloaded by a new process because this one was forked.
-
-    Raises:
-        StorageError: an object is missing, too short or cannot be read.
-
-    """
-    content, start = _in_another_process(_DownloadRequest(os.fspath(folder), ranges=wanted)) if wanted else b"", 0
-    for _, ranges in wanted:
-        end = start + sum(size for _, size in ranges)
-        yield content[start:end]
-        start = end
-
-
-def _in_another_process(request: _DownloadRequest) -> bytes:
-    done = subprocess.run(
-        [sys.executable, "-m", "packer.store.mirror"],
-        input=msgspec.json.encode(request),
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
-        raise StorageError(f"cannot read {request.folder}: {done.stderr.decode('utf-8', 'replace').strip()[-2000:]}")
-    return done.stdout
-
-
-def _answer(request: _DownloadRequest) -> None:
-    mirror = mirror_of(Path(request.folder))
-    assert mirror is not None, "the folder is the mirror of a bucket"
-    if request.fetch is not None:
-        mirror.fetch(request.fetch)
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        for parts in pool.map(lambda each: mirror.bucket.read_ranges(*each), request.ranges):
-            sys.stdout.buffer.writelines(parts)
-
-
-if __name__ == "__main__":
-    try:
-        _answer(msgspec.json.decode(sys.stdin.buffer.read(), type=_DownloadRequest))
-    except PackerError as error:
-        sys.exit(error.message)

@@ -6,18 +6,20 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
-from packer.limits import storage_errors
+from packer.limits import hint_at_disk, storage_errors
+from packer.names import refuse_address
 from packer.store.bucket import bucket_url
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
-from packer.store.mirror import Mirror, make_mirror, mirror_of
+from packer.store.mirror import OTHER_DISK, Mirror, is_shard, make_mirror, mirror_of
 from packer.strict_yaml import parse_size
 
 CACHE_DIR = "PACKER_CACHE_DIR"
@@ -25,6 +27,10 @@ CACHE_DIR = "PACKER_CACHE_DIR"
 
 CACHE_BYTES = "PACKER_CACHE_BYTES"
 """Environment variable: the most bytes of a cache's downloaded shards to keep, such as 200GB."""
+
+
+_MOST_NAME_BYTES = 200
+"""Disks take names of up to 255 bytes."""
 
 
 def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_bytes: int | str | None = None) -> Path:
@@ -38,7 +44,8 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
         name: the cache.
         keep_in: folder for downloads from buckets; None uses `PACKER_CACHE_DIR`, or packer's folder in the user's
             cache.
-        keep_bytes: limit for downloaded shards; None uses `PACKER_CACHE_BYTES`, or no limit.
+        keep_bytes: limit for downloaded shards, which a smaller stored one overrides; None uses `PACKER_CACHE_BYTES`,
+            or no limit.
 
     Raises:
         RecipeError: it begins like a name on the Hub but is not valid; or `keep_bytes` is not a size.
@@ -51,8 +58,9 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
     """
     url = bucket_url(name)
     if url is not None:
-        mirror = make_mirror(folder_of(url, "caches", keep_in), url, most_bytes=_most_bytes(keep_bytes))
-        _refresh(mirror)
+        with hint_at_disk(OTHER_DISK):
+            mirror = make_mirror(folder_of(url, "caches", keep_in), url, most_bytes=_most_bytes(keep_bytes))
+            _refresh(mirror)
         return mirror.folder
     if (keep_in, keep_bytes) != (None, None):
         raise UsageError(f"{name} is not a cache in a bucket: cache_dir and cache_bytes are for caches in buckets")
@@ -101,20 +109,23 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
         is_dry: whether nothing will be written.
 
     Raises:
-        UsageError: obstore is not installed, or the bucket's folder contains other objects and no cache.
+        UsageError: obstore is not installed, the bucket's folder contains other objects and no cache, or it is a URL
+            of something else than a bucket.
         StorageError: the disk or the store cannot be used, or the store ignores conditions on writes.
 
     """
     mirror = mirror_of(Path(name))  # error messages may name a reader's mirror, which users then pass here
     url = bucket_url(name) if mirror is None else mirror.bucket.url
     if url is None:
+        refuse_address(os.fspath(name), place="cache")
         return Path(name)
     mirror = make_mirror(folder_of(url, "builds"), url)
     if mirror.refresh(MANIFEST_NAME) is None:
-        first = next((name for name, _, _ in mirror.bucket.listed()), None)
-        if first is not None and not any(mirror.bucket.listed(PRIVATE)):
+        # A build that was interrupted at its start has put shards there, and no note yet that they are finished.
+        other = next((name for name, _, _ in mirror.bucket.listed() if not is_shard(name)), None)
+        if other is not None and not any(mirror.bucket.listed(PRIVATE)):
             raise UsageError(
-                f"{url} contains other objects and is not a cache: {first}", hint="give a new or empty one with -o"
+                f"{url} contains other objects and is not a cache: {other}", hint="give a new or empty one with -o"
             )
     if not is_dry:
         mirror.bucket.refuse_unconditional()
@@ -127,6 +138,7 @@ def _refresh(mirror: Mirror) -> None:
     before = path.read_bytes() if path.exists() else None
     content = mirror.refresh(MANIFEST_NAME)
     if content is None:
+        next(mirror.bucket.listed(), None)  # says so if there is no such bucket
         raise InputError(
             f"{mirror.bucket.url} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
             hint=f"packer build SOURCE... -o {mirror.bucket.url} makes one",
@@ -138,26 +150,47 @@ def _refresh(mirror: Mirror) -> None:
 def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
     """Return a folder for a URL, made of the URL's parts: `caches/s3/bucket/runs/cache`."""
     scheme, _, rest = url.partition("://")
-    parts = [quote(part, safe=" +@") for part in rest.split("/")]
+    parts = rest.split("/")
     if any(part in ("", ".", "..") for part in parts):
         raise UsageError(f"{url}: expected names between its slashes", hint="such as s3://BUCKET/FOLDER")
-    return cache_dir(keep_in).joinpath(kind, scheme, *parts)
+    return cache_dir(keep_in).joinpath(kind, scheme, *map(_folder_name, parts))
+
+
+def _folder_name(part: str) -> str:
+    """Return a part of a URL as the name of a folder; of one that is too long, its beginning and a digest."""
+    name = quote(part, safe=" +@")
+    if len(name) <= _MOST_NAME_BYTES:
+        return name
+    beginning = re.sub(r"%[0-9A-F]?\Z", "", name[: _MOST_NAME_BYTES // 2])  # no part of an escape at its end
+    return f"{beginning}-{sha256(part.encode()).hexdigest()[:32]}"
 
 
 def _most_bytes(asked: int | str | None) -> int | None:
-    values: dict[str, Any] = {CACHE_BYTES: asked if asked is not None else os.environ.get(CACHE_BYTES) or None}
-    parse_size(values, (CACHE_BYTES,))
-    most: int | None = values[CACHE_BYTES]
+    name = CACHE_BYTES if asked is None else "cache_bytes"
+    values: dict[str, Any] = {name: os.environ.get(CACHE_BYTES) or None if asked is None else asked}
+    parse_size(values, (name,))
+    most: int | None = values[name]
     return most
 
 
 def cache_dir(asked: Path | str | None = None) -> Path:
-    """Return the folder for packer's own files; raise RuntimeError without a home directory."""
+    """Return the folder for packer's own files.
+
+    Raises:
+        UsageError: there is no home directory, and nothing else says where.
+
+    """
     if asked is not None or os.environ.get(CACHE_DIR):
         return Path(asked or os.environ[CACHE_DIR]).absolute()
     home = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification says to ignore relative paths.
-    return (home if home.is_absolute() else Path.home() / ".cache") / "packer"
+    try:
+        # The XDG specification says to ignore relative paths.
+        return (home if home.is_absolute() else Path.home() / ".cache") / "packer"
+    except RuntimeError:
+        raise UsageError(
+            "there is no home directory for packer's own files, such as copies of caches in buckets",
+            hint=f"set {CACHE_DIR} to a folder for them",
+        ) from None
 
 
 def _fetched(name: HubName) -> Path:

@@ -26,6 +26,34 @@ def test_json_has_splits_and_files(starter_cache, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "url", ["s3://b/out", "S3://b/out", "s3a://b/out", "https://host/out", "file:///tmp/out", "hf://datasets/a/b"]
+)
+def test_nothing_is_written_into_a_folder_that_a_url_looks_like(url, starter_cache, starter, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scheme, _, _ = url.partition("://")
+
+    def assert_refused(words, *command, exit_code=2):
+        told = " ".join(run(*command, exit_code=exit_code).stderr.split())
+        assert words in told and " hint: " in told
+
+    local = f"packer does not write this to {scheme}://, only to a path of this machine"
+    assert_refused(local, "export", starter_cache, "--to", "megatron", "-o", url)
+    assert_refused(local, "report", starter_cache, "-o", f"{url}.html")
+    assert_refused(local, "diff", starter_cache, starter_cache, "--html", f"{url}.html")
+    assert_refused(local, "init", url)
+    if scheme != "s3":
+        cache = f"packer does not write to {scheme}://, only to folders and buckets (s3://, gs://, az://)"
+        assert_refused(cache, "build", "-c", starter / "recipe.yaml", "-o", url)
+        assert_refused(cache, "build", "-c", starter / "recipe.yaml", "-o", url, "--share", "0/2")
+        assert_refused(cache, "pack", starter_cache, "-o", url, "--block-len", 64)
+    if scheme not in {"s3", "hf"}:
+        read = f"packer does not read {scheme}://, only files, buckets"
+        command = ("build", f"{url}.jsonl", "--tokenizer", starter / "tokenizer", "-o", "c")
+        assert_refused(read, *command, exit_code=3)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
     ("arguments", "exit_code", "words"),
     [
         ("{cache} --to megatron -o {new}", 2, "--separate-mask writes the mask"),

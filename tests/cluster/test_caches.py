@@ -57,6 +57,21 @@ def test_a_build_into_a_bucket_makes_the_objects_of_a_local_one(bucket, recipe, 
     assert_refused("is the cache itself", "pack", bucket.url, "-o", bucket.url, "--block-len", 64, exit_code=2)
 
 
+@pytest.mark.parametrize("end", ["#v2", "?versionId=1", "%20x"])
+def test_caches_and_inputs_whose_names_have_characters_of_web_addresses_are_their_own(end, bucket, recipe):
+    """Such a name once meant the one before its end."""
+    victim, other = Bucket(bucket.url), Bucket(bucket.url + end)
+    inputs = Bucket(bucket.url.replace("/cache", f"/in{end}"))
+    victim.create("manifest.json", b"not to be touched")
+    inputs.create(f"0{end}.jsonl", recipe.with_name("0.jsonl"))
+    for source in (f"{inputs.url}/*.jsonl", f"{inputs.url}/0{end}.jsonl"):
+        run("build", source, "--tokenizer", recipe.parent / "tokenizer", *SHORT, "-o", other.url, "-j", 1)
+    with Cache.open(other.url) as cache:
+        assert [entry.path for entry in cache.manifest.inputs] == [f"{inputs.url}/0{end}.jsonl"]
+    assert objects(victim) == {"manifest.json": b"not to be touched"}
+    assert "manifest.json" in other.sizes()
+
+
 def test_another_machine_finds_what_a_killed_build_finished(bucket, recipe, local, tmp_path):
     first = build(recipe, bucket, "-j", 1)
     wait_until(lambda: len(bucket.sizes(".packer/partitions")) > 2 or first.poll() is not None)
@@ -165,6 +180,14 @@ def test_what_is_in_the_way_is_refused_with_a_hint(scheme, bucket, recipe, tmp_p
     Bucket(bucket.url).create("rows.jsonl", b"{}")
     assert_refused("contains other objects and is not a cache", "build", "-c", recipe, "-o", bucket.url, exit_code=2)
     assert_refused("it has no manifest.json", "stats", bucket.url, exit_code=3)
+    model = ("--tokenizer", recipe.parent / "tokenizer")
+    missing = f"{scheme}://no-such-bucket/x"
+    for command in (
+        ("stats", missing),
+        ("build", "-c", recipe, "-o", missing),
+        ("build", f"{missing}/*", *model, "-o", "c"),
+    ):
+        assert_refused("there is no bucket 'no-such-bucket'", *command, exit_code=5)
     key = {"s3": "AWS_SECRET_ACCESS_KEY", "az": "AZURE_STORAGE_ACCOUNT_KEY"}[scheme]
     told = run("stats", f"{bucket.url}/other", exit_code=5, env={key: "d3Jvbmc="})
     assert key in told.stderr and "Debug source" not in told.stderr

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,11 @@ from small_blocks import random_blocks, write_cache  # noqa: E402
 from small_documents import documents_of, write_document_cache  # noqa: E402
 
 import packer  # noqa: E402
-from packer.errors import UsageError  # noqa: E402
+from packer.errors import StorageError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.ordering import LengthBucketed, Windowed  # noqa: E402
-from packer.store.bucket import Bucket, BucketFile  # noqa: E402
+from packer.store.bucket import Bucket  # noqa: E402
+from packer.store.bucket_file import BucketFile  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 NUM_SHARDS = 20
@@ -77,6 +79,18 @@ def test_steps_are_those_of_a_local_cache_and_no_more_is_kept_than_was_said(loca
         assert largest(tmp_path / "kept", NUM_SHARDS) <= most
 
 
+@pytest.mark.parametrize("most", [None, "1MB"])
+def test_a_reader_whose_copy_was_removed_says_so(url, tmp_path, most):
+    """Not that the bucket lacks something: nothing there needs a repair."""
+    with Cache.open(url, cache_dir=tmp_path / "kept", cache_bytes=most) as cache:
+        blocks = cache.blocks("train")
+        blocks.read([0])
+        shutil.rmtree(tmp_path / "kept")
+        with pytest.raises(StorageError, match=f"the local copy of {url} in .* was removed") as caught:
+            blocks.read([50])
+        assert "again" in caught.value.hint
+
+
 def test_shards_of_this_window_and_the_next_are_fetched_while_its_first_step_is_used(local, url, tmp_path):
     with PackedLoader(url, order=Windowed(3), prefetch=0, cache_dir=tmp_path, **ALONE) as loader:
         next(iter(loader))
@@ -118,11 +132,11 @@ def test_documents_are_windowed_and_opening_their_loader_fetches_none(in_memory,
 
 
 def test_an_order_that_would_fetch_shards_again_and_again_is_refused(local, url, tmp_path):
-    options = {"cache_dir": tmp_path, **ALONE}
+    options = {"cache_dir": tmp_path / "kept", **ALONE}
+    PackedLoader(url, cache_bytes=largest(local, NUM_SHARDS), **options)
     with pytest.raises(UsageError, match="nearly every row would be fetched again") as caught:
         PackedLoader(url, cache_bytes=largest(local, NUM_SHARDS) - 1, **options)
-    assert "windowed" in caught.value.hint
-    PackedLoader(url, cache_bytes=largest(local, NUM_SHARDS), **options)
+    assert "windowed" in caught.value.hint and "a new cache_dir" in caught.value.hint
     with pytest.raises(UsageError, match="20 shards at a time") as caught:
         PackedLoader(url, cache_bytes=largest(local, 6), order="windowed", **options)
     assert "Windowed(window=2)" in caught.value.hint

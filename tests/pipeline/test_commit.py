@@ -92,8 +92,8 @@ def test_a_manifest_that_would_not_open_is_a_bug_and_the_old_cache_stays(starter
 
 @pytest.mark.parametrize("lost", ["a shard", "the manifest"])
 def test_a_disk_that_does_not_keep_what_was_written_is_reported(lost, starter, cache, monkeypatch):
-    def forgetful(folder, manifest):
-        written = write_manifest(folder, manifest)
+    def forgetful(folder, manifest, **begun):
+        written = write_manifest(folder, manifest, **begun)
         if lost == "a shard":
             (folder / manifest.shards[-1].path).write_bytes(b"")
         else:

@@ -5,15 +5,18 @@ Builds on a real cluster are in tests/cluster.
 
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import command_line
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer.errors import ResourceError, UsageError
 from packer.pipeline.bundles import MOST_BYTES, MOST_DEATHS, MOST_TASKS, Bundles
 from packer.pipeline.ray_nodes import NodeRequirements, versions
+from packer.pipeline.ray_workers import RayWorkers
 from packer.store.mirror import shown
 
 sizes = st.lists(st.integers(0, 2 * MOST_BYTES), min_size=1, max_size=200)
@@ -69,6 +72,72 @@ def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, mo
     assert f"more is missing, here 1; numpy {here['numpy']}, here 0" in other.message
     unseen = NodeRequirements(versions=here, folder=tmp_path, probe=tmp_path / "cache" / ".packer" / "probe").refusal()
     assert unseen is not None and unseen.message.endswith(f"does not see {tmp_path / 'cache'}")
+
+
+class FakeRay(ModuleType):
+    """A cluster whose nodes answer, die or hang when they are looked at; there are no others."""
+
+    def __init__(self, answers: list[Any]) -> None:
+        super().__init__("ray")
+        self.exceptions, self.cancelled = ModuleType("ray.exceptions"), list[int]()
+        for name, base in {"RayError": Exception, "RayTaskError": "RayError", "NodeDiedError": "RayError"}.items():
+            parent = base if isinstance(base, type) else getattr(self.exceptions, base)
+            setattr(self.exceptions, name, type(name, (parent,), {}))
+        self._answers = [answer if not isinstance(answer, str) else self._error(answer) for answer in answers]
+
+    def _error(self, name: str) -> Any:
+        return HANGS if name == HANGS else getattr(self.exceptions, name)(f"{name}\nno module named packer")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        resources = {"Alive": True, "Resources": {"CPU": 1.0}}
+        return [{"NodeID": n, "NodeManagerHostname": f"node-{n}", **resources} for n, _ in enumerate(self._answers)]
+
+    def remote(self, **_: Any) -> Any:
+        def options(*, scheduling_strategy: int, **_: Any) -> Any:
+            return SimpleNamespace(remote=lambda _: scheduling_strategy)
+
+        return lambda _: SimpleNamespace(options=options)
+
+    def wait(self, asked: list[int], **_: Any) -> tuple[list[int], list[int]]:
+        return [node for node in asked if self._answers[node] != HANGS], []
+
+    def get(self, node: int) -> Any:
+        if isinstance(self._answers[node], Exception) and not isinstance(self._answers[node], UsageError):
+            raise self._answers[node]
+        return self._answers[node]
+
+    def cancel(self, node: int, **_: Any) -> None:
+        self.cancelled.append(node)
+
+
+HANGS = "hangs"
+
+
+@pytest.mark.parametrize(
+    ("answers", "refused"),
+    [
+        ([None, "NodeDiedError", HANGS], None),
+        (["NodeDiedError", HANGS], (ResourceError, "no node of the Ray cluster is left to work on: NodeDiedError")),
+        ([HANGS], (ResourceError, "none answers")),
+        ([None, "RayTaskError"], (UsageError, "node node-1 cannot run packer: no module named packer")),
+        (["NodeDiedError", UsageError("other software")], (UsageError, "other software")),
+    ],
+)
+def test_nodes_that_die_or_hang_while_they_are_looked_at_are_passed_over(
+    answers: list[Any], refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray, strategies = FakeRay(answers), ModuleType("ray.util.scheduling_strategies")
+    strategies.NodeAffinitySchedulingStrategy = lambda node, **_: node  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, strategies.__name__, strategies)
+    workers = RayWorkers(ray, None, None, lambda _: None)
+    here = NodeRequirements(versions={}, folder=tmp_path, probe=None)
+    if refused is None:
+        workers._refuse_other_nodes(here)
+    else:
+        with pytest.raises(refused[0], match=refused[1]) as caught:
+            workers._refuse_other_nodes(here)
+        assert ("install packer" in (caught.value.hint or "")) == ("RayTaskError" in answers)
+    assert ray.cancelled == [node for node, answer in enumerate(answers) if answer == HANGS]
 
 
 def test_a_client_without_grpcio_names_what_to_install(

@@ -318,7 +318,9 @@ def test_names_of_files_that_are_kept_are_flushed_before_the_commit(starter, cac
     events = []
     sync, write = files.sync_folder, packing.write_manifest
     monkeypatch.setattr(files, "sync_folder", lambda folder: events.append(folder) or sync(folder))
-    monkeypatch.setattr(packing, "write_manifest", lambda *given: events.append("commit") or write(*given))
+    monkeypatch.setattr(
+        packing, "write_manifest", lambda *given, **more: events.append("commit") or write(*given, **more)
+    )
     place = (cache / "model" / read_manifest(cache).model.files[0].path).parent
     (cache / "manifest.json").unlink()
     assert again(starter, cache).built

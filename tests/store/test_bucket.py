@@ -1,10 +1,14 @@
 """Buckets without a server: obstore's stores in memory and in a folder. tests/cluster asks a real server."""
 
+import errno
 import gzip
+import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -12,12 +16,14 @@ from command_line import assert_refused, fields, run
 
 from packer.batches import RowBatch
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
+from packer.pipeline import run as pipeline
 from packer.pipeline.bucket_inputs import objects_of
 from packer.source import Partition, partition_file, read_rows
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket, bucket_url
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.mirror import make_mirror
+from packer.store.place import build_place, folder_of
 
 obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
 URL = "s3://bucket/cache"
@@ -27,6 +33,23 @@ def test_urls_are_told_from_paths() -> None:
     assert bucket_url("s3://b/c/") == bucket_url(Path("s3://b/c")) == "s3://b/c"
     assert [bucket_url(text) for text in ("gs://b", "az://b/c", "abfss://b/c")] == ["gs://b", "az://b/c", "abfss://b/c"]
     assert not any(map(bucket_url, ("s3", "s3:", "s3://", "a/s3://b", "hf://datasets/a/b", "https://a/b", "C:/x")))
+
+
+@pytest.mark.parametrize("bucket", ["s3://team", "gs://team", "az://team", "abfss://team@account.dfs.core.windows.net"])
+@pytest.mark.parametrize("folder", ["victim#v2", "runs/a?b", "a%20b", "100%", "br[1]", "größe", "a+b c"])
+def test_every_character_of_a_folder_is_part_of_its_name(
+    bucket: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    _, store = buckets._opened(f"{bucket}/{folder}")
+    assert store.prefix == folder
+    assert "team" in store.config.values()
+
+
+def test_a_url_that_names_no_bucket_is_refused() -> None:
+    for url in ("s3://team#v2/cache", "s3://team?v2", "s3://team/a/../b", "s3://team/a//b"):
+        with pytest.raises(UsageError, match="s3://team"):
+            buckets._opened(url)
 
 
 def test_an_object_is_made_once_and_replaced_by_who_has_seen_it(in_memory: Bucket) -> None:
@@ -40,10 +63,90 @@ def test_an_object_is_made_once_and_replaced_by_who_has_seen_it(in_memory: Bucke
     assert in_memory.sizes() == {"x": 1}, "the probe leaves nothing"
 
 
-def test_a_store_without_conditional_updates_is_refused(tmp_path: Path) -> None:
+@pytest.fixture
+def broken(in_memory: Bucket, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What becomes of the next writes whose connections break: `lost`, or `done`; or another build is faster."""
+    put, left = obstore.put, list[str]()
+
+    def breaking(*given: Any, **more: Any) -> None:
+        kind = left.pop(0) if left else ""
+        if kind == "overtaken":
+            put(given[0], given[1], b"of another build")
+        elif kind != "lost":
+            put(*given, **more)
+        if kind:
+            raise obstore.exceptions.GenericError("Error performing PUT - HTTP error: error sending request")
+
+    monkeypatch.setattr(obstore, "put", breaking)
+    monkeypatch.setattr(buckets.time, "sleep", lambda _: None)
+    return left
+
+
+@pytest.mark.parametrize("kinds", [["lost"], ["done"], ["lost", "lost", "done"]])
+def test_a_write_whose_connection_breaks_is_repeated(kinds: list[str], broken: list[str], in_memory: Bucket) -> None:
+    for before, content in ((None, b"1"), (b"1", b"2")):
+        broken.extend(kinds)
+        assert in_memory.swap("manifest.json", before, content)
+        assert in_memory.read("manifest.json").content == content and not broken
+    broken.extend(kinds)
+    in_memory.create("shard", b"x")
+    assert in_memory.read("shard").content == b"x" and not broken
+
+
+@pytest.mark.parametrize("within", [None, (2, 7)])
+def test_an_answer_that_breaks_off_is_continued(
+    within: tuple[int, int] | None, in_memory: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get, content, asked = obstore.get, b"0123456789", []
+
+    class BreaksOff:
+        def __init__(self, result: Any) -> None:
+            self.meta, self.range, self._content = result.meta, result.range, bytes(result.bytes())
+
+        def stream(self, **_: Any) -> Iterator[bytes]:
+            yield self._content[:2]
+            if len(self._content) > 2:
+                raise obstore.exceptions.GenericError("HTTP error: request or response body error")
+
+    def breaking(*given: Any, options: Any, **more: Any) -> BreaksOff:
+        asked.append(options.get("range"))
+        return BreaksOff(get(*given, options=options, **more))
+
+    monkeypatch.setattr(obstore, "get", breaking)
+    monkeypatch.setattr(buckets.time, "sleep", lambda _: None)
+    in_memory.create("x", content)
+    first, stop = within or (0, 10)
+    pieces: list[bytes] = []
+    assert in_memory.download("x", lambda piece: pieces.append(bytes(piece)), within=within)
+    assert b"".join(pieces) == content[first:stop]
+    assert asked == [within, *((start, stop) for start in range(first + 2, stop, 2))]
+
+
+def test_a_build_that_is_overtaken_while_its_connection_is_broken_has_lost(
+    broken: list[str], in_memory: Bucket
+) -> None:
+    in_memory.create("manifest.json", b"1")
+    broken.append("overtaken")
+    assert not in_memory.swap("manifest.json", b"1", b"2")
+    assert in_memory.read("manifest.json").content == b"of another build"
+
+
+def test_a_write_that_is_never_answered_ends_with_an_error(
+    broken: list[str], in_memory: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken.extend(["lost"] * 9)
+    monkeypatch.setattr(buckets, "_REPEATED_S", -1)
+    with pytest.raises(StorageError, match="error sending request"):
+        in_memory.create("shard", b"x")
+    assert len(broken) == 8
+
+
+def test_a_store_without_conditional_updates_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Obstore's own store of a folder creates conditionally and does not replace so."""
+    store = obstore.store.LocalStore(tmp_path)
+    monkeypatch.setattr(buckets, "_opened", lambda _: (obstore, store))
     with pytest.raises(StorageError) as caught:
-        Bucket(f"file://{tmp_path}").refuse_unconditional()
+        Bucket(URL).refuse_unconditional()
     assert caught.value.hint
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -69,13 +172,35 @@ def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: 
 
 def test_a_build_that_another_one_overtook_commits_nothing(in_memory: Bucket, tmp_path: Path) -> None:
     first, second = (make_mirror(tmp_path / name, URL) for name in ("first", "second"))
-    first.commit("manifest.json", b"of the first")
+    first.commit("manifest.json", None, b"of the first")
     with pytest.raises(BusyError, match="another build committed") as caught:
-        second.commit("manifest.json", b"of the second")
+        second.commit("manifest.json", None, b"of the second")
     assert caught.value.hint
     assert second.refresh("manifest.json") == in_memory.read("manifest.json").content == b"of the first"
-    second.commit("manifest.json", b"of the second")
+    second.commit("manifest.json", b"of the first", b"of the second")
     assert in_memory.read("manifest.json").content == b"of the second"
+
+
+@pytest.mark.parametrize("began_with", [None, b"the first cache"])
+def test_a_build_is_overtaken_also_if_another_command_of_its_machine_has_seen_the_other_cache(
+    began_with: bytes | None, in_memory: Bucket, starter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other command updates the manifest in the folder that both work in."""
+    if began_with is not None:
+        in_memory.create("manifest.json", began_with)
+
+    def overtaken(*given: Any, **more: Any) -> Any:
+        in_memory.replace("manifest.json", b"of another machine")
+        assert (build_place(URL, is_dry=True) / "manifest.json").read_bytes() == b"of another machine"
+        return pack(*given, **more)
+
+    pack = pipeline.pack_documents
+    monkeypatch.setattr(pipeline, "pack_documents", overtaken)
+    rows, model = starter / "data" / "chat.jsonl", starter / "tokenizer"
+    command = ["build", rows, "--tokenizer", model, "--block-len", 128, "-o", URL]
+    told = run(*command, exit_code=4)
+    assert "another build committed a cache there meanwhile" in told.stderr
+    assert in_memory.read("manifest.json").content == b"of another machine"
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path: Path) -> None:
@@ -85,6 +210,72 @@ def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path: Path) -> 
     with pytest.raises(UsageError) as caught:
         Cache.open("gs://b/c", cache_dir=tmp_path)
     assert caught.value.hint == 'pip install "token-packer[cloud]"'
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "hint"),
+    [
+        (
+            "Server returned non-2xx status code: 404: <Error>\n<Code>NoSuchBucket</Code>",
+            "there is no bucket 'bucket'",
+            "check its name",
+        ),
+        (
+            "Server returned non-2xx status code: 404: <Error>\n<Code>ContainerNotFound</Code>",
+            "there is no bucket 'bucket'",
+            "check its name",
+        ),
+        (
+            "Error performing PUT http://169.254.169.254/latest/api/token",
+            "no AWS credentials in the environment",
+            "profiles in ~/.aws are not read: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        ),
+    ],
+)
+def test_what_a_store_refuses_is_said_in_words(
+    said: str, message: str, hint: str, in_memory: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise obstore.exceptions.GenericError(said)
+
+    for name in ("list", "get", "put", "head"):
+        monkeypatch.setattr(obstore, name, refuse)
+    for ask in (
+        in_memory.sizes,
+        lambda: in_memory.read("x"),
+        lambda: in_memory.create("x", b""),
+        lambda: in_memory.size("x"),
+    ):
+        with pytest.raises(StorageError, match=f"cannot .*: {message}") as caught:
+            ask()
+        assert hint in caught.value.hint
+
+
+def test_a_folder_as_an_input_is_said_to_be_one(in_memory: Bucket) -> None:
+    for name in ("folder/a.jsonl", "a.jsonl"):
+        in_memory.create(name, b"{}")
+    for url in (f"{URL}/folder/", f"{URL}/folder", "s3://bucket"):
+        # Every URL leads to one store here, so that what is below a folder is what is below its bucket.
+        with pytest.raises(InputError, match="is a folder") as caught:
+            objects_of(url)
+        assert caught.value.hint == f"'{url.rstrip('/')}/**/*.jsonl' names the files in it"
+
+
+def test_a_disk_that_takes_no_copies_is_a_matter_of_where_they_are_kept(in_memory: Bucket) -> None:
+    in_memory.create("manifest.json", b"{}")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("packer.store.folder.make_folder", lambda _: (_ for _ in ()).throw(full))
+        told = run("stats", URL, exit_code=5)
+    assert "No space left on device" in told.stderr and "another cache_dir, or PACKER_CACHE_DIR" in told.stderr
+
+
+def test_a_bound_that_is_no_size_is_named_as_it_was_given(in_memory: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="cache_bytes: expected a size"):
+        Cache.open(URL, cache_bytes="lots")
+    monkeypatch.setenv("PACKER_CACHE_BYTES", "lots")
+    with pytest.raises(UsageError, match="PACKER_CACHE_BYTES: expected a size"):
+        Cache.open(URL)
 
 
 def test_bounds_are_for_buckets(tmp_path: Path) -> None:
@@ -98,6 +289,46 @@ def test_errors_name_the_url_that_a_folder_stands_for_unless_they_are_about_the_
     assert error.message == "s3://bucket/cache/a.arrow is damaged"
     assert error.hint == "packer build -o s3://bucket/cache --repair"
     assert StorageError(f"cannot write {folder}").message == f"cannot write {folder}"
+
+
+def test_an_object_is_taken_by_its_name_before_those_that_the_name_matches(in_memory: Bucket) -> None:
+    in_memory.create("br[1].jsonl", b"{}")
+    in_memory.create("br1.jsonl", b"{}")
+    assert [str(file) for file in objects_of(f"{URL}/br[1].jsonl")] == [f"{URL}/br[1].jsonl"]
+    in_memory.remove(["br[1].jsonl"])
+    assert [str(file) for file in objects_of(f"{URL}/br[1].jsonl")] == [f"{URL}/br1.jsonl"]
+
+
+def test_copies_of_long_names_have_names_that_disks_take(in_memory: Bucket, tmp_path: Path) -> None:
+    names = ["数据" * 20 + end for end in ("", "1", "2")] + ["x" * 200, "x" * 201]
+    folders = [folder_of(f"s3://bucket/{name}/cache", "caches", tmp_path) for name in names]
+    assert len({*folders}) == len(names)
+    assert [folder.parent.name for folder in folders[3:4]] == ["x" * 200]
+    for name, folder in zip(names, folders, strict=True):
+        folder.mkdir(parents=True)
+        assert unquote(folder.parent.name).startswith(name[:10])
+    name = "行" * 60 + ".jsonl"
+    in_memory.create(name, b"{}")
+    (file,) = objects_of(f"{URL}/{name}")
+    assert Path(file).read_bytes() == b"{}"
+
+
+def test_without_a_home_directory_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PACKER_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def no_home() -> None:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    told = run("stats", "s3://bucket/cache", exit_code=2)
+    assert "there is no home directory" in told.stderr and "set PACKER_CACHE_DIR" in told.stderr
+
+
+def test_a_build_continues_where_one_ended_before_its_first_note(in_memory: Bucket, starter: Path) -> None:
+    in_memory.create("documents/train-00000-0123456789ab.arrow", b"of a build that was interrupted")
+    run("build", "-c", starter / "recipe.yaml", "-o", URL)
+    run("verify", URL)
 
 
 @pytest.mark.parametrize("codec", ["", ".gz"])

@@ -66,6 +66,20 @@ def size_of(path: Path) -> int:
         return 0
 
 
+def test_the_smallest_bound_holds_for_all_that_share_a_folder(names, tmp_path) -> None:
+    mirror = mirror_of(tmp_path, 3 * BYTES)
+    for name in names[:4]:
+        mirror.fetch(name)
+    assert len(kept(mirror)) == 3
+    for other, bound in ((None, 3), (5 * BYTES, 3), (2 * BYTES, 2), (4 * BYTES, 2), (None, 2)):
+        assert mirror_of(tmp_path, other).most_bytes == mirror.most_bytes == bound * BYTES
+        for reader in (mirror_of(tmp_path, other), mirror):
+            for name in names[4:9]:
+                reader.fetch(name)
+                assert len(kept(mirror)) <= bound
+    assert mirror_of(tmp_path / "another", None).most_bytes is None
+
+
 def test_who_was_wanted_first_leaves_first_and_files_of_others_stay(names, tmp_path) -> None:
     mirror = mirror_of(tmp_path, 3 * BYTES)
     foreign = [tmp_path / "blocks" / "foreign.arrow", tmp_path / "blocks" / ".tmp-other", tmp_path / "foreign"]

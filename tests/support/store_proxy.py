@@ -1,6 +1,8 @@
 """A store behind a network that does what a test says."""
 
 import http.client
+import socket
+import struct
 import sys
 import threading
 from contextlib import contextmanager
@@ -31,7 +33,8 @@ def proxied(target, meet):
     Args:
         target: address of the server.
         meet: is given command and path of each request before it is handed on, and says what becomes of it: `busy`,
-            `lost request`, `lost answer`, `cut` (its answer), or nothing.
+            `lost request`, `reset` (its connection, before it was handed on), `lost answer`, `reset answer` (its
+            connection, before it was answered), `cut` (its answer), or nothing.
 
     Yields:
         the address in place of the server's, and the requests that were answered, in the order of their answers
@@ -52,6 +55,9 @@ def proxied(target, meet):
             if kind == "lost request":
                 self.close_connection = True
                 return
+            if kind == "reset":
+                self.reset()
+                return
             try:
                 answer, content = self.asked(body)
             except (OSError, http.client.HTTPException):  # the server is not there
@@ -60,6 +66,9 @@ def proxied(target, meet):
             answered.append(Request(self.command, unquote(self.path), answer.status, len(content) + len(body)))
             if kind == "lost answer":
                 self.close_connection = True
+                return
+            if kind == "reset answer":
+                self.reset()
                 return
             self.send_response(answer.status)
             for name, value in answer.headers.items():
@@ -84,6 +93,13 @@ def proxied(target, meet):
             content = answer.read()
             connection.close()
             return answer, content
+
+        def reset(self):
+            """End the connection as a load balancer does, not as a server that has been told all."""
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.rfile.close()
+            self.connection.close()
+            self.close_connection = True
 
         def log_message(self, *_):
             pass
