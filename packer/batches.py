@@ -127,8 +127,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return (*self.messages, *rejected[num_common_messages(self.messages, rejected) :])
 
 
-def tool_parameters(function: Any) -> list[str]:
-    """Return the names of a tool's parameters: of a JSON schema, or of an object of schemas by name.
+def tool_parameters(function: Any) -> list[str] | None:
+    """Return the names of a tool's parameters: of a JSON schema, or of an object of schemas by name; None if unknown.
 
     Example:
         >>> tool_parameters({"name": "f", "parameters": {"type": "object", "properties": {"city": {}, "day": {}}}})
@@ -137,11 +137,12 @@ def tool_parameters(function: Any) -> list[str]:
         ['city']
     """
     parameters = function.get("parameters") if isinstance(function, dict) else None
-    if not isinstance(parameters, dict):
-        return []
+    if not isinstance(parameters, dict) or not parameters:
+        return None
     properties = parameters.get("properties", parameters)
-    is_by_name = isinstance(properties, dict) and all(isinstance(schema, dict) for schema in properties.values())
-    return [*properties] if is_by_name else []
+    if not isinstance(properties, dict) or any(not isinstance(schema, dict) for schema in properties.values()):
+        return None
+    return None if "properties" not in parameters and any(name[:1] == "$" for name in parameters) else [*properties]
 
 
 def num_common_messages(one: Sequence[Message], other: Sequence[Message]) -> int:

@@ -45,6 +45,9 @@ _POLL_S = 1.0
 _ANSWER_S = 60.0
 """How long nodes have to say whether they can take part; one that dies or hangs is found by Ray only later."""
 
+_FIRST_ANSWER_S = 600.0
+"""Time until the first of them has to, if none has answered within the other."""
+
 _COUNT_S = 10.0
 """How often processors are counted, since nodes come and go."""
 
@@ -168,13 +171,6 @@ class RayWorkers:
 
     def _run(self, job: Job, bundles: Bundles, finished: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
         ray, errors = self._ray, self._ray.exceptions
-        lost_with = (
-            errors.WorkerCrashedError,
-            errors.OutOfMemoryError,
-            errors.NodeDiedError,
-            errors.LocalRayletDiedError,
-            errors.ObjectLostError,
-        )
         remote = ray.remote(num_cpus=1, max_retries=0)(run_bundle)
         kept = [ray.put(job)]  # in a list, or Ray would unpickle it for every bundle
         running: dict[Any, list[int]] = {}
@@ -190,7 +186,7 @@ class RayWorkers:
                     numbers = running.pop(reference)
                     try:
                         results, error = ray.get(reference)
-                    except lost_with as lost:
+                    except self._lost_with as lost:
                         found = {number: finished(bundles.tasks[number]) for number in numbers}
                         done = {number: result for number, result in found.items() if result is not None}
                         bundles.lost([number for number in numbers if number not in done], lost)
@@ -203,6 +199,18 @@ class RayWorkers:
             for reference in () if self.is_lost else running:  # Ray would start a cluster here to cancel them
                 with suppress(errors.RayError, ConnectionError):
                     ray.cancel(reference, force=True)
+
+    @property
+    def _lost_with(self) -> tuple[type[Exception], ...]:
+        """Errors of a task whose process or node died."""
+        errors = self._ray.exceptions
+        return (
+            errors.WorkerCrashedError,
+            errors.OutOfMemoryError,
+            errors.NodeDiedError,
+            errors.LocalRayletDiedError,
+            errors.ObjectLostError,
+        )
 
     def _connect(self) -> None:
         ray = self._ray
@@ -254,22 +262,25 @@ class RayWorkers:
             for node in nodes
         ]
         answered, _ = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_S) if asked else ([], [])
+        if asked and not answered:  # the first import from a slow disk, perhaps
+            answered, _ = ray.wait(asked, num_returns=1, timeout=_FIRST_ANSWER_S)
         lost: Exception | None = None
         num_fit = 0
         for node, reference in zip(nodes, asked, strict=True):
             if reference not in answered:
-                ray.cancel(reference, force=True)
+                with suppress(ray.exceptions.RayError, ConnectionError):
+                    ray.cancel(reference, force=True)
                 continue
             try:
                 error = ray.get(reference)
-            except ray.exceptions.RayTaskError as failed:  # packer could not be imported there, or is another
+            except self._lost_with as failed:
+                lost = failed
+                continue
+            except ray.exceptions.RayError as failed:  # packer could not be imported there, or is another
                 raise UsageError(
                     f"node {node['NodeManagerHostname']} cannot run packer: {str(failed).splitlines()[-1]}",
                     hint=f"install packer {__version__} in the Python that Ray runs in on every node",
                 ) from failed
-            except ray.exceptions.RayError as failed:
-                lost = failed
-                continue
             if error is not None:
                 raise error
             num_fit += 1

@@ -238,7 +238,7 @@ class Conversation:
             lengths += [tag.start() for tag in ANY_TAG.finditer(tried.prompt) if tag.start() < lengths[0] < tag.end()]
         end = min(lengths)
         # Headers that differ may begin with the same letters: `<|START_RESPONSE|>` and `<|START_TEXT|>`.
-        tokens = control.finditer(tried.prompt) if control else ()
+        tokens = [*control.finditer(tried.prompt), *control.finditer(tried.whole)] if control else ()
         end = next((token.start() for token in tokens if token.start() < end < token.end()), end)
         return tried._replace(prompt=tried.prompt[:end])
 

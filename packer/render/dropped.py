@@ -235,7 +235,7 @@ class ConversationLosses:
         Names of tools alone prove little, since calls contain them too. So the template is always probed.
         """
         tools = self.conversation.tools or ()
-        parameters = (name for tool in tools for name in tool_parameters(function_of(tool)))
+        parameters = (name for tool in tools for name in tool_parameters(function_of(tool)) or ())
         if not all(contains_escaped(name, turn.whole) for name in parameters):
             return Loss("tools")  # nothing reshapes the names of parameters
         missing = not all(contains_escaped(name, turn.whole) for name in map(tool_name, tools) if name)

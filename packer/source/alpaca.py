@@ -9,6 +9,7 @@ from packer.batches import Message, Sample
 from packer.source.chat import chat_sample, with_reasoning_fields
 from packer.source.decode import Refused
 from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
+from packer.source.synonyms import refuse_lost
 from packer.source.unsupported_rows import refuse_media_tags
 
 
@@ -16,7 +17,7 @@ class AlpacaRow(RowFields, frozen=True, kw_only=True):
     instruction: str | None = None
     query: str | None = None
     input: str | None = None
-    context: str | None = None
+    context: Any = None
     output: str | None = None
     response: str | None = None
     reasoning: str | None = None
@@ -37,7 +38,9 @@ def read(row: dict[str, Any], number: int) -> Sample:
     output = coalesce_aliases({"output": shape.output, "response": shape.response}, where="$")
     assert instruction is not None, "rows without it do not get here"
     assert output is not None, "rows without it do not get here"
-    given = coalesce_aliases({"input": shape.input, "context": shape.context}, where="$")
+    if shape.input:
+        refuse_lost(row, "context", "`input` is read in place of `context`", read=AlpacaRow.__struct_fields__)
+    given = shape.input or (shape.context if isinstance(shape.context, str) else None)
     question = f"{instruction}\n{given}" if instruction and given else instruction or given
     if not question:
         raise Refused("empty", "`instruction` and `input` are both empty")

@@ -75,7 +75,7 @@ class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers other than 0 and 1 are measured losses, which say nothing about training."""
 
     loss_mask: bool | Literal[0, 1] | None = None
-    masked: bool | None = None
+    masked: bool | Literal[0, 1] | None = None
     """torchtune's: whether the message is left out of the loss."""
 
     weight: Weight | None = None
@@ -114,10 +114,14 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
     """
     shape = typed_row(row, MessagesRow, "messages")
-    raw = row["messages"]
-    messages = [read_message(raw[i], message, where=f"$.messages[{i}]") for i, message in enumerate(shape.messages)]
-    messages = join_calls(messages, [message.role in CALL_ROLES for message in shape.messages])
+    messages = read_messages(row["messages"], shape.messages, where="$.messages")
     return chat_sample(row, shape, messages, number=number)
+
+
+def read_messages(raw: Sequence[dict[str, Any]], shapes: Sequence[ChatMessage], *, where: str) -> list[Message]:
+    """Build the messages of a list, as :func:`read_message` does, and join calls with the turn that they belong to."""
+    messages = [read_message(raw[i], shape, where=f"{where}[{i}]") for i, shape in enumerate(shapes)]
+    return join_calls(messages, [shape.role in CALL_ROLES for shape in shapes])
 
 
 def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Message:
@@ -144,7 +148,8 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     calls_or_reasoning = calls or content.reasoning or any(getattr(shape, name) for name in REASONING_FIELDS)
     if calls_or_reasoning and role != "assistant":
         raise Refused("wrong_type", f"calls or reasoning of a message that is not the assistant's at {where}")
-    _refuse_other_calls(raw, where=where)
+    if not calls:
+        _refuse_other_calls(raw, where=where)
     is_empty = content.text is None or (not content.text.strip() and _has_text_in_other_field(raw))
     if is_empty and not calls_or_reasoning:
         raise _no_content_error(raw, where=where)
@@ -165,6 +170,8 @@ def join_calls(messages: Sequence[Message], are_calls: Sequence[bool]) -> list[M
     ms-swift and LLaMA-Factory write a text and each of its calls as messages of their own. The model generates all of
     them in one turn; as turns of their own they would teach it to stop before its calls.
 
+    A call with reasoning or a weight of its own stays a message of its own: the reasoning would move before the text.
+
     Args:
         messages: the messages.
         are_calls: whether each has such a sender.
@@ -172,15 +179,15 @@ def join_calls(messages: Sequence[Message], are_calls: Sequence[bool]) -> list[M
     joined: list[Message] = []
     for message, is_call in zip(messages, are_calls, strict=True):
         before = joined[-1] if joined else None
-        if is_call and before is not None and before.role == "assistant" and before.weight == message.weight:
-            others = {
-                key: value for key, value in message.fields.items() if key not in ("role", "content", "tool_calls")
-            }
-            if all(before.fields.get(key, value) == value for key, value in others.items()):
-                calls = [*before.fields.get("tool_calls", ()), *message.fields["tool_calls"]]
-                joined[-1] = Message(fields={**before.fields, **others, "tool_calls": calls}, weight=before.weight)
-                continue
-        joined.append(message)
+        calls = message.fields.get("tool_calls") or ()
+        is_part = is_call and calls and not any(message.fields.get(name) for name in REASONING_FIELDS)
+        if is_part and before is not None and before.role == "assistant" and before.weight == message.weight:
+            all_calls = [*before.fields.get("tool_calls", ()), *calls]
+            joined[-1] = Message(
+                fields={**message.fields, **before.fields, "tool_calls": all_calls}, weight=before.weight
+            )
+        else:
+            joined.append(message)
     return joined
 
 

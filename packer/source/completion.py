@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from packer.batches import Sample
-from packer.source.chat import ChatMessage, chat_sample, read_message, with_weight
+from packer.source.chat import ChatMessage, chat_sample, read_messages, with_weight
 from packer.source.decode import Refused
 from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id, type_name, typed
 from packer.source.synonyms import refuse_lost
@@ -18,8 +18,9 @@ class StringsRow(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str | None = None
     """Always refused: there is no template to write it."""
 
+    input: Any = None
     context: Any = None
-    """Refused unless the prompt contains it."""
+    """Both are refused unless the prompt contains them."""
 
 
 class MessagesRow(RowFields, frozen=True, kw_only=True):
@@ -45,8 +46,10 @@ def read(row: dict[str, Any], number: int) -> Sample:
         )
     if isinstance(prompt, list) != isinstance(completion, list):
         raise Refused("wrong_type", f"`prompt` is `{type_name(prompt)}`, but `completion` is `{type_name(completion)}`")
-    as_alpaca = None if isinstance(prompt, list) else "instruction: prompt, input: context, output: completion"
-    refuse_lost(row, "context", "a completion has no place for `context`", columns=as_alpaca)
+    for name in ("input", "context"):
+        as_alpaca = None if isinstance(prompt, list) else f"instruction: prompt, input: {name}, output: completion"
+        reason = f"a completion has no place for `{name}`"
+        refuse_lost(row, name, reason, read=("prompt", "completion"), columns=as_alpaca)
     if isinstance(prompt, list):
         return _chat(row, number)
     refuse_chat_fields(row, columns="instruction: prompt, output: completion")
@@ -79,13 +82,8 @@ def _chat(row: dict[str, Any], number: int) -> Sample:
     shape = typed(row, MessagesRow)
     if not shape.completion:
         raise Refused("empty", "`completion` has no messages")
-    prompt = [
-        with_weight(read_message(row["prompt"][i], message, where=f"$.prompt[{i}]"), 0.0)
-        for i, message in enumerate(shape.prompt)
-    ]
-    completion = [
-        read_message(row["completion"][i], m, where=f"$.completion[{i}]") for i, m in enumerate(shape.completion)
-    ]
+    prompt = [with_weight(message, 0.0) for message in read_messages(row["prompt"], shape.prompt, where="$.prompt")]
+    completion = read_messages(row["completion"], shape.completion, where="$.completion")
     trained = [message if message.weight is not None else with_weight(message, 1.0) for message in completion]
     return chat_sample(row, shape, [*prompt, *trained], number=number)
 

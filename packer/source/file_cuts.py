@@ -124,7 +124,7 @@ def _cut_lines(path: FilePath, chunks: Iterator[bytes], partition_bytes: int, li
                 xxh3=xxh3.hexdigest(),
             )
 
-    for chunk, stops, are_rows in _lines(chunks):
+    for chunk, stops, are_rows in _line_ends(chunks):
         rows = num_rows + np.cumsum(are_rows)
         hashed = 0  # bytes of the chunk
         while first_row != limit:
@@ -146,7 +146,7 @@ def _cut_lines(path: FilePath, chunks: Iterator[bytes], partition_bytes: int, li
         yield from until(position, num_rows)
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
+def _line_ends(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
     """Yield each chunk with the lines that end in it: where in the file, and whether they contain a row.
 
     If the last line has no newline, an empty chunk follows, in which it ends.
@@ -166,9 +166,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.int6
         rest_is_row = bool(chunk[starts[-1] :].strip(BLANK))
         if len(newlines):
             are_rows[0] |= is_row
-            is_row = rest_is_row
-        else:
-            is_row = is_row or rest_is_row
+        is_row = rest_is_row or (is_row and not len(newlines))
         is_open = not chunk.endswith(b"\n")
         yield chunk, newlines + (position + 1), are_rows
         position += len(chunk)

@@ -185,7 +185,8 @@ def _with_parameters(function: dict[str, Any], *, where: str) -> dict[str, Any]:
             raise Refused("bad_tools", f"the parameter {quoted(name)} is null at {where}.{key}.properties; {_UNIFIED}")
     if key == "parameters" and parameters is function[key]:
         return function
-    return {("parameters" if name == key else name): parameters if name == key else function[name] for name in function}
+    others = {name: value for name, value in function.items() if name == key or name != "parameters"}
+    return {("parameters" if name == key else name): parameters if name == key else others[name] for name in others}
 
 
 def refuse_unified(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> None:
@@ -206,11 +207,17 @@ def refuse_unified(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str, An
         if not nulls:
             continue
         for function in (tool["function"] for tool in tools):
-            known = tool_parameters(function)
-            unknown = [key for key in nulls if known and key not in known]
+            known = None if _is_open(function) else tool_parameters(function)
+            unknown = [key for key in nulls if known is not None and key not in known]
             if function["name"] == name and unknown:
                 reason = f"a call of {quoted(name)} has a null for {quoted(unknown[0])}, which the tool does not take"
                 raise Refused("bad_tools", f"{reason}; {_UNIFIED}")
+
+
+def _is_open(function: dict[str, Any]) -> bool:
+    """Whether a tool takes parameters that its definition does not name."""
+    parameters = function.get("parameters")
+    return isinstance(parameters, dict) and bool(parameters.get("additionalProperties"))
 
 
 def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, Any]]:

@@ -75,7 +75,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
     if rows.read is not alpaca.read:
         for name in ("input", "context"):
             as_alpaca = f"instruction: prompt, input: {name}" if rows.read is completion.read else None
-            refuse_lost(row, name, f"a pair without `instruction` has no place for `{name}`", columns=as_alpaca)
+            reason = f"a pair without `instruction` has no place for `{name}`"
+            refuse_lost(row, name, reason, read=SCHEMA.fields - {"input", "context"}, columns=as_alpaca)
     if rows.read is completion.read:
         shared_fields["prompt"] = prompt
     chosen = _side("chosen", rows, shared_fields, number)
@@ -106,7 +107,7 @@ def _split_common_prefix(
     Messages that are equal in the row are read only once: of the rejected side, only what follows them is read.
     """
     num_equal_turns = 0
-    if not isinstance(rows.chosen, str):
+    if not isinstance(rows.chosen, str) and not _has_call_turns(rows):  # calls join the turn before them
         for turn, rejected_turn in zip(rows.chosen, rows.rejected, strict=False):
             if turn is not rejected_turn and (turn != rejected_turn or _encode(turn) != _encode(rejected_turn)):
                 break
@@ -295,6 +296,11 @@ def _parse_transcript(text: str) -> Turns:
         {"role": "user" if speaker == "Human" else "assistant", "content": content.removeprefix(" ")}
         for speaker, content in zip(parts[::2], parts[1::2], strict=True)
     ]
+
+
+def _has_call_turns(rows: _PairRows) -> bool:
+    turns = [turn for turn in (*rows.chosen, *rows.rejected) if isinstance(turn, dict)]
+    return any((turn.get("from") or turn.get("role")) in CALL_ROLES for turn in turns)
 
 
 def _speaker(turn: Any) -> str | None:

@@ -38,7 +38,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
     prompt, answer = row.get("prompt"), row.get("completion")
     if schema is completion.SCHEMA and isinstance(prompt, list) and isinstance(answer, list):
         sample = chat.read(row | {"messages": [*prompt, *answer]}, number)
-        return _rated(sample, len(sample.messages) - len(answer), is_desirable=label)
+        num_context = len(chat.read(row | {"messages": prompt}, number).messages) if prompt else 0
+        return _rated(sample, num_context, is_desirable=label)
     sample = schema.read(row, number)
     asked = [i for i, message in enumerate(sample.messages) if message.role == "user"]
     return _rated(sample, max(asked, default=-1) + 1, is_desirable=label)

@@ -167,7 +167,7 @@ def drop_empty_fields(fields: Any, optional: frozenset[str]) -> Any:
     """Return a row or a message without optional fields that are empty: null, an empty text, list or object.
 
     Example:
-        >>> filled({"instruction": "2+2?", "output": "", "history": ""}, OPTIONAL_FIELDS)
+        >>> drop_empty_fields({"instruction": "2+2?", "output": "", "history": ""}, OPTIONAL_FIELDS)
         {'instruction': '2+2?', 'output': ''}
     """
     if not isinstance(fields, dict) or optional.isdisjoint(fields):

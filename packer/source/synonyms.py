@@ -22,6 +22,8 @@ SYNONYMS = {
 }
 """Fields of schema `alpaca` and the names that data sets use for them, reduced to lower-case letters and digits."""
 
+_YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
+
 _AROUND_THE_ANSWER = ("input", "system", "reasoning")
 """Fields that a row may lack. One that is there under another name would not be missed."""
 
@@ -56,16 +58,19 @@ def refuse_unread(row: Mapping[str, Any], fields: frozenset[str]) -> None:
         Refused: `unread_content`.
     """
     for name, field in unread_fields(tuple(row), fields):
-        refuse_lost(row, name, f"{quoted(name)} is not read", columns=f"{field}: {as_yaml(name)}")
+        refuse_lost(row, name, f"{quoted(name)} is not read", read=fields, columns=f"{field}: {as_yaml(name)}")
 
 
-def refuse_lost(row: Mapping[str, Any], name: str, reason: str, *, columns: str | None = None) -> None:
-    """Refuse a row if a field that is not read has a text that no other field contains.
+def refuse_lost(
+    row: Mapping[str, Any], name: str, reason: str, *, read: Collection[str], columns: str | None = None
+) -> None:
+    """Refuse a row if a field that is not read has a text that no field that is read contains.
 
     Args:
         row: the row.
         name: the field.
         reason: why it is not read.
+        read: the fields that are read.
         columns: with which it would be, as YAML; None if there are none.
 
     Raises:
@@ -73,14 +78,15 @@ def refuse_lost(row: Mapping[str, Any], name: str, reason: str, *, columns: str 
     """
     value = row.get(name)
     text = value.strip() if isinstance(value, str) else ""
-    if text and not any(text in other for key in row if key != name for other in _texts(row[key])):
+    if text and not any(text in other for key in row if key in read and key != name for other in _texts(row[key])):
         reads = "" if columns is None else f"`columns: {{{columns}}}` reads it, "
         raise Refused("unread_content", f"{reason}; {reads}`columns: {{{as_yaml(name)}: null}}` leaves it out")
 
 
 def as_yaml(name: str) -> str:
     """Return a name as a YAML value within single quotes of a shell."""
-    return name if re.fullmatch(r"\w+", name) else json.dumps(name, ensure_ascii=False).replace("'", "'\\''")
+    is_plain = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in _YAML_WORDS
+    return name if is_plain else json.dumps(name, ensure_ascii=False).replace("'", "'\\''")
 
 
 def _texts(value: Any) -> Iterator[str]:

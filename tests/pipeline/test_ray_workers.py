@@ -80,9 +80,10 @@ class FakeRay(ModuleType):
     def __init__(self, answers: list[Any]) -> None:
         super().__init__("ray")
         self.exceptions, self.cancelled = ModuleType("ray.exceptions"), list[int]()
-        for name, base in {"RayError": Exception, "RayTaskError": "RayError", "NodeDiedError": "RayError"}.items():
-            parent = base if isinstance(base, type) else getattr(self.exceptions, base)
-            setattr(self.exceptions, name, type(name, (parent,), {}))
+        self.exceptions.RayError = error = type("RayError", (Exception,), {})  # type: ignore[attr-defined]
+        crashes = "WorkerCrashedError", "OutOfMemoryError", "NodeDiedError", "LocalRayletDiedError", "ObjectLostError"
+        for name in ("RayTaskError", "RuntimeEnvSetupError", *crashes):
+            setattr(self.exceptions, name, type(name, (error,), {}))
         self._answers = [answer if not isinstance(answer, str) else self._error(answer) for answer in answers]
 
     def _error(self, name: str) -> Any:
@@ -120,6 +121,7 @@ HANGS = "hangs"
         (["NodeDiedError", HANGS], (ResourceError, "no node of the Ray cluster is left to work on: NodeDiedError")),
         ([HANGS], (ResourceError, "none answers")),
         ([None, "RayTaskError"], (UsageError, "node node-1 cannot run packer: no module named packer")),
+        ([None, "RuntimeEnvSetupError"], (UsageError, "node node-1 cannot run packer: no module named packer")),
         (["NodeDiedError", UsageError("other software")], (UsageError, "other software")),
     ],
 )
@@ -136,7 +138,9 @@ def test_nodes_that_die_or_hang_while_they_are_looked_at_are_passed_over(
     else:
         with pytest.raises(refused[0], match=refused[1]) as caught:
             workers._refuse_other_nodes(here)
-        assert ("install packer" in (caught.value.hint or "")) == ("RayTaskError" in answers)
+        assert ("install packer" in (caught.value.hint or "")) == bool(
+            {"RayTaskError", "RuntimeEnvSetupError"} & {*map(str, answers)}
+        )
     assert ray.cancelled == [node for node, answer in enumerate(answers) if answer == HANGS]
 
 

@@ -85,7 +85,8 @@ def test_context_is_the_input_as_dolly_calls_it(sample, refusal) -> None:
     assert question.fields["content"] == "When?\nIn 1970."
     (question, _) = sample({"instruction": "When?", "context": "", "response": "1970"}, "alpaca").messages
     assert question.fields["content"] == "When?"
-    assert refusal({"instruction": "a", "input": "b", "context": "c", "output": "d"}, "alpaca")[0] == "wrong_type"
+    assert refusal({"instruction": "a", "input": "b", "context": "c", "output": "d"}, "alpaca")[0] == "unread_content"
+    assert sample({"instruction": "a", "context": ["b"], "output": "c"}, "alpaca").messages[0].fields["content"] == "a"
 
 
 def test_context_beside_a_completion_is_in_its_prompt_or_refused(sample, refusal) -> None:

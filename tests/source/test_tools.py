@@ -201,3 +201,75 @@ def test_calls_of_one_turn_are_one_message(sample):
     assert [each["function"]["name"] for each in messages[1].fields["tool_calls"]] == ["f", "g"]
     weighed = [{"role": "assistant", "content": "a", "weight": 0}, {"role": "tool_call", "content": call}]
     assert len(sample({"messages": weighed}).messages) == 2
+
+
+@pytest.mark.parametrize("key", ["parameters", "input_schema"])
+def test_the_null_of_a_unified_table_takes_no_parameters_away(sample, key):
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    other = ({"parameters", "input_schema"} - {key}).pop()
+    (read,) = sample(with_tools([{"name": "w", key: schema, other: None}])).tools
+    assert read["function"]["parameters"] == schema
+
+
+def test_a_tool_without_parameters_takes_no_null_and_an_open_one_takes_any(sample, refusal):
+    called = {"role": "assistant", "tool_calls": [{"name": "now", "arguments": {"city": None}}]}
+    schema = {"type": "object", "properties": {}}
+    row = {"messages": [called], "tools": [{"name": "now", "parameters": schema}]}
+    assert refusal(row)[0] == "bad_tools"
+    row["tools"] = [{"name": "now", "parameters": schema | {"additionalProperties": True}}]
+    assert sample(row)
+
+
+def test_calls_that_are_read_may_be_repeated_under_other_names(sample):
+    message = {"role": "assistant", "content": "", "tool_calls": [CALL], "additional_kwargs": {"tool_calls": [CALL]}}
+    assert sample({"messages": [message]}).messages[0].fields["tool_calls"] == [CALL]
+
+
+def test_calls_join_whatever_ids_their_messages_have_and_not_if_they_have_reasoning(sample):
+    call = {"role": "tool_call", "content": '{"name": "f", "arguments": {}}'}
+    said = [USER, {"role": "assistant", "content": "a", "id": "1"}, call | {"id": "2"}]
+    assert [m.fields.get("id") for m in sample({"messages": said}).messages] == [None, "1"]
+    thinking = [USER, {"role": "assistant", "content": "a"}, call | {"reasoning_content": "x"}]
+    assert len(sample({"messages": thinking}).messages) == 3
+    nothing = [
+        USER,
+        {"role": "assistant", "content": "b"},
+        {"role": "tool_call", "content": None, "reasoning_content": "x"},
+    ]
+    assert len(sample({"messages": nothing}).messages) == 3
+
+
+def call_turns(*names):
+    return [{"role": "tool_call", "content": json.dumps({"name": name, "arguments": {}})} for name in names]
+
+
+def test_calls_of_a_completion_and_of_rated_answers_join_the_text_before_them(sample):
+    asked = [USER, {"role": "assistant", "content": "a1"}, {"role": "user", "content": "q2"}]
+    answer = [{"role": "assistant", "content": "Let me look."}, *call_turns("f", "g")]
+    for schema, more in (("completion", {}), ("rated", {"label": True})):
+        found = sample({"prompt": asked, "completion": answer, **more}, schema)
+        assert [message.role for message in found.messages] == ["user", "assistant", "user", "assistant"]
+        assert [message.weight for message in found.messages][1] == 0, schema
+        assert len(found.messages[3].fields["tool_calls"]) == 2
+        assert found.messages[3].weight != 0
+
+
+@pytest.mark.parametrize("in_prompt", [True, False])
+def test_both_answers_of_a_pair_keep_their_context_where_calls_join_turns(sample, in_prompt):
+    asked = [USER, {"role": "assistant", "content": "a1"}, {"role": "user", "content": "q2"}]
+    text = {"role": "assistant", "content": "Let me look."}
+    row = {
+        "prompt": asked,
+        "chosen": [text, *call_turns("f", "g")],
+        "rejected": [{"role": "assistant", "content": "No."}],
+    }
+    if not in_prompt:
+        row = {"chosen": [*asked, *row["chosen"]], "rejected": [*asked, *row["rejected"]]}
+    found = sample(row, "preference")
+    for side, num_calls in ((found, 2), (found.preference.rejected, 0)):
+        assert [message.role for message in side.messages] == ["user", "assistant", "user", "assistant"]
+        assert side.messages[1].weight == 0 and side.messages[3].weight != 0
+        assert len(side.messages[3].fields.get("tool_calls", ())) == num_calls
+    same_text = {"chosen": [USER, text, *call_turns("f")], "rejected": [USER, text, *call_turns("g")]}
+    pair = sample(same_text, "preference")
+    assert [each.messages[1].fields["content"] for each in (pair, pair.preference.rejected)] == ["Let me look."] * 2
