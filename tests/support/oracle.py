@@ -368,10 +368,10 @@ class Oracle:
         }
         changed = self._try([*context, other], tools, kwargs)
         shared = common_prefix([prompt, turn] if changed is None else [prompt, turn, changed])
-        encoding = self._encode(prompt)
-        for token_id, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
-            if start < len(shared) < stop and token_id in self.special:
-                return prompt[:start]
+        for encoding in map(self._encode, (prompt, turn)):
+            for token_id, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
+                if start < len(shared) < stop and token_id in self.special:
+                    return prompt[:start]
         return shared
 
     def _closed(self, messages: list, k: int, prompt: str, turn: str, *, tools: Any, kwargs: dict) -> str:
