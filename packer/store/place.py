@@ -123,7 +123,8 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
     if mirror.refresh(MANIFEST_NAME) is None:
         # A build that was interrupted at its start has put shards there, and no note yet that they are finished.
         other = next((name for name, _, _ in mirror.bucket.listed() if not is_shard(name)), None)
-        if other is not None and not any(mirror.bucket.listed(PRIVATE)):
+        is_foreign = other is not None and not any(mirror.bucket.listed(PRIVATE))
+        if is_foreign and mirror.refresh(MANIFEST_NAME) is None:  # else another build has committed meanwhile
             raise UsageError(
                 f"{url} contains other objects and is not a cache: {other}", hint="give a new or empty one with -o"
             )

@@ -1,0 +1,49 @@
+"""Where a cache in a bucket is built: not into a folder with other objects, whatever other builds do meanwhile."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from packer.errors import UsageError
+from packer.store import place
+from packer.store.place import build_place
+
+
+class FakeMirror:
+    """A folder of a bucket into which another build may commit while it is looked at."""
+
+    def __init__(self, objects: list[str], committing: list[str]) -> None:
+        self.folder, self._objects, self._committing = Path("mirror"), objects, committing
+        self.bucket = SimpleNamespace(listed=self._listed)
+
+    def refresh(self, name: str) -> Any:
+        return b"{}" if name in self._objects else None
+
+    def _listed(self, prefix: str = "") -> Any:
+        self._objects += self._committing
+        self._committing = []
+        return ((name, 1, None) for name in self._objects if name.startswith(prefix))
+
+
+@pytest.mark.parametrize(
+    ("objects", "committing", "is_refused"),
+    [
+        ([], [], False),
+        (["notes.txt"], [], True),
+        ([".packer/partitions/a.json", "model/tokenizer.json"], [], False),
+        ([], ["model/tokenizer.json", "manifest.json"], False),
+    ],
+)
+def test_only_objects_of_others_are_in_the_way(
+    objects: list[str], committing: list[str], is_refused: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mirror = FakeMirror(objects, committing)
+    monkeypatch.setenv("PACKER_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(place, "make_mirror", lambda *_: mirror)
+    if is_refused:
+        with pytest.raises(UsageError, match=r"contains other objects and is not a cache: notes\.txt"):
+            build_place("s3://bucket/cache", is_dry=True)
+    else:
+        assert build_place("s3://bucket/cache", is_dry=True) == mirror.folder
