@@ -3,10 +3,12 @@
 Jinja compiles `message.role` to a call of the sandbox, which determines what `message` is and whether the attribute may
 be accessed. Nearly always it is a dict or a string of the row, or the variable `loop`, for which the answer is known:
 
-    (m["role"] if type(m := l_1_message) is dict and "role" in m else environment.getattr(m, "role"))
+    ((m["role"] if "role" in m else undefined(obj=m, name="role"))
+     if type(m := l_1_message) is dict else environment.getattr(m, "role"))
 
-The sandbox is bypassed only if the type is exactly the expected one and the attribute exists. So the output is the
-same, and so is what is refused. Conversations of 32 messages with tools take a quarter to a third less time.
+The sandbox is bypassed only if the type is exactly the expected one, and the name is no attribute that the type itself
+has. So the output is the same, and so is what is refused. Conversations of 32 messages with tools take a quarter to a
+third less time.
 """
 
 import jinja2.compiler
@@ -38,7 +40,7 @@ class Compiler(jinja2.compiler.CodeGenerator):
         """`value.attribute`."""
         asked = self.temporary_identifier()
         if isinstance(node.node, nodes.Name) and node.node.name == "loop" and node.attr in _OF_LOOP:
-            self._write(f"({asked}.{node.attr} if type({asked} := ", node.node, ") is LoopContext", frame)
+            self._write(f"({asked}.{node.attr} if type({asked} := ", node.node, ") in environment.loops", frame)
         elif node.attr not in OF_DICT:
             self._write_key(asked, node.attr, node.node, frame)
         else:
@@ -48,12 +50,13 @@ class Compiler(jinja2.compiler.CodeGenerator):
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802 - as above
         """`value[item]`."""
-        if not isinstance(node.arg, nodes.Const) or type(node.arg.value) is not str:
+        key = node.arg.value if isinstance(node.arg, nodes.Const) else None
+        if type(key) is not str or key in OF_DICT:
             super().visit_Getitem(node, frame)
             return
         asked = self.temporary_identifier()
-        self._write_key(asked, node.arg.value, node.node, frame)
-        self.write(f" else environment.getitem({asked}, {node.arg.value!r}))")
+        self._write_key(asked, key, node.node, frame)
+        self.write(f" else environment.getitem({asked}, {key!r}))")
 
     def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:  # noqa: FBT001, FBT002, N802 - as above
         """`value.method(…)` whose arguments are names and constants: the generated code contains them twice."""
@@ -75,7 +78,8 @@ class Compiler(jinja2.compiler.CodeGenerator):
         self.write("))")
 
     def _write_key(self, asked: str, key: str, of: nodes.Expr, frame: Frame) -> None:
-        self._write(f"({asked}[{key!r}] if type({asked} := ", of, f") is dict and {key!r} in {asked}", frame)
+        self.write(f"(({asked}[{key!r}] if {key!r} in {asked} else undefined(obj={asked}, name={key!r}))")
+        self._write(f" if type({asked} := ", of, ") is dict", frame)
 
     def _write(self, before: str, node: nodes.Expr, behind: str, frame: Frame) -> None:
         self.write(before)

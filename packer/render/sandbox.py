@@ -18,8 +18,9 @@ import jinja2.utils
 from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError
 
-from packer.render.compiler import OF_DICT, Compiler
+from packer.render.compiler import Compiler
 from packer.render.incremental import FILTERS
+from packer.render.message_list import Loop
 from packer.render.tojson import ToJson
 
 MAX_DEPTH = 100
@@ -32,7 +33,6 @@ MAX_PRODUCT = 2**20
 """Maximum size of a result of `*` and `**`, in characters, items or bits."""
 
 _NESTING = (jinja2.runtime.Macro, jinja2.runtime.LoopContext)
-_MISSING = object()
 _SCALARS = frozenset({str, int, bool})
 _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
 """Types that no rule of the sandbox is about."""
@@ -57,6 +57,9 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """
 
     context_class = Context
+    loops = frozenset({jinja2.runtime.LoopContext, Loop})
+    """Types of the variable `loop`."""
+
     code_generator_class: type[CodeGenerator] = Compiler
     intercepted_binops = frozenset({"*", "**"})
 
@@ -66,12 +69,8 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         self.filters = {**self.filters, "random": _refuse_chance, "tojson": ToJson(), **FILTERS}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return `obj.attribute`; mostly the attribute is a key that a message lacks, or belongs to a namespace."""
-        kind = type(obj)
-        if kind is dict and attribute not in OF_DICT:
-            value = obj.get(attribute, _MISSING)
-            return self.undefined(obj=obj, name=attribute) if value is _MISSING else value
-        if kind is _Namespace:
+        """Return `obj.attribute`; mostly `obj` is a namespace."""
+        if type(obj) is _Namespace:
             value = object.__getattribute__(obj, "_Namespace__attrs").get(attribute)
             if type(value) in _SCALARS:
                 return value

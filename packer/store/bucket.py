@@ -32,6 +32,9 @@ CONNECTIONS = 32
 """Number of concurrent requests for many objects; most of each request is latency."""
 
 _CHUNK_BYTES = 4 * 2**20
+_PART_BYTES = 16 * 2**20
+"""Size of the parts of a large upload, of which four are in memory. S3 allows 10,000 parts, so 160 GB."""
+
 _TIMEOUT = "600s"
 """Timeout of a whole request. obstore's default of 30 s is too short for a shard of 256 MiB at 8 MB per second."""
 
@@ -193,6 +196,18 @@ class Bucket:
     def create(self, name: str, content: bytes | Path) -> bool:
         """Create an object unless one of this name exists; return False if one does, and leave it alone."""
         return self._put_if(name, content, "create")
+
+    def upload(self, name: str, path: Path) -> None:
+        """Create an object from a file unless one of this name exists; the name must identify the content.
+
+        A large file is sent in parts, and then replaces an object that was created meanwhile, with the same content: a
+        condition holds only for a single request, which would need the whole file in memory, and at most 5 GB on S3.
+        """
+        if path.stat().st_size <= 4 * _PART_BYTES:
+            self.create(name, path)
+        elif self.size(name) is None:
+            in_parts: Any = {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency": 4}
+            self._asked("write", name, lambda obstore, store: obstore.put(store, name, path, **in_parts))
 
     def replace(self, name: str, content: bytes | Path) -> None:
         """Write an object, replacing any existing one."""

@@ -141,7 +141,10 @@ class Mirror:
     def publish(self, names: Iterable[str]) -> None:
         """Upload finished files of this folder, in order, unless the bucket has them."""
         for name in names:
-            self.bucket.create(name, self.folder / name)
+            if is_shard(name):
+                self.bucket.upload(name, self.folder / name)
+            else:
+                self.bucket.create(name, self.folder / name)
 
     def publish_missing(self, names: Iterable[str]) -> None:
         """Upload those finished files of this folder that the bucket lacks, concurrently."""
