@@ -19,6 +19,7 @@ from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
 from packer.source.message_parts import Content, Part, read_calls, read_content, read_tools, refuse_unified
 from packer.source.row import TRAIN_FIELDS, RowFields, RowSchema, coalesce_aliases, sample_id, typed_row
+from packer.source.tool_results import holds_results, read_results
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
 
@@ -120,8 +121,18 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
 def read_messages(raw: Sequence[dict[str, Any]], shapes: Sequence[ChatMessage], *, where: str) -> list[Message]:
     """Build the messages of a list, as :func:`read_message` does, and join calls with the turn that they belong to."""
-    messages = [read_message(raw[i], shape, where=f"{where}[{i}]") for i, shape in enumerate(shapes)]
-    return join_calls(messages, [shape.role in CALL_ROLES for shape in shapes])
+    messages: list[Message] = []
+    are_calls: list[bool] = []
+    for i, shape in enumerate(shapes):
+        at = f"{where}[{i}]"
+        if holds_results(shape.content):
+            role = role_of(shape.role, where=f"{at}.role")
+            more = {key: value for key, value in raw[i].items() if value is not None and key not in _READ_FIELDS}
+            messages += read_results(shape.content, role, more, where=f"{at}.content")
+        else:
+            messages.append(read_message(raw[i], shape, where=at))
+        are_calls += [shape.role in CALL_ROLES] * (len(messages) - len(are_calls))
+    return join_calls(messages, are_calls)
 
 
 def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Message:
@@ -338,9 +349,9 @@ SCHEMA = RowSchema(
     needs=(("messages",),),
     rows=(MessagesRow,),
     read=read,
-    help="`messages` in the OpenAI chat format: `content` as text, null or a list of text parts; `tool_calls`, role "
-    "`tool`, `reasoning_content` (also `reasoning`, `thinking`), `refusal` as content; row-level `tools`, "
-    "`chat_template_kwargs`, `id`",
+    help="`messages` in the OpenAI chat format: `content` as text, null or a list of parts (text, and Anthropic's "
+    "`tool_use` and `tool_result`); `tool_calls`, role `tool`, `reasoning_content` (also `reasoning`, `thinking`), "
+    "`refusal` as content; row-level `tools`, `chat_template_kwargs`, `id`",
     is_templated=True,
     json_fields=("messages", "chat_template_kwargs"),
 )

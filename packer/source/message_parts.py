@@ -23,13 +23,23 @@ _json = partial(nested_json, code="bad_tools")
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a content list. OpenAI stores its text under `text` or `refusal`, LLaMA-Factory under `value`."""
+    """One part of a content list.
+
+    OpenAI stores its text under `text` or `refusal`, LLaMA-Factory under `value`. The fields of calls and of their
+    results are Anthropic's.
+    """
 
     type: str
     text: str | None = None
     value: Any = None
     thinking: Any = None
     refusal: Any = None
+    id: str | None = None
+    name: str | None = None
+    input: Any = None
+    tool_use_id: str | None = None
+    content: Any = None
+    is_error: bool | None = None
     train: bool | None = None
     weight: float | None = None
 
@@ -54,6 +64,7 @@ _ORDER = {
     "output_text": 1,
     "refusal": 1,
     "tool_call": 2,
+    "tool_use": 2,
 }
 """A message has its reasoning first, then its text, then its calls; no other order can be preserved."""
 
@@ -81,7 +92,10 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
         if _ORDER[part.type] < rank:
             raise Refused("wrong_type", f"a part out of order at {at}: reasoning, then text, then calls")
         rank = _ORDER[part.type]
-        if rank == _ORDER["tool_call"]:
+        if part.type == "tool_use":
+            call = {"id": part.id, "name": part.name, "arguments": part.input}
+            calls += read_calls([{key: value for key, value in call.items() if value is not None}], where=at)
+        elif part.type == "tool_call":
             if part.value is None:
                 raise Refused("bad_tools", f"no call under `value` at {at}")
             calls += read_calls(part.value, where=f"{at}.value")

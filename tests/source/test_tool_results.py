@@ -1,0 +1,108 @@
+"""Conversations with tools as Anthropic writes them are the same conversations as OpenAI writes them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from search_effort import percent_of_examples
+
+from packer.source.chat import read
+from packer.source.decode import Refused
+
+TEXTS = st.sampled_from(["18 degrees", "Let me look.", " a\n", "{}", "Ünder"])
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from(["toolu_1", "toolu_2"]),
+        st.sampled_from(["get_weather", "look"]),
+        st.dictionaries(st.sampled_from(["city", "at"]), TEXTS | st.integers() | st.booleans(), max_size=2),
+    ),
+    max_size=2,
+)
+TURNS = st.lists(
+    st.fixed_dictionaries(
+        {"asked": TEXTS, "thought": st.none() | TEXTS, "said": TEXTS, "calls": CALLS, "as_text": st.booleans()}
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def as_openai(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    for turn in turns:
+        messages += [{"role": "user", "content": turn["asked"]}, {"role": "assistant", "content": turn["said"]}]
+        if turn["thought"]:
+            messages[-1]["reasoning_content"] = turn["thought"]
+        calls = [
+            {"id": number, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for number, name, arguments in turn["calls"]
+        ]
+        if calls:
+            messages[-1]["tool_calls"] = calls
+        messages += [{"role": "tool", "tool_call_id": call["id"], "content": f"of {call['id']}"} for call in calls]
+    return messages
+
+
+def as_anthropic(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Results and the next question are one message, whose texts are strings or parts."""
+    messages: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
+    for turn in turns:
+        text = {"type": "text", "text": turn["asked"]}
+        messages.append({"role": "user", "content": [*results, text] if results else turn["asked"]})
+        parts = [{"type": "thinking", "thinking": turn["thought"], "signature": "c2ln"}] if turn["thought"] else []
+        parts += [{"type": "text", "text": turn["said"], "cache_control": {"type": "ephemeral"}}]
+        parts += [{"type": "tool_use", "id": i, "name": name, "input": given} for i, name, given in turn["calls"]]
+        messages.append({"role": "assistant", "content": parts})
+        results = [
+            {
+                "type": "tool_result",
+                "tool_use_id": i,
+                "content": f"of {i}" if turn["as_text"] else [{"type": "text", "text": f"of {i}"}],
+            }
+            for i, _, _ in turn["calls"]
+        ]
+    return [*messages, {"role": "user", "content": results}] if results else messages
+
+
+@percent_of_examples(400)
+@given(turns=TURNS)
+def test_both_forms_are_the_same_conversation(turns: list[dict[str, Any]]) -> None:
+    assert read({"messages": as_anthropic(turns)}, 0).messages == read({"messages": as_openai(turns)}, 0).messages
+
+
+def test_tools_and_system_of_a_request_are_those_of_the_row() -> None:
+    tool = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
+    row = {"system": "Be brief.", "tools": [tool], "messages": [{"role": "user", "content": "Hello"}]}
+    sample = read(row, 0)
+    assert sample.messages[0].fields == {"role": "system", "content": "Be brief."}
+    assert sample.tools == [
+        {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": tool["input_schema"]}}
+    ]
+
+
+def test_that_a_tool_failed_is_kept_beside_its_result() -> None:
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "no such city", "is_error": True}
+    (message,) = read({"messages": [{"role": "user", "content": [result]}]}, 0).messages
+    assert message.fields == {"role": "tool", "content": "no such city", "tool_call_id": "t", "is_error": True}
+
+
+@pytest.mark.parametrize(
+    ("role", "parts", "code", "reason"),
+    [
+        ("assistant", [{"type": "tool_result", "content": "x"}], "wrong_type", "not the user's"),
+        ("user", [{"type": "text", "text": "a"}, {"type": "tool_result", "content": "x"}], "wrong_type", "come first"),
+        ("user", [{"type": "tool_result", "content": [{"type": "image"}]}], "multimodal", r"\[0\]\.content\[0\]"),
+        ("user", [{"type": "tool_result", "content": {"a": 1}}], "wrong_type", "`content`"),
+        ("user", [{"type": "tool_result"}, {"type": "tool_use", "name": "f", "input": {}}], "wrong_type", "calls"),
+        ("user", [{"type": "tool_use", "name": "f", "input": {}}], "wrong_type", "not the assistant's"),
+        ("assistant", [{"type": "tool_use", "input": {}}], "bad_tools", "without a name"),
+        ("assistant", [{"type": "tool_use", "name": "f", "input": []}], "bad_tools", "expected an object"),
+        ("assistant", [{"type": "redacted_thinking", "data": "…"}], "wrong_type", "does not know"),
+    ],
+)
+def test_what_cannot_be_such_a_conversation_is_refused(role: str, parts: list[Any], code: str, reason: str) -> None:
+    with pytest.raises(Refused, match=reason) as refused:
+        read({"messages": [{"role": role, "content": parts}]}, 0)
+    assert refused.value.code == code
