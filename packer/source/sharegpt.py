@@ -1,8 +1,9 @@
 """Schema `sharegpt`: turns with `from` and `value`, and the formats derived from it.
 
-A turn may also be written ``{"role", "content"}``, and ms-swift writes an exchange as ``{"human": …, "assistant": …}``.
-A turn from `function_call` is the JSON of a call, or of a list of calls. It joins
-the assistant's turn before it, if there is one.
+A turn may also be written ``{"role", "content"}``. ms-swift writes an exchange as ``{"human": …, "assistant": …}``,
+XTuner as ``{"system": …, "input": …, "output": …}``. LIMA writes texts alone, by turns the user's and the assistant's.
+A turn from `function_call` is the JSON of a call, or of a list of calls. It joins the assistant's turn before it, if
+there is one.
 """
 
 from typing import Any
@@ -25,6 +26,9 @@ from packer.source.message_parts import Part
 from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
 from packer.source.unsupported_rows import refuse_media_tags
 
+_OTHER_NAMES = {"input": "human", "output": "assistant", "output_with_loss": "train"}
+"""XTuner's names of the parts of an exchange."""
+
 
 class Turn(MessageFields, frozen=True, kw_only=True):
     sender: str | None = msgspec.field(name="from", default=None)
@@ -36,6 +40,7 @@ class Turn(MessageFields, frozen=True, kw_only=True):
 class Exchange(MessageFields, frozen=True, kw_only=True):
     """A question and its answer; all other fields belong to the answer."""
 
+    system: str | None = None
     human: str
     assistant: str
 
@@ -59,7 +64,9 @@ def read(row: dict[str, Any], number: int) -> Sample:
     """
     coalesce_aliases({name: row[name] for name in ("conversations", "conversation") if name in row}, where="$")
     name = "conversations" if row.get("conversations") else "conversation"
-    raw: Any = row.get(name)
+    raw: Any = _named(row.get(name))
+    if raw is not row.get(name):
+        row = {**row, name: raw}
     if isinstance(raw, list) and raw and isinstance(raw[0], dict) and "human" in raw[0]:
         exchanges = typed_row(row, ExchangesRow, name)
         turns = exchanges.conversations or exchanges.conversation or []
@@ -73,15 +80,29 @@ def read(row: dict[str, Any], number: int) -> Sample:
     return chat_sample(row, shape, join_calls(messages, are_calls), number=number)
 
 
-def _exchange(raw: dict[str, Any], turn: Exchange, *, where: str) -> tuple[Message, Message]:
+def _named(turns: Any) -> Any:
+    """Return turns with the names that this schema has for their parts."""
+    first = turns[0] if isinstance(turns, list) and turns else None
+    if isinstance(first, str):
+        return [{"from": "gpt" if number % 2 else "human", "value": text} for number, text in enumerate(turns)]
+    if isinstance(first, dict) and {"input", "output"} <= first.keys() <= {*_OTHER_NAMES, "system"}:
+        return [
+            {_OTHER_NAMES.get(key, key): value for key, value in turn.items()} if isinstance(turn, dict) else turn
+            for turn in turns
+        ]
+    return turns
+
+
+def _exchange(raw: dict[str, Any], turn: Exchange, *, where: str) -> list[Message]:
     answer_fields = {key: value for key, value in raw.items() if key in MessageFields.__struct_fields__}
-    known = {*answer_fields, "human", "assistant"}
+    known = {*answer_fields, "system", "human", "assistant"}
     extra = {key: value for key, value in raw.items() if value is not None and key not in known}
     shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}
     refuse_media_tags(turn.human)
     answer = ChatMessage(role="assistant", content=turn.assistant, **shared)
     question = Message(fields=extra | {"role": "user", "content": turn.human})
-    return question, read_message(answer_fields, answer, where=where)
+    before = [Message(fields={"role": "system", "content": turn.system})] if turn.system else []
+    return [*before, question, read_message(answer_fields, answer, where=where)]
 
 
 def _message(raw: dict[str, Any], turn: Turn, *, where: str) -> Message:
@@ -101,7 +122,8 @@ SCHEMA = RowSchema(
     needs=(("conversations", "conversation"),),
     rows=(TurnsRow,),
     read=read,
-    help="`conversations` of `from`/`value` (human, gpt, system, function_call, observation); `tools` as a JSON string",
+    help="`conversations` of `from`/`value` (human, gpt, system, function_call, observation), of exchanges "
+    "(`human`/`assistant`, `input`/`output`), or of texts in turn; `tools` as a JSON string",
     is_templated=True,
     json_fields=("conversations", "conversation"),
 )

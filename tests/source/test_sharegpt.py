@@ -1,5 +1,7 @@
 import pytest
 
+from packer.source.decode import Refused
+
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 
 
@@ -29,6 +31,46 @@ def test_turns_become_messages(sample):
 
 def test_turns_may_be_spelled_as_messages(sample):
     assert fields(sample, [{"role": "human", "content": "a"}]) == [{"role": "user", "content": "a"}]
+
+
+def test_exchanges_have_other_names_elsewhere(sample):
+    """XTuner's, of which Capybara's are a part."""
+    turns = [
+        {"system": "s", "input": "a", "output": "b", "output_with_loss": False},
+        {"system": "", "input": "c", "output": "d"},
+    ]
+    found = sample({"conversation": turns}, "sharegpt")
+    assert [(message.role, message.fields["content"], message.weight) for message in found.messages] == [
+        ("system", "s", None),
+        ("user", "a", None),
+        ("assistant", "b", 0.0),
+        ("user", "c", None),
+        ("assistant", "d", None),
+    ]
+    assert all(set(message.fields) == {"role", "content"} for message in found.messages)
+
+
+def test_texts_alone_are_the_users_and_the_assistants_in_turn(sample):
+    assert fields(sample, ["a", "b", "c"]) == [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("turns", "reason"),
+    [
+        ([{"input": "a", "output": "b", "instruction": "c"}], "no field `from`"),  # nothing says what `instruction` is
+        (["a", {"from": "gpt", "value": "b"}], r"conversations\[1\]"),
+        ([{"input": "a", "output": "b"}, "c"], r"conversations\[1\]"),
+        ([{"input": "a", "output": "b"}, {"input": "c"}], r"`assistant`"),
+    ],
+)
+def test_exchanges_of_no_known_form_are_refused(sample, turns, reason):
+    with pytest.raises(Refused, match=reason) as refused:
+        sample({"conversations": turns}, "sharegpt")
+    assert refused.value.code == "wrong_type"
 
 
 def test_turns_are_read_from_the_field_that_has_some(sample):
