@@ -36,6 +36,11 @@ def test_added_letters_are_ordinary_words() -> None:
     assert role_markers(template(HEADS), added("p", "ü", "INST")) == {}
 
 
+def test_added_line_breaks_are_ordinary_text() -> None:
+    """Gemma's are, and its template writes one behind each header."""
+    assert role_markers(template(HEADS), added("\n", "  ", "<|bot|>")) == {"<|bot|>": 2}
+
+
 def test_a_template_that_raises_shows_nothing() -> None:
     raises = template("{{ raise_exception('no') }}")
     assert role_markers(raises, added("<|bot|>")) == {}

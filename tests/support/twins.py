@@ -13,6 +13,7 @@ so a twin costs milliseconds.
     sentencepiece_like   every text between special tokens gets a dummy prefix            Llama 2
     metaspace_first      only the very first text gets it                                 newer conversions of Llama
     swallowing           role tokens take the white space after them                      Phi-3
+    line_breaks          line breaks and runs of spaces are added tokens                  Gemma 2 and 3
 
 `base_model` is none of these: it has no template, and no tokens for roles, as gpt-2.
 """
@@ -90,6 +91,12 @@ GLM_LIKE = r"""{% for message in messages %}
 {% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"""
 """Writes nothing after a turn; the header of the next message is where generation stops."""
 
+GEMMA_LIKE = r"""{{ bos_token }}{% for message in messages %}
+{{ '<start_of_turn>' + ('model' if message.role == 'assistant' else message.role) + '\n' + message.content + '<end_of_turn>\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"""
+"""Writes line breaks, which are tokens of their own, around what people say."""
+
 NO_TERMINATOR = r"""{% for message in messages %}
 {{ message.role + ': ' + message.content + '\n' }}
 {%- endfor %}
@@ -146,6 +153,12 @@ def swallowing(folder: Path, *, template: str | None = PHI_LIKE) -> Path:
     return _write(folder, _swallowing(), names, template, stops=("<|endoftext|>", "<|end|>"), inline=True)
 
 
+def line_breaks(folder: Path, *, template: str | None = GEMMA_LIKE) -> Path:
+    """Line breaks and runs of spaces are added tokens, and no special ones; spaces are `▁`, and none is put before a text."""
+    names = {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    return _write(folder, _line_breaks(), names, template, stops=("<eos>", "<end_of_turn>"))
+
+
 def base_model(folder: Path, *roles: str) -> Path:
     """As a base model has it: no chat template, one EOS that is the BOS too, and the tokens for `roles`, if any."""
     tokenizer = Tokenizer.from_str(_byte_level_bare())
@@ -162,6 +175,7 @@ TWINS = (
     sentencepiece_like,
     metaspace_first,
     swallowing,
+    line_breaks,
 )
 
 
@@ -259,6 +273,20 @@ def _swallowing() -> str:
     _add_special(tokenizer, "<|endoftext|>")
     roles = ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
     tokenizer.add_special_tokens([AddedToken(role, normalized=False, special=True, rstrip=True) for role in roles])
+    return tokenizer.to_str()
+
+
+@functools.cache
+def _line_breaks() -> str:
+    vocabulary, merges = _sentencepiece_model()
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    _add_special(tokenizer, "<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>")
+    runs = [letter * number for letter in "\n▁" for number in range(1 if letter == "\n" else 2, 5)]
+    tokenizer.add_tokens([AddedToken(run, normalized=False, special=False) for run in runs])
+    tokenizer.post_processor = _opening(tokenizer, "<bos>")
     return tokenizer.to_str()
 
 
