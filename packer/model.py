@@ -83,6 +83,12 @@ class AddedToken:
     lstrip: bool
     rstrip: bool
 
+    @property
+    def is_text(self) -> bool:
+        """Whether any text may contain it: white space, as the line breaks of Gemma 3, or a word."""
+        visible = self.content.strip()
+        return not visible or visible.isalnum()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:

@@ -164,3 +164,11 @@ def test_a_swallowing_token_takes_the_newline_after_it(tmp_path):
     assert "\n" not in tokenizer.decode(encoding.ids, skip_special_tokens=False)
     # So a prompt that ends in a newline and one that does not have the same ids.
     assert encode(tokenizer, "<|assistant|>").ids == encode(tokenizer, "<|assistant|>\n").ids
+
+
+def test_line_breaks_are_added_tokens_and_join_across_the_end_of_a_header(tmp_path):
+    tokenizer = backend(twins.line_breaks(tmp_path))
+    assert [token.special for token in tokenizer.get_added_tokens_decoder().values() if token.content == "\n"] == [
+        False
+    ]
+    assert encode(tokenizer, "<start_of_turn>\n\nHi").tokens == ["<start_of_turn>", "\n\n", "H", "i"]

@@ -230,7 +230,8 @@ def turn_end_marker(model: Model, recipe: Recipe) -> str | None:
     except RenderError:
         return None
     rest = text.partition(answer)[2]
-    contents = sorted((token.content for token in model.added_tokens), key=len, reverse=True)
+    markers = (token.content for token in model.added_tokens if not token.is_text)
+    contents = sorted(markers, key=len, reverse=True)
     closing = next((content for content in contents if rest.startswith(content)), None)
     return closing if closing is not None and closing not in model.stops else None
 

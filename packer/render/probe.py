@@ -22,7 +22,7 @@ def role_markers(template: ChatTemplate, added_tokens: Sequence[AddedToken]) -> 
     """Return the added tokens that the template writes around plain messages (the headers of roles), with their ids.
 
     Paired tags that do not surround user messages, such as `<think>` and `</think>`, structure an answer and are not
-    role markers. Nor are white space and words, which any text may contain: Gemma's line breaks are added tokens.
+    role markers. Nor are added tokens that any text may contain.
     """
     contents = {token.content for token in added_tokens}
     around_user = "".join(_renders(template, prompt=False)[-1:])
@@ -30,8 +30,7 @@ def role_markers(template: ChatTemplate, added_tokens: Sequence[AddedToken]) -> 
     return {
         token.content: token.id
         for token in added_tokens
-        if (visible := token.content.strip())
-        and not visible.isalnum()
+        if not token.is_text
         and (token.content in around_user or (token.content in anywhere and not _partner(token.content) & contents))
     }
 

@@ -1,11 +1,14 @@
 """What a template shows of itself: the headers of its roles."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import twins
 
 from packer.model import AddedToken, load_model
+from packer.pipeline.stages import turn_end_marker
+from packer.recipe import make_recipe
 from packer.render import ChatTemplate, role_markers, written_markers
 
 HEADS = """\
@@ -60,3 +63,10 @@ def test_written_markers_come_in_the_order_of_their_appearance(tmp_path: Path) -
     model = load_model(twins.swallowing(tmp_path))
     assert model.template is not None
     assert written_markers(template(model.template)) == ("<|system|>", "<|end|>", "<|user|>", "<|assistant|>")
+
+
+def test_the_end_of_a_turn_is_no_line_break(tmp_path: Path) -> None:
+    named = load_model(twins.line_breaks(tmp_path / "named"))
+    assert turn_end_marker(replace(named, stop_ids=()), make_recipe({})) == "<end_of_turn>"
+    plain = load_model(twins.line_breaks(tmp_path / "plain", template=twins.NO_TERMINATOR))
+    assert turn_end_marker(plain, make_recipe({})) is None

@@ -111,11 +111,11 @@ def load_facts(
 def facts_of(model: Model) -> TokenizerFacts:
     """Return the facts of a tokenizer without a template."""
     backend = load_backend(model.files[TOKENIZER_FILE])
-    added = {token.id for token in model.added_tokens}
+    markers = {token.id for token in model.added_tokens if not token.is_text}
     spaces = [
         token
         for piece, token in backend.get_vocab(with_added_tokens=True).items()
-        if piece and token not in added and (not piece.translate(_SPACES) or piece in {"<0x0A>", "<0x20>", "<0x09>"})
+        if piece and token not in markers and (not piece.translate(_SPACES) or piece in {"<0x0A>", "<0x20>", "<0x09>"})
     ]
     bos = model.named_tokens.get("bos_token")
     return TokenizerFacts(
@@ -146,7 +146,7 @@ def with_template_facts(facts: TokenizerFacts, model: Model, source: str) -> Tok
     # The text after a question, up to the start of a reasoning block.
     endings = [ids(_REASONING.split(_after(text, _QUESTION))[0]) for text in (prompt, chat, plain)]
     same = [group[0] for group in takewhile(lambda group: len({*group}) == 1, zip(*endings, strict=False))]
-    control = {token.id for token in model.added_tokens} | set(model.stop_ids)
+    control = {token.id for token in model.added_tokens if not token.is_text} | set(model.stop_ids)
     header = _distinct(same, [each for each in before if each], control)
     while header and header[-1] in facts.spaces.ids:
         header = header[:-1]

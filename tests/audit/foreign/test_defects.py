@@ -5,10 +5,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import twins
 from audit.foreign.prepared import ANSWER, BOS, HEADER, NEWLINE, PROMPT, STOP, Row, Words, with_bos, write
 from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
+from tokenizers import Tokenizer
 
 from packer.audit.foreign import CODES, audit_foreign
 from packer.audit.foreign.tokenizer_facts import load_facts
@@ -353,6 +355,14 @@ def test_a_template_that_writes_roles_as_text_leaves_prompts_not_examined(scratc
     counts, report = found(write(new(scratch), [row]), words, template=template)
     assert counts.keys().isdisjoint({"prompt_trained", "header_trained", "no_header"})
     assert any("prompts" in entry.what for entry in report.not_looked_at)
+
+
+def test_line_breaks_that_are_added_tokens_do_not_mark_a_header(tmp_path):
+    folder = twins.line_breaks(tmp_path / "twin")
+    facts = load_facts(folder, None)
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert backend.decode(facts.header.tolist(), skip_special_tokens=False) == "<start_of_turn>model"
+    assert {backend.token_to_id("\n"), backend.token_to_id("\n\n")} <= {*facts.spaces.ids}
 
 
 @pytest.mark.parametrize("block", ["", "<think>\\n\\n</think>\\n\\n", "<think>\\n"])
