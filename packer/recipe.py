@@ -86,7 +86,8 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     on_prompt_mismatch: Literal["refuse", "common_prefix", "continue"] = "refuse"
     """What to do if a turn does not continue any prompt. ``common_prefix``: use their common prefix as the prompt.
-    ``continue``: the prompt has opened the reasoning; the turn continues it, closes it, and answers."""
+    ``continue``: train the answer behind its prompt, if that has opened the reasoning, or if the template writes the
+    context differently once it is answered."""
 
     reasoning: Literal["as_given", "field", "inline"] = "as_given"
     """How reasoning is passed to the template. ``field``: as `reasoning_content`, including reasoning that a row has

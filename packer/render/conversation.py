@@ -13,9 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
-import numpy as np
-
-from packer.batches import REASONING_FIELDS, Sample
+from packer.batches import REASONING_FIELDS
 from packer.render.common_prefix import common_length
 from packer.render.environment import RenderError
 from packer.render.reasoning import ANY_TAG, continuation, opened_by, reasoning_of, split_inline
@@ -52,8 +50,7 @@ class RenderedTurn:
 
     mode: Mode
     continued: bool = False
-    """Whether the turn was continued from a prompt that opens the reasoning, which the template itself does not do; see
-    :func:`continuation`."""
+    """Whether the turn was continued from a prompt with which the template itself does not begin it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +68,7 @@ class TurnRules:
 
     on_prompt_mismatch: PromptMismatch = "refuse"
     """What to do with a turn that continues no prompt: ``common_prefix`` uses the common prefix of prompt and turn as
-    the prompt; ``continue`` continues from a prompt that opens the reasoning."""
+    the prompt; ``continue`` continues from a prompt that opens the reasoning, or that has other text in its context."""
 
 
 class _Attempt(NamedTuple):
@@ -210,6 +207,8 @@ class Conversation:
             if not shown and (found := self._continued_turn(k, tried)) is not None:
                 return found, True
             fitting = shown or fitting
+            if not fitting and (found := self._moved_turn(k, tried)) is not None:
+                return found, True
         if fitting:
             return fitting[0], False
         default = next((entry for entry in tried if not entry.mode), None)
@@ -247,20 +246,50 @@ class Conversation:
 
         This is caused by templates that merge the system message into the last question while that is the last message.
         """
-        words = {number: f"Zq{number}W" for number, message in enumerate(self.messages[:k]) if message.get("content")}
-        context = [
-            {**message, "content": words[number]}
-            if isinstance(message.get("content"), str) and number in words
-            else message
-            for number, message in enumerate(self.messages[:k])
-        ]
         try:
-            prompt = self.render(context, mode, prompt=True)
-            whole = self.render([*context, self.messages[k]], mode)
+            prompt, whole = self._worded(k, mode)
         except RenderError:
             return False  # the template accepts no texts but the row's
         left = prompt[common_length(prompt, whole) :]
-        return any(word in left for word in words.values())
+        return any(_word(number) in left for number in range(k))
+
+    def _worded(self, k: int, mode: Mode) -> tuple[str, str]:
+        """Render prompt and turn with a word in place of each text of the context.
+
+        Raises:
+            RenderError: the template accepts no texts but the row's.
+        """
+        context = [
+            {**message, "content": _word(number)}
+            if message.get("content") and type(message["content"]) is str
+            else message
+            for number, message in enumerate(self.messages[:k])
+        ]
+        return self.render(context, mode, prompt=True), self.render([*context, self.messages[k]], mode)
+
+    def _moved_turn(self, k: int, tried: Sequence[_Attempt]) -> _Attempt | None:
+        """Return the turn continued from a prompt whose context the template writes differently once it is answered.
+
+        Several of Mistral's templates write the system message before the last question, but only if that is the last
+        message. The answer begins where the texts of the last message and of its end and the answer's header, which
+        both have, are over.
+        """
+        content = self.messages[k - 1].get("content") if k else None
+        text = content if isinstance(content, str) else ""
+        moved = []
+        for prompt, whole, mode in tried if text.strip() else ():
+            try:
+                worded_prompt, worded_whole = self._worded(k, mode)
+            except RenderError:
+                continue
+            header = worded_prompt.partition(_word(k - 1))[2]
+            if not header.strip() or worded_whole.count(_word(k - 1) + header) != 1:
+                continue
+            for end in (text.lstrip() + header, text.strip() + header):
+                _, found, answer = whole.rpartition(end)
+                if found and prompt.endswith(end):
+                    moved.append(_Attempt(prompt, prompt + answer, mode))
+        return min(moved, key=lambda each: each.turn_length, default=None)
 
     def _lacks_reasoning(self, k: int, tried: _Attempt) -> bool:
         """Whether a message has reasoning that its turn does not show before the answer."""
@@ -354,17 +383,6 @@ class Conversation:
         return match[0] if match else None
 
 
-def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
-    """Return the loss weight of every assistant message to be trained, by message number.
-
-    A message's own weight takes precedence over the rule.
-    """
-    assistants = [k for k, message in enumerate(sample.messages) if message.role == "assistant"]
-    by_rule = {"all": assistants, "last": assistants[-1:], "marked": []}[turns]
-    weights = {}
-    for k in assistants:
-        message = sample.messages[k]
-        weight = message.weight if message.weight is not None else float(k in by_rule)
-        if np.float32(weight) > 0:
-            weights[k] = weight
-    return weights
+def _word(number: int) -> str:
+    """Return a word in place of the text of a message."""
+    return f"Zq{number}W"

@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS
@@ -106,14 +106,15 @@ class Placeholders:
             self._ends.append(self._words.num_given)
         try:
             whole = conversation.render(self._messages[: turn.num_messages], turn.mode)
+            prompt = _own_prompt(conversation, self._messages, turn)
         except RenderError:
             return None
         words = self._ends[first - 1] if first else 0, self._ends[turn.num_messages - 1]
         if stops is None:
-            return self._words.lost(whole, *words)
+            return self._words.lost(prompt + whole, *words)
         num_before = sum(1 for _ in stops.finditer(turn.text, 0, turn.prompt_end))
         terminator = next(itertools.islice(stops.finditer(whole), num_before, None), None)
-        return self._words.lost(whole[: terminator.end()] if terminator else whole, *words)
+        return self._words.lost(prompt + (whole[: terminator.end()] if terminator else whole), *words)
 
 
 def _replace(message: Message, number: int, words: _Words) -> dict[str, Any]:
@@ -160,6 +161,16 @@ def probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Los
         renamed.append({**tool, "function": function} if "function" in tool else function)
     probed = Conversation(conversation.template, conversation.messages, tools=renamed, kwargs=conversation.kwargs)
     try:
-        return words.lost(probed.render(probed.messages[: turn.num_messages], turn.mode))
+        prompt = _own_prompt(probed, probed.messages, turn)
+        return words.lost(prompt + probed.render(probed.messages[: turn.num_messages], turn.mode))
     except RenderError:
         return None
+
+
+def _own_prompt(conversation: Conversation, messages: Sequence[Message], turn: RenderedTurn) -> str:
+    """Return the prompt of a turn that was continued from it, since the rendering of the turn may lack a part of it.
+
+    Raises:
+        RenderError: the template raises.
+    """
+    return conversation.render(messages[: turn.message], turn.mode, prompt=True) if turn.continued else ""

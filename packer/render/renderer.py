@@ -21,7 +21,6 @@ from packer.render.conversation import (
     Template,
     TurnRules,
     Turns,
-    turn_weights,
 )
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, IncrementalTemplate, RenderError
@@ -252,7 +251,7 @@ class Renderer:
         history_rewrite: HistoryRewrite | None = None,
     ) -> RenderedRow:
         self._refuse_empty_user(sample)
-        wanted = turn_weights(sample, self._rules.turns)
+        wanted = _turn_weights(sample, self._rules.turns)
         weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")
@@ -322,6 +321,22 @@ class Renderer:
         stop = stops.search(turn.text, turn.prompt_end) if stops else None
         written = turn.text[turn.prompt_end : stop.start() if stop else len(turn.text)]
         return not ANY_TAG.sub("", written).strip()
+
+
+def _turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
+    """Return the loss weight of every assistant message to be trained, by message number.
+
+    A message's own weight takes precedence over the rule.
+    """
+    assistants = [k for k, message in enumerate(sample.messages) if message.role == "assistant"]
+    by_rule = {"all": assistants, "last": assistants[-1:], "marked": []}[turns]
+    weights = {}
+    for k in assistants:
+        message = sample.messages[k]
+        weight = message.weight if message.weight is not None else float(k in by_rule)
+        if np.float32(weight) > 0:
+            weights[k] = weight
+    return weights
 
 
 def _turn_batch(

@@ -35,6 +35,19 @@ THINKS_FIRST = """\
 """Opens a reasoning block in every prompt, as the R1 distills do."""
 
 
+SYSTEM_LAST = """\
+{% set told = messages[0].content if messages[0].role == 'system' else '' %}
+{% for message in (messages[1:] if told else messages) %}
+{% if message.role == 'user' %}
+{{ '<|im_start|>user\\n' + (told + '\\n\\n' if told and loop.last else '') + message.content }}<|im_end|>
+{% else %}
+{{ '<|im_start|>assistant\\n' + message.content }}<|im_end|>
+{% endif %}
+{% endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""Writes the system message before the last question, if that is the last message, as Mistral's v3 does."""
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def stages(template: str = twins.CHATML, *overrides: str, twin: Any = twins.byte_level, **options: Any) -> Stages:
@@ -477,3 +490,50 @@ def test_reasoning_in_a_field_without_an_answer_or_a_call_was_cut_off(make: Make
     cut = assistant(content, reasoning_content="First, let x be a prime.")
     (rejection,) = stages.render([chat(user("Prove it"), cut)]).rejections
     assert (rejection.code, rejection.message) == ("open_reasoning", 1)
+
+
+def told(text: str, *before: str) -> str:
+    """A prompt whose last question is opened by the system message."""
+    chat = "".join(f"<|im_start|>{('user', 'assistant')[i % 2]}\n{each}<|im_end|>\n" for i, each in enumerate(before))
+    return f"{chat}<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize("asked", ["Hi", "Hi\n", " Hi", "o", "Fox", "a", "assistant"])
+@pytest.mark.parametrize("system_message", ["Be kind", "o", "Fox"])
+def test_an_answer_is_continued_from_a_prompt_that_alone_has_the_system_message(
+    make: Make, system_message: str, asked: str
+) -> None:
+    stages = make(SYSTEM_LAST, "supervision.on_prompt_mismatch=continue")
+    turns = learned(
+        stages, system(system_message), user(asked), assistant("Fox"), user(asked), assistant(f"{asked.strip()} o")
+    )
+    assert turns == [
+        (told(f"{system_message}\n\n{asked}"), "Fox<|im_end|>"),
+        (told(f"{system_message}\n\n{asked}", asked, "Fox"), f"{asked.strip()} o<|im_end|>"),
+    ]
+
+
+def test_without_a_system_message_nothing_is_continued(make: Make) -> None:
+    row = [user("Hi"), assistant("Fox"), user("So"), assistant("dog")]
+    plain, continues = make(SYSTEM_LAST), make(SYSTEM_LAST, "supervision.on_prompt_mismatch=continue")
+    assert learned(plain, *row) == learned(continues, *row)
+
+
+def test_by_default_a_prompt_that_alone_has_the_system_message_rejects_the_row(make: Make) -> None:
+    assert refusal(make(SYSTEM_LAST), system("Be kind"), user("Hi"), assistant("Fox"))[0] == "prompt_diverges"
+
+
+def test_a_header_that_the_turn_does_not_have_is_not_continued_from(make: Make) -> None:
+    """Headers differ, and nothing tells where the answer begins."""
+    other = SYSTEM_LAST.replace("<|im_start|>assistant\\n' }}{% endif %}", "<|im_start|>bot\\n' }}{% endif %}")
+    stages = make(other, "supervision.on_prompt_mismatch=continue")
+    assert refusal(stages, system("Be kind"), user("Hi"), assistant("Fox"))[0] == "prompt_diverges"
+
+
+def test_a_context_that_is_nowhere_is_lost_also_where_a_prompt_is_continued_from(make: Make) -> None:
+    lossy = SYSTEM_LAST.replace(
+        "(told + '\\n\\n' if told and loop.last else '')", "('Yes' if told and loop.last else '')"
+    )
+    assert lossy != SYSTEM_LAST
+    stages = make(lossy, "supervision.on_prompt_mismatch=continue")
+    assert refusal(stages, system("Be kind"), user("Hi"), assistant("Fox"))[0] == "dropped_system"

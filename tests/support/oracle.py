@@ -320,6 +320,9 @@ class Oracle:
                 pairs = [max(going_on, key=lambda found: (found[0], len(found[1])))[1:]]
         elif self.rules.on_prompt_mismatch == "continue":
             pairs = [pair for pair in pairs if shows_reasoning(messages[k], pair)]
+        if not pairs and self.rules.on_prompt_mismatch == "continue" and context:
+            asked = context[-1].get("content")
+            pairs = [found for entry in tried if (found := answered(*entry, asked)) is not None]
         if not pairs and len(tried) < sum(p is not None for p in prompts):
             raise Refused("template_error")
         if not pairs and self.rules.on_prompt_mismatch == "common_prefix" and tried[0][2] == {}:
@@ -596,6 +599,16 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
             return False, prompt, f"{prompt}{reasoning}\n{closing}\n\n{answer}", mode
         return False, prompt, prompt + reasoning + closing + answer, mode
     return None
+
+
+def answered(prompt: str, turn: str, mode: dict, asked: Any) -> tuple[str, str, dict] | None:
+    """The prompt and what the turn has behind the place up to which it ends as the prompt does: `asked`, and a header."""
+    if not isinstance(asked, str) or not asked.strip():
+        return None
+    ends = [(len(common_prefix([prompt[::-1], turn[:end][::-1]])), end) for end in range(len(turn) + 1)]
+    shared, end = max(ends)
+    header = turn[end - shared : end].rpartition(asked.strip())
+    return (prompt, prompt + turn[end:], mode) if header[1] and header[2].strip() else None
 
 
 def shows_without_empty_block(own: str, shown: str) -> bool:

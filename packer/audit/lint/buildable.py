@@ -282,7 +282,7 @@ def _hint(probed: ProbedTemplate, kind: str, labels: Sequence[str]) -> str:
     return "; or ".join(ways)
 
 
-def find_rejected_shapes(shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
+def find_rejected_shapes(probed: ProbedTemplate, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
     """Report shapes that cannot be built; usual shapes that lose content have findings of their own."""
     rejected: dict[tuple[str, str], list[str]] = {}
     for label, outcome in shapes.items():
@@ -300,6 +300,18 @@ def find_rejected_shapes(shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding
             examples=tuple(
                 Example(label=listed(group), text=f"{code}: {reason}") for (code, reason), group in rejected.items()
             ),
-            hint=next((rejection_hint(code) for code in codes if code.startswith("mangled_")), None),
+            hint=_shapes_hint(probed, rejected),
             level="warning" if USUAL.intersection(labels) else "note",
         )
+
+
+def _shapes_hint(probed: ProbedTemplate, rejected: Mapping[tuple[str, str], Sequence[str]]) -> str | None:
+    continues = Override("supervision.on_prompt_mismatch", "continue")
+    for (code, _), labels in rejected.items():
+        if code.startswith("mangled_"):
+            return rejection_hint(code)
+        if code == "prompt_diverges":
+            helped = [label for label in labels if probed.render(SHAPES[label], continues).rejection is None]
+            if helped:
+                return f"{continues} trains the answer behind its own prompt in rows with {listed(helped)}"
+    return None

@@ -254,7 +254,7 @@ def _checks(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     yield from find_forgotten_reasoning(probed)
     yield from find_terminators(probed, shapes)
     yield from find_losses(probed)
-    yield from find_rejected_shapes(shapes)
+    yield from find_rejected_shapes(probed, shapes)
     yield from find_bos(probed)
     yield from find_other_reading(probed)
     yield from find_marks(probed)
