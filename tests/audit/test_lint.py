@@ -447,8 +447,27 @@ SET = re.compile(r"--set ('[^']*'|\S+)")
 
 STAYS = {
     ("marks_differ", "supervision.source"), ("split_marker", "supervision.markers"),
+    ("shapes_rejected", "supervision.on_prompt_mismatch"),
 }  # fmt: skip
 """Findings that may stay under a key of their hint, since it promises something else; that is asserted beside."""
+
+
+def test_shapes_that_a_hint_names_are_built_with_it(tmp_path: Path) -> None:
+    """Whatever becomes of others."""
+    last = "{{ messages[0].content if loop.last and messages[0].role == 'system' }}"
+    source = twins.CHATML.replace(
+        "{{ '<|im_start|>' + message.role + '\\n'",
+        f"{{% if message.role != 'system' %}}{{{{ '<|im_start|>' + message.role + '\\n' }}}}{last}{{{{ ''",
+    )
+    source = source.replace("'<|im_end|>\\n' }}", "'<|im_end|>\\n' }}{% endif %}", 1)
+    (before,) = [each for each in of(byte_level(source)(tmp_path)).findings if each.code == "shapes_rejected"]
+    assert before.hint is not None
+    override, _, named = before.hint.removeprefix("--set ").partition(
+        " trains the answer behind its own prompt in rows with "
+    )
+    assert "a system message" in named
+    after = [each for each in of(tmp_path, override).findings if each.code == "shapes_rejected"]
+    assert not any("a system message" in example.label.split(", ") for each in after for example in each.examples)
 
 
 def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
