@@ -5,7 +5,7 @@ They are the hints of a build, of `lint` and of `preview`.
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from packer.model import Model
@@ -13,7 +13,8 @@ from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.stages import compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
-from packer.source import TEXT_FIELDS, InputFile, as_yaml, first_rows, roles_hint, schema_hint
+from packer.source import TEXT_FIELDS, InputFile, columns_yaml, composed, first_rows, roles_hint, schema_hint
+from packer.strict_yaml import parse_yaml
 
 _ABOUT_IDS = re.compile(
     r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
@@ -24,8 +25,13 @@ _ABOUT_IDS = re.compile(
 _OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: (?P<names>`\w+`.*)")
 """The reason given for a message without text that has other keys which may contain it."""
 
-_COLUMNS = re.compile(r"`columns: \{(.*?)\}`")
-"""In the reason for a row with a text that is not read: the columns that read it, and those that leave it out."""
+_MEMBERS = r"\{((?:\"(?:[^\"\\]|\\.)*\"|[^{}\"])*)\}"
+
+_COLUMNS = re.compile(rf"`columns: {_MEMBERS}` (.*?)(?=, `columns: |; |, which|\Z)")
+"""In the reason for a row: columns that read what is not read or leave it out, and which of both."""
+
+_SET_COLUMNS = re.compile(rf"(?<!roles=){_MEMBERS}")
+"""Columns in a hint."""
 
 _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcalls?\b.*\bat once\b", re.IGNORECASE)
 """Messages by which templates complain about more than one tool call in a message."""
@@ -45,6 +51,19 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Ite
         InputError: the file cannot be read.
 
     """
+    hint = _remedy(code, reason, file, recipe, lost=lost)
+    if code == "unknown_schema" or "sources.columns=" not in hint or not file.columns:
+        return hint
+    return _SET_COLUMNS.sub(lambda found: f"{{{_with_own_columns(found[1], file.columns)}}}", hint)
+
+
+def _with_own_columns(members: str, columns: Mapping[str, str | None]) -> str:
+    """Return columns of a hint together with those that the recipe has already, which they would replace."""
+    further = parse_yaml(f"{{{members}}}".replace("'\\''", "'"), "columns")
+    return columns_yaml(composed(columns, further))
+
+
+def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str]) -> str:
     if code == "unknown_schema":
         return schema_hint([*first_rows(file.path, file.format, file.columns)], file.schema, file.columns)
     if code == "unknown_role":
@@ -61,10 +80,8 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Ite
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "dropped_system" and _has_developer(file):
         return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
-    if code == "unread_content":
-        kept = "".join(f"{new}: {'null' if old is None else as_yaml(old)}, " for new, old in file.columns.items())
-        *reads, hides = (f"--set 'sources.columns={{{kept}{columns}}}'" for columns in _COLUMNS.findall(reason))
-        return "; ".join([*(f"{columns} reads it" for columns in reads), f"{hides} leaves it out"])
+    if code in {"unread_content", "wrong_type"} and (found := _COLUMNS.findall(reason)):
+        return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found)
     if code == "template_error" and recipe.rows.call_ids is None and _ABOUT_IDS.search(reason):
         return "--set rows.call_ids=short gives calls and their results ids of 9 letters and digits"
     if code == "template_error" and _ONE_CALL.search(reason):

@@ -8,9 +8,9 @@ from typing import Any
 from packer.errors import InputError
 from packer.source.chat import ROLES
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.row import Columns, rename
+from packer.source.row import Columns, composed, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
-from packer.source.synonyms import SYNONYMS, as_yaml, meant_field
+from packer.source.synonyms import SYNONYMS, columns_yaml, meant_field
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _MAX_LISTED = 12
@@ -89,11 +89,12 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     for name in _names(renamed):
         field = _guess_field_by_value(name, next((row[name] for row in renamed if row.get(name)), None))
         if field is not None:
-            found.setdefault(field, columns.get(name) or name)
+            found.setdefault(field, name)
     for fields, required in (({"messages"},) * 2, ({"conversations"},) * 2, (SYNONYMS, _REQUIRED)):
-        pairs = [f"{field}: {as_yaml(found[field])}" for field in fields if found.get(field, field) != field]
-        if pairs and required <= found.keys():
-            return f"say which field is which with `columns`: --set 'sources.columns={{{', '.join(pairs)}}}'"
+        mapped = {field: found[field] for field in fields if found.get(field, field) != field}
+        if mapped and required <= found.keys():
+            names = columns_yaml(composed(columns, mapped))
+            return f"say which field is which with `columns`: --set 'sources.columns={{{names}}}'"
     return (
         "say which field is which with `columns`: --set 'sources.columns={instruction: FIELD, output: FIELD}', "
         "{messages: FIELD} or {text: FIELD}; the schema follows from the names"

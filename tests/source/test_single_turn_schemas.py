@@ -51,7 +51,7 @@ def test_reasoning_is_that_of_the_last_answer(sample, refusal):
 def test_reasoning_beside_a_completion_refuses_the_row_and_alpaca_takes_it(sample, refusal):
     row = {"prompt": "a", "reasoning": "hm", "completion": "b"}
     code, reason = refusal(row, "completion")
-    assert code == "wrong_type" and "`columns: {instruction: prompt, output: completion}`" in reason
+    assert code == "unread_content" and "`columns: {instruction: prompt, output: completion}` reads it" in reason
     found = sample(row, "alpaca", columns={"instruction": "prompt", "output": "completion"})
     assert found.messages[1].fields["reasoning_content"] == "hm"
     assert sample(row, "completion", columns={"reasoning": None}).text == "b"
@@ -162,9 +162,9 @@ def test_two_names_of_a_field_that_say_different_things_refuse_the_row(refusal):
     assert refusal(row, "alpaca") == ("wrong_type", "`instruction` and `query` say different things at $")
 
 
-@pytest.mark.parametrize("name", ["system", "tools"])
-def test_what_a_completion_of_strings_has_no_place_for_refuses_the_row(refusal, sample, name):
+@pytest.mark.parametrize(("name", "expected"), [("system", "unread_content"), ("tools", "wrong_type")])
+def test_what_a_completion_of_strings_has_no_place_for_refuses_the_row(refusal, sample, name, expected):
     row = {"prompt": "a", "completion": "b", name: "c"}
     code, reason = refusal(row, "completion")
-    assert code == "wrong_type" and f"no place for `{name}`" in reason
+    assert code == expected and f"`{name}`" in reason
     assert sample({**row, name: ""}, "completion") == sample(row, "completion", columns={name: None})
