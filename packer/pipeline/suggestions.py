@@ -13,7 +13,17 @@ from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.stages import compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
-from packer.source import TEXT_FIELDS, InputFile, columns_yaml, composed, first_rows, roles_hint, schema_hint
+from packer.source import (
+    SCHEMAS,
+    TEXT_FIELDS,
+    InputFile,
+    columns_yaml,
+    composed,
+    first_rows,
+    meant_field,
+    roles_hint,
+    schema_hint,
+)
 from packer.strict_yaml import parse_yaml
 
 _ABOUT_IDS = re.compile(
@@ -80,13 +90,28 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "dropped_system" and _has_developer(file):
         return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
+    if code == "pair_no_prompt" and (asked := _field_with_question(file)) is not None:
+        return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' takes it as what the user says"
     if code in {"unread_content", "wrong_type"} and (found := _COLUMNS.findall(reason)):
         return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found)
-    if code == "template_error" and recipe.rows.call_ids is None and _ABOUT_IDS.search(reason):
-        return "--set rows.call_ids=short gives calls and their results ids of 9 letters and digits"
-    if code == "template_error" and _ONE_CALL.search(reason):
-        return PARALLEL_CALLS
+    if code == "template_error" and (hint := _about_calls(reason, recipe)) is not None:
+        return hint
     return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+
+
+def _about_calls(reason: str, recipe: Recipe) -> str | None:
+    """Suggest a remedy for what a template says about calls, if it says that."""
+    if recipe.rows.call_ids is None and _ABOUT_IDS.search(reason):
+        return "--set rows.call_ids=short gives calls and their results ids of 9 letters and digits"
+    return PARALLEL_CALLS if _ONE_CALL.search(reason) else None
+
+
+def _field_with_question(file: InputFile) -> str | None:
+    """Return a field of the first rows that no pair is read from, and whose name stands for a question."""
+    rows = first_rows(file.path, file.format, file.columns)
+    names = (name for row in rows for name, value in row.items() if isinstance(value, str) and value.strip())
+    known = SCHEMAS["preference"].fields
+    return next((name for name in names if meant_field(name) == "instruction" and name not in known), None)
 
 
 def _has_developer(file: InputFile) -> bool:

@@ -19,7 +19,7 @@ from packer.source.row import composed
 from packer.source.rows import InputFile, RawRow, read_rows, refuse_empty
 from packer.source.schema import SCHEMAS, fields_read
 from packer.source.schema_errors import list_names, refuse_absent_columns, refuse_unread_columns, schema_hint
-from packer.source.synonyms import columns_yaml
+from packer.source.synonyms import columns_yaml, meant_field
 
 __all__ = [
     "SCHEMAS",
@@ -43,6 +43,7 @@ __all__ = [
     "input_path",
     "is_data_set",
     "list_names",
+    "meant_field",
     "partition_file",
     "quoted",
     "read_rows",

@@ -40,6 +40,9 @@ def read(row: dict[str, Any], number: int) -> Sample:
     """
     row = drop_empty_optional_fields(row, "prompt", "completion")
     prompt, completion = row.get("prompt"), row.get("completion")
+    if isinstance(prompt, list) and isinstance(completion, str) and completion.strip():
+        completion = [{"role": "assistant", "content": completion}]
+        row = {**row, "completion": completion}
     if isinstance(prompt, list) != isinstance(completion, list):
         raise Refused("wrong_type", f"`prompt` is `{type_name(prompt)}`, but `completion` is `{type_name(completion)}`")
     if isinstance(prompt, list):
@@ -91,7 +94,7 @@ SCHEMA = RowSchema(
     needs=(("prompt",), ("completion",)),
     rows=(StringsRow, MessagesRow),
     read=read,
-    help="`prompt` and `completion`, both text or both lists of messages",
+    help="`prompt` and `completion`, both text or both lists of messages, or messages and the text of the answer",
     message_fields=("prompt", "completion"),
     place_of=_place_of,
 )

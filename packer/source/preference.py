@@ -154,6 +154,8 @@ def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
     are_texts = all(isinstance(answer, str) and not answer.startswith("\n\nHuman:") for answer in answers)
     if are_texts and _nonblank_text(row.get("prompt")) is not None:
         return _AS_ALPACA
+    if are_texts and field in ("input", "context") and not any(row.get(name) for name in _CONTEXT_FIELDS):
+        return {"instruction": field}  # nothing else can be the prompt
     return {} if field == "system" else None
 
 

@@ -86,10 +86,19 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     """Return a hint for setting `columns`, guessed from the names that datasets usually use."""
     found: dict[str, str] = {}
     renamed = [rename(dict(row), columns) for row in rows]
-    for name in _names(renamed):
-        field = _guess_field_by_value(name, next((row[name] for row in renamed if row.get(name)), None))
-        if field is not None:
-            found.setdefault(field, name)
+    values = {name: next((row[name] for row in renamed if row.get(name)), None) for name in _names(renamed)}
+    for name, value in values.items():
+        field = _guess_field_by_value(name, value)
+        if field is None:
+            continue
+        before = found.setdefault(field, name)
+        if field == "output" != before and (name == field or len(str(value)) > len(str(values[before]))):
+            found[field] = name  # of a solution and an answer, the longer one is the reply
+    asked = next((name for name, value in values.items() if _is_question(name, value)), None)
+    if asked is not None and "output" in found:
+        around = {"system": found["system"]} if found.get("system", "system") != "system" else {}
+        names = columns_yaml(composed(columns, {"prompt": asked, "completion": found["output"], **around}))
+        return f"say which field is which with `columns`: --set 'sources.columns={{{names}}}'"
     for fields, required in (({"messages"},) * 2, ({"conversations"},) * 2, (SYNONYMS, _REQUIRED)):
         mapped = {field: found[field] for field in fields if found.get(field, field) != field}
         if mapped and required <= found.keys():
@@ -111,6 +120,13 @@ def list_names(names: Iterable[str]) -> str:
     every = list(names)
     more = len(every) - _MAX_LISTED
     return ", ".join(quoted(name) for name in every[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _is_question(name: str, value: Any) -> bool:
+    """Whether a value is a list of messages that an answer in another field continues."""
+    if not isinstance(value, list) or name in SUSPECT_FIELDS or not all(isinstance(each, dict) for each in value):
+        return False
+    return ROLES.get(str(value[-1].get("role")).lower()) in {"user", "tool"}
 
 
 def _guess_field_by_value(name: str, value: Any) -> str | None:

@@ -1,6 +1,7 @@
 """Schema `sharegpt`: turns with `from` and `value`, and the formats derived from it.
 
-A turn may also be written ``{"role", "content"}``, and ms-swift writes an exchange as ``{"human": …, "assistant": …}``.
+A turn may also be written ``{"role", "content"}``. ms-swift writes an exchange as ``{"human": …, "assistant": …}``, and
+Capybara as ``{"input": …, "output": …}``.
 A turn from `function_call` is the JSON of a call, or of a list of calls. It joins
 the assistant's turn before it, if there is one.
 """
@@ -40,6 +41,10 @@ class Exchange(MessageFields, frozen=True, kw_only=True):
     assistant: str
 
 
+_CAPYBARA = {"input": "human", "output": "assistant"}
+"""How Capybara calls the two."""
+
+
 class TurnsRow(RowFields, frozen=True, kw_only=True):
     conversations: list[Turn] | None = None
     conversation: list[Turn] | None = None
@@ -60,6 +65,9 @@ def read(row: dict[str, Any], number: int) -> Sample:
     coalesce_aliases({name: row[name] for name in ("conversations", "conversation") if name in row}, where="$")
     name = "conversations" if row.get("conversations") else "conversation"
     raw: Any = row.get(name)
+    if isinstance(raw, list) and all(isinstance(turn, dict) and _CAPYBARA.keys() <= turn.keys() for turn in raw):
+        raw = [{_CAPYBARA.get(key, key): value for key, value in turn.items()} for turn in raw]
+        row = {**row, name: raw}
     if isinstance(raw, list) and raw and isinstance(raw[0], dict) and "human" in raw[0]:
         exchanges = typed_row(row, ExchangesRow, name)
         turns = exchanges.conversations or exchanges.conversation or []
@@ -101,7 +109,8 @@ SCHEMA = RowSchema(
     needs=(("conversations", "conversation"),),
     rows=(TurnsRow,),
     read=read,
-    help="`conversations` of `from`/`value` (human, gpt, system, function_call, observation); `tools` as a JSON string",
+    help="`conversations` of `from`/`value` (human, gpt, system, function_call, observation), or of `input`/`output`; "
+    "`tools` as a JSON string",
     is_templated=True,
     json_fields=("conversations", "conversation"),
 )

@@ -15,8 +15,8 @@ from packer.source.file_bytes import quoted
 from packer.source.row import PlaceOf
 
 SYNONYMS = {
-    "instruction": ("instruction", "question", "prompt", "query", "problem"),
-    "output": ("output", "answer", "response", "completion", "solution"),
+    "instruction": ("instruction", "question", "prompt", "query", "problem", "inputs"),
+    "output": ("output", "answer", "response", "completion", "solution", "target", "targets"),
     "input": ("input", "context", "passage"),
     "system": ("system", "systemprompt", "systemmessage"),
     "reasoning": ("reasoning", "reasoningcontent", "cot", "complexcot", "chainofthought", "thinking", "rationale"),

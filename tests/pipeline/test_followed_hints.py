@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import twins
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from supervision_stages import Stages, chat
 
 from packer.audit import preview
 from packer.errors import InputError
@@ -107,3 +109,67 @@ def test_hints_about_columns_lead_to_a_row_that_builds(
     for name in extra:
         left_out = any(new in {name, columns.get(name)} and old is None for new, old in said.items())
         assert (f"text of {name}" in text) + left_out + (f"`{columns.get(name, name)}`" in notes) == 1, (name, followed)
+
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "aya": {"inputs": "question", "targets": "answer", "language": "x"},
+    "capybara": {
+        "source": "x",
+        "conversation": [{"input": "question", "output": "answer"}, {"input": "more", "output": "rest"}],
+    },
+    "code feedback": {"query": "question", "answer": "answer", "lang": "x"},
+    "gsm8k": {"question": "question", "answer": "answer"},
+    "intel orca pairs": {"system": "be kind", "question": "question", "chosen": "answer", "rejected": "other"},
+    "argilla orca pairs": {
+        "system": "be kind",
+        "input": "question",
+        "chosen": "answer",
+        "rejected": "other",
+        "rating": [9.0, 8.0],
+    },
+    "limo": {"question": "question", "answer": "42", "solution": "answer 42"},
+    "medical o1": {"Question": "question", "Complex_CoT": "be careful", "Response": "answer"},
+    "nemotron v1": {
+        "input": [USER],
+        "output": "answer",
+        "reasoning": "on",
+        "system_prompt": "be kind",
+        "category": "x",
+    },
+    "smoltalk 2": {
+        "messages": [USER, ANSWER],
+        "chat_template_kwargs": {"custom_instructions": "be kind", "enable_thinking": False},
+    },
+}
+"""Rows in the forms of published data sets, in other words."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_row_of_a_published_form_builds_by_its_hints(name: str, tmp_path: Path, starter: Path) -> None:
+    row = PUBLISHED[name]
+    followed, text, notes = follow(tmp_path / "rows.jsonl", row, {}, starter / "tokenizer", last=False)
+    assert len(followed) <= 2
+    assert "question" in text and "answer" in text
+    said = "\n".join([text, notes, *followed])
+    for field, value in row.items():
+        assert not isinstance(value, str) or value in text or field in said, field
+    kept = {
+        "intel orca pairs": "be kind",
+        "argilla orca pairs": "be kind",
+        "nemotron v1": "be kind",
+        "medical o1": "be careful",
+    }
+    assert kept.get(name, "question") in text
+
+
+def test_a_sentence_for_a_variable_that_the_template_does_not_have_is_not_lost(tmp_path: Path) -> None:
+    talk = [USER, ANSWER]
+    for value, code in (("be kind", "unread_content"), (["{}"], "unread_content"), ({"a": 1}, "unread_content")):
+        stages = Stages.load(twins.byte_level(tmp_path / "without"))
+        assert [found for found, _ in stages.reasons([chat(*talk, custom_instructions=value)])] == [code]
+        reads = "{{ custom_instructions or '' }}" + twins.CHATML
+        stages = Stages.load(twins.byte_level(tmp_path / "with", template=reads))
+        assert stages.reasons([chat(*talk, custom_instructions=value)]) == []
+    for harmless in (True, None, "", "high", [], 3):
+        stages = Stages.load(twins.byte_level(tmp_path / "without"))
+        assert stages.reasons([chat(*talk, custom_instructions=harmless)]) == []

@@ -118,8 +118,8 @@ def test_of_conversational_completions_only_the_completion_is_learned(sample):
         ({"prompt": "a", "completion": ""}, ("empty", "`completion` is empty")),
         ({"prompt": [USER], "completion": []}, ("empty", "`completion` has no messages")),
         (
-            {"prompt": [USER], "completion": "a"},
-            ("wrong_type", "`prompt` is `array`, but `completion` is `str`"),
+            {"prompt": "a", "completion": [{"role": "assistant", "content": "b"}]},
+            ("wrong_type", "`prompt` is `str`, but `completion` is `array`"),
         ),
         ({"prompt": "a", "completion": 3}, ("wrong_type", "expected `str`, got `int` at $.completion")),
         (
@@ -168,3 +168,9 @@ def test_what_a_completion_of_strings_has_no_place_for_refuses_the_row(refusal, 
     code, reason = refusal(row, "completion")
     assert code == expected and f"`{name}`" in reason
     assert sample({**row, name: ""}, "completion") == sample(row, "completion", columns={name: None})
+
+
+def test_a_text_after_messages_is_the_answer(sample):
+    answer = [{"role": "assistant", "content": "a"}]
+    row = {"prompt": [USER], "completion": "a", "system": "s"}
+    assert sample(row, "completion").messages == sample(row | {"completion": answer}, "completion").messages
