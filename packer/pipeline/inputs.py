@@ -31,6 +31,7 @@ from packer.source import (
 )
 from packer.source.file_bytes import READ_BYTES, FilePath, changed_error, file_sha256
 from packer.source.partition import FileStatus
+from packer.source.row import rename
 from packer.store.manifest import Input
 
 CUTTING_SPEEDUP = 128
@@ -58,7 +59,16 @@ _HEADERS = re.compile(
 )
 """A header of a question at the beginning of a line, and one of an answer after it."""
 
-_ATTRIBUTE = re.compile(r"""\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\"""")
+_SPEAKERS = ("user", "human", "prompter", "assistant", "gpt")
+"""Roles of messages that are rows of their own, as those of OpenAssistant's trees."""
+
+_NO_MESSAGES = ("loop", "ns", "namespace", "tool", "tools", "call", "tool_call", "function", "param", "properties")
+"""Names under which templates have other objects than messages."""
+
+_ATTRIBUTE = re.compile(
+    "".join(rf"(?<!\b{name})" for name in _NO_MESSAGES)
+    + r"""(?:\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\")"""
+)
 """Accesses to named fields in a template: `message.name`, `message['name']`, `message.get('name')`."""
 
 
@@ -229,14 +239,19 @@ def _first_unread(entry: InputFile) -> set[str]:
 
 
 def _note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
-    """Report a file of texts most of whose first rows are dialogues, written out: their questions are trained, too."""
+    """Report a file of texts most of whose first rows are dialogues, or messages: their questions are trained, too."""
     if entry.schema != "text":
         return
     try:
-        rows = first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)
-        found = [_HEADERS.search(row["text"]) for row in rows if isinstance(row.get("text"), str)]
+        rows = [rename(row, entry.columns) for row in first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)]
     except InputError:
         return  # as above
+    found = [_HEADERS.search(row["text"]) for row in rows if isinstance(row.get("text"), str)]
+    if 2 * sum(str(row.get("role")) in _SPEAKERS for row in rows) > len(rows):
+        note(
+            f"{entry.name}: its rows are single messages, with a `role` beside the `text`, and texts are trained "
+            "whole, questions too; to train only the answers, join the rows of each conversation to `messages`"
+        )
     headers = [match for match in found if match]
     if 2 * len(headers) > len(found):
         asked, answered = headers[0].groups()

@@ -149,6 +149,13 @@ def test_a_column_that_no_row_of_a_source_has_is_refused(tmp_path: Path) -> None
     build_rows(rows, tmp_path, "cache", "supervision.reasoning=inline", columns=columns | {"reasoning": "cot"})
 
 
+@pytest.mark.parametrize("call", ["call.function.topic", "tool_call['topic']", "tool.get('topic')", "loop.topic"])
+def test_keys_that_the_template_reads_of_other_objects_are_not_used(tmp_path: Path, call: str) -> None:
+    twins.byte_level(tmp_path / "tokenizer", template=f"{{% if false %}}{{{{ {call} }}}}{{% endif %}}{twins.CHATML}")
+    (note,) = [note for note in build_rows([chat(1, topic="x")], tmp_path, "cache") if "not used" in note]
+    assert "`topic` (1)" in note
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_fields_that_only_later_rows_have_are_noted_once(tmp_path: Path, jobs: int) -> None:
     rows = [chat(i) | {"source": "x", "id": i, "topic": "y"} for i in range(200)]
