@@ -17,6 +17,7 @@ from packer.source import (
     SCHEMAS,
     TEXT_FIELDS,
     InputFile,
+    columns_hint,
     columns_yaml,
     composed,
     first_rows,
@@ -62,7 +63,7 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Ite
 
     """
     hint = _remedy(code, reason, file, recipe, lost=lost)
-    if code == "unknown_schema" or "sources.columns=" not in hint or not file.columns:
+    if code in {"unknown_schema", "nothing_trained"} or "sources.columns=" not in hint or not file.columns:
         return hint
     return _SET_COLUMNS.sub(lambda found: f"{{{_with_own_columns(found[1], file.columns)}}}", hint)
 
@@ -90,8 +91,8 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "dropped_system" and _has_developer(file):
         return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
-    if code == "pair_no_prompt" and (asked := _field_with_question(file)) is not None:
-        return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' takes it as what the user says"
+    if code in {"pair_no_prompt", "nothing_trained"} and (suggested := _by_names(code, file)) is not None:
+        return suggested
     if code in {"unread_content", "wrong_type"} and (found := _COLUMNS.findall(reason)):
         return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found)
     if code == "template_error" and (hint := _about_calls(reason, recipe)) is not None:
@@ -106,12 +107,18 @@ def _about_calls(reason: str, recipe: Recipe) -> str | None:
     return PARALLEL_CALLS if _ONE_CALL.search(reason) else None
 
 
-def _field_with_question(file: InputFile) -> str | None:
-    """Return a field of the first rows that no pair is read from, and whose name stands for a question."""
-    rows = first_rows(file.path, file.format, file.columns)
+def _by_names(code: str, file: InputFile) -> str | None:
+    """Suggest columns for rows whose question or answer is in a field with a usual name."""
+    rows = [*first_rows(file.path, file.format, file.columns)]
+    if code == "nothing_trained":
+        hint = columns_hint(rows, file.columns)
+        return hint if file.schema == "messages" and "{prompt: " in hint else None
     names = (name for row in rows for name, value in row.items() if isinstance(value, str) and value.strip())
     known = SCHEMAS["preference"].fields
-    return next((name for name in names if meant_field(name) == "instruction" and name not in known), None)
+    asked = next((name for name in names if meant_field(name) == "instruction" and name not in known), None)
+    if asked is None:
+        return None
+    return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' takes it as what the user says"
 
 
 def _has_developer(file: InputFile) -> bool:

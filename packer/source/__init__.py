@@ -18,7 +18,13 @@ from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile, RawRow, read_rows, refuse_empty
 from packer.source.schema import SCHEMAS, fields_read
-from packer.source.schema_errors import list_names, refuse_absent_columns, refuse_unread_columns, schema_hint
+from packer.source.schema_errors import (
+    columns_hint,
+    list_names,
+    refuse_absent_columns,
+    refuse_unread_columns,
+    schema_hint,
+)
 from packer.source.synonyms import columns_yaml, meant_field
 
 __all__ = [
@@ -29,6 +35,7 @@ __all__ = [
     "NoRowsError",
     "Partition",
     "RawRow",
+    "columns_hint",
     "columns_yaml",
     "composed",
     "data_set_files",

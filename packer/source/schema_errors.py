@@ -95,19 +95,24 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
         if field == "output" != before and (name == field or len(str(value)) > len(str(values[before]))):
             found[field] = name  # of a solution and an answer, the longer one is the reply
     asked = next((name for name, value in values.items() if _is_question(name, value)), None)
-    if asked is not None and "output" in found:
+    answer = found.get("output", found.get("messages"))
+    if asked is not None and answer is not None:
         around = {"system": found["system"]} if found.get("system", "system") != "system" else {}
-        names = columns_yaml(composed(columns, {"prompt": asked, "completion": found["output"], **around}))
-        return f"say which field is which with `columns`: --set 'sources.columns={{{names}}}'"
+        return _say_which(composed(columns, {"prompt": asked, "completion": answer, **around}))
+    if "instruction" not in found and "input" in found:
+        found["instruction"] = found.pop("input")
     for fields, required in (({"messages"},) * 2, ({"conversations"},) * 2, (SYNONYMS, _REQUIRED)):
         mapped = {field: found[field] for field in fields if found.get(field, field) != field}
         if mapped and required <= found.keys():
-            names = columns_yaml(composed(columns, mapped))
-            return f"say which field is which with `columns`: --set 'sources.columns={{{names}}}'"
+            return _say_which(composed(columns, mapped))
     return (
         "say which field is which with `columns`: --set 'sources.columns={instruction: FIELD, output: FIELD}', "
         "{messages: FIELD} or {text: FIELD}; the schema follows from the names"
     )
+
+
+def _say_which(columns: Columns) -> str:
+    return f"say which field is which with `columns`: --set 'sources.columns={{{columns_yaml(columns)}}}'"
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -136,6 +136,11 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "system_prompt": "be kind",
         "category": "x",
     },
+    "open code reasoning": {"id": "x", "input": "question", "output": "answer", "license": "x"},
+    "firefly": {"kind": "x", "input": "question", "target": "answer"},
+    "dolphin r1": {"messages": [USER], "answer": "answer", "model": "x"},
+    "openai responses": {"input": [USER], "output": [ANSWER]},
+    "with a setting": {"instruction": "question", "output": "answer", "reasoning": "off"},
     "smoltalk 2": {
         "messages": [USER, ANSWER],
         "chat_template_kwargs": {"custom_instructions": "be kind", "enable_thinking": False},

@@ -32,6 +32,8 @@ CHAT = [{"role": "user", "content": "a"}]
             "{prompt: input, completion: output, system: system_prompt}",
         ),
         ({"question": "a", "answer": "4", "solution": "2 + 2 = 4"}, "{instruction: question, output: solution}"),
+        ({"input": CHAT, "output": [{"role": "assistant", "content": "b"}]}, "{prompt: input, completion: output}"),
+        ({"input": "a", "output": "b"}, "{instruction: input}"),
         ({"inputs": "a", "targets": "b"}, "{instruction: inputs, output: targets}"),
         ({"dialog": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}, "{conversations: dialog}"),
     ],

@@ -174,3 +174,11 @@ def test_a_text_after_messages_is_the_answer(sample):
     answer = [{"role": "assistant", "content": "a"}]
     row = {"prompt": [USER], "completion": "a", "system": "s"}
     assert sample(row, "completion").messages == sample(row | {"completion": answer}, "completion").messages
+
+
+@pytest.mark.parametrize("setting", ["on", "off", " Off\n", "high"])
+def test_a_setting_is_no_reasoning(refusal, sample, setting):
+    row = {"instruction": "a", "output": "b", "reasoning": setting}
+    code, reason = refusal(row, "alpaca")
+    assert code == "wrong_type" and "`columns: {reasoning: null}` leaves it out" in reason
+    assert len(sample(row, "alpaca", columns={"reasoning": None}).messages) == 2
