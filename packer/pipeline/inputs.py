@@ -272,6 +272,8 @@ def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[st
     """
     template = f"{model.template} {model.tool_template}"
     used = {name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name}
+    if ".name" in template or "'name'" in template or '"name"' in template:
+        used.add("name")  # results of tools have the name that their call says
     keys = sorted((key for key in counts if key not in used), key=lambda key: (-counts[key], key))
     if keys:
         named = ", ".join(f"{quoted(key)} ({counts[key]:,})" for key in keys[:_MOST_KEYS])
