@@ -190,6 +190,9 @@ class RowBatch:
     fields: tuple[tuple[Any, ...], ...] = ()
     """For each requested field, its value in each row as in the file, or None if it is absent."""
 
+    names: frozenset[str] = frozenset()
+    """Names of fields that any of these rows has; of a table, only of those that are decoded."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBatch:

@@ -31,7 +31,8 @@ CODES: dict[str, str] = {
     # understood
     "unknown_schema": "the row has none of the fields its schema needs",
     "wrong_type": "a value has the wrong type; the reason has its path",
-    "unread_content": "a text of the prompt, or reasoning, is in a field that the schema does not read",
+    "unread_content": "a text of the prompt, or reasoning, is in a field that the schema does not read, or in a "
+    "variable that the template does not read",
     "unknown_role": "a message has a role the schema does not know",
     "bad_tools": "tools or a tool call cannot be read",
     "no_content": "a message has no content under a name that packer knows; the reason has its keys",

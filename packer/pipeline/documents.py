@@ -1,6 +1,6 @@
 """Provide the documents of a build: reuse finished partitions, and make the others here or in worker processes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ import msgspec
 from packer.errors import InputError
 from packer.pipeline import engine
 from packer.pipeline.executor import HERE, Workers
-from packer.pipeline.inputs import refuse_changed
+from packer.pipeline.inputs import note_later_fields, refuse_changed
 from packer.pipeline.partition import (
     Documents,
     PartitionResult,
@@ -101,6 +101,7 @@ class RowDocuments:
             self._progress.advance(shard.num_input_rows, 0 if made.result is None else shard.num_tokens)
         ordered = [results[number] for number in range(len(plan.tasks))]
         self.rejected_inputs = rejected_inputs(plan, ordered)
+        self._note_later_fields(ordered)
         check_rewrite_cost(plan, [result.shard for result in ordered])
         return Documents(results=ordered, traits=[traits[number] for number in sorted(traits)], num_built=num_built)
 
@@ -153,6 +154,12 @@ class RowDocuments:
             finished=partial(finished, self._folder, repair=self._options.repair),
         ):
             yield missing[i], made
+
+    def _note_later_fields(self, results: Sequence[PartitionResult]) -> None:
+        found: dict[int, set[str]] = {}
+        for task, result in zip(self._plan.tasks, results, strict=True):
+            found.setdefault(task.source, set()).update(result.unread)
+        note_later_fields(found, self._plan.inputs, self._plan.known_fields, self._progress.note)
 
     def _check_rejected(self, result: PartitionResult) -> None:
         if self._options.on_error != "fail" or not result.rejected:

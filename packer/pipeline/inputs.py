@@ -1,7 +1,7 @@
 """Open a recipe's inputs: determine each file's format, schema and columns."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -21,7 +21,6 @@ from packer.source import (
     detect_format,
     detect_schema,
     field_names,
-    fields_read,
     first_rows,
     is_data_set,
     list_names,
@@ -32,6 +31,7 @@ from packer.source import (
 )
 from packer.source.file_bytes import READ_BYTES, FilePath, changed_error, file_sha256
 from packer.source.partition import FileStatus
+from packer.source.row import rename
 from packer.store.manifest import Input
 
 CUTTING_SPEEDUP = 128
@@ -42,7 +42,9 @@ MIN_PARALLEL_BYTES = 2**30
 
 _MOST_NAMED = 3
 _FEW_ROWS = 64
-"""Rows that are searched for fields that are not read."""
+"""Rows that are searched for fields that are not read, before a build; it reports those of all others at its end."""
+
+_MAPS_OR_HIDES = "sources.columns maps or hides them"
 
 _NEVER_EMPTY = {".parquet": "a Parquet file", ".arrow": "an Arrow file"}
 """Formats whose files are never 0 bytes: even without rows they contain metadata."""
@@ -57,7 +59,16 @@ _HEADERS = re.compile(
 )
 """A header of a question at the beginning of a line, and one of an answer after it."""
 
-_ATTRIBUTE = re.compile(r"""\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\"""")
+_SPEAKERS = ("user", "human", "prompter", "assistant", "gpt")
+"""Roles of messages that are rows of their own, as those of OpenAssistant's trees."""
+
+_NO_MESSAGES = ("loop", "ns", "namespace", "tool", "tools", "call", "tool_call", "function", "param", "properties")
+"""Names under which templates have other objects than messages."""
+
+_ATTRIBUTE = re.compile(
+    "".join(rf"(?<!\b{name})" for name in _NO_MESSAGES)
+    + r"""(?:\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\")"""
+)
 """Accesses to named fields in a template: `message.name`, `message['name']`, `message.get('name')`."""
 
 
@@ -182,39 +193,65 @@ def _refuse_hollow(path: FilePath) -> None:
         )
 
 
-def note_first_rows(file: SourceFile, entry: InputFile, recipe: Recipe, note: Callable[[str], None]) -> None:
-    """Report what is striking about a file's first rows: fields that nothing reads, and dialogues that are texts."""
-    asked_about = fields_of(recipe.filters, recipe.split, file.source.where)
-    _note_unread(entry, note, asked_about=frozenset(field.partition(".")[0] for field in asked_about))
-    _note_dialogues(entry, note)
+def note_first_rows(file: SourceFile, entry: InputFile, recipe: Recipe, note: Callable[[str], None]) -> frozenset[str]:
+    """Report what is striking about a file's first rows: fields that nothing reads, and dialogues that are texts.
 
-
-def _note_unread(entry: InputFile, note: Callable[[str], None], *, asked_about: frozenset[str]) -> None:
-    """Report fields in a file's first rows that neither its schema nor any rule about rows reads."""
-    taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
-    try:
-        names = field_names(entry.path, format=entry.format, max_rows=_FEW_ROWS)
-    except InputError:
-        return  # reading the whole file will report the error
-    read = fields_read(entry.schema)
-    if entry.schema != "rated":
-        read -= {"label"}  # checked, but used only if boolean
-    unread = sorted(names - taken - read - asked_about)
+    Returns:
+        The fields that were named, and those that rules about rows ask for.
+    """
+    asked_about = {field.partition(".")[0] for field in fields_of(recipe.filters, recipe.split, file.source.where)}
+    unread = _first_unread(entry) - asked_about
     if unread:
-        note(
-            f"{entry.name}: fields of rows that are not read: {list_names(unread)}; sources.columns maps or hides them"
-        )
+        note(f"{entry.name}: fields of rows that are not read: {list_names(sorted(unread))}; {_MAPS_OR_HIDES}")
+    _note_dialogues(entry, note)
+    return frozenset(unread | asked_about)
+
+
+def note_later_fields(
+    found: Mapping[int, Collection[str]],
+    inputs: Sequence[Input],
+    known: Sequence[tuple[int, frozenset[str]]],
+    note: Callable[[str], None],
+) -> None:
+    """Report fields that nothing reads and that the first rows of a source did not have, in one note for each source.
+
+    Args:
+        found: The fields of the rows of some inputs that were not read, by the input's number.
+        inputs: All inputs.
+        known: For each input the number of its source, and the fields not to report.
+        note: Receives the messages.
+    """
+    later: dict[int, tuple[str, set[str]]] = {}
+    for number in sorted(found):
+        source, fields = known[number]
+        left = {*found[number]} - fields
+        if left:
+            later.setdefault(source, (inputs[number].path, set()))[1].update(left)
+    for path, names in later.values():
+        note(f"{path}: fields of later rows that are not read: {list_names(sorted(names))}; {_MAPS_OR_HIDES}")
+
+
+def _first_unread(entry: InputFile) -> set[str]:
+    try:
+        return entry.unread(field_names(entry.path, format=entry.format, max_rows=_FEW_ROWS))
+    except InputError:
+        return set()  # reading the whole file will report the error
 
 
 def _note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
-    """Report a file of texts most of whose first rows are dialogues, written out: their questions are trained, too."""
+    """Report a file of texts most of whose first rows are dialogues, or messages: their questions are trained, too."""
     if entry.schema != "text":
         return
     try:
-        rows = first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)
-        found = [_HEADERS.search(row["text"]) for row in rows if isinstance(row.get("text"), str)]
+        rows = [rename(row, entry.columns) for row in first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)]
     except InputError:
         return  # as above
+    found = [_HEADERS.search(row["text"]) for row in rows if isinstance(row.get("text"), str)]
+    if 2 * sum(str(row.get("role")) in _SPEAKERS for row in rows) > len(rows):
+        note(
+            f"{entry.name}: its rows are single messages, with a `role` beside the `text`, and texts are trained "
+            "whole, questions too; to train only the answers, join the rows of each conversation to `messages`"
+        )
     headers = [match for match in found if match]
     if 2 * len(headers) > len(found):
         asked, answered = headers[0].groups()
@@ -235,6 +272,8 @@ def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[st
     """
     template = f"{model.template} {model.tool_template}"
     used = {name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name}
+    if ".name" in template or "'name'" in template or '"name"' in template:
+        used.add("name")  # results of tools have the name that their call says
     keys = sorted((key for key in counts if key not in used), key=lambda key: (-counts[key], key))
     if keys:
         named = ", ".join(f"{quoted(key)} ({counts[key]:,})" for key in keys[:_MOST_KEYS])

@@ -85,6 +85,8 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     shard: Shard
     rejected: tuple[RejectedRow, ...]
+    unread: tuple[str, ...] = ()
+    """Fields of its rows that are not read; of a partition that was reused, none."""
 
 
 Finished = TypeVar("Finished", PartitionResult, StoredTable)
@@ -120,7 +122,7 @@ class Documents:
 
 
 _MOST_KEYS = 32
-"""Number of unused keys recorded per partition; the limit is for rows that use names or dates as keys."""
+"""Number of unused keys, and of unread fields, recorded per partition: rows may use names or dates as keys."""
 
 _SHOWN_KEY = 40
 
@@ -204,6 +206,7 @@ def run_partition(
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
     unused: Counter[str] = Counter()
+    names: set[str] = set()
     documents: list[DocumentBatch] = []
     for rows in batches:
         done = stages.run(rows)
@@ -213,6 +216,7 @@ def run_partition(
             for r in done.rejections
         )
         unused.update(key[:_SHOWN_KEY] for key in unused_keys(rows.samples))
+        names |= rows.names
         num_rows += rows.num_rows
         num_kept += len(np.unique(done.documents.sample))
         num_merged += done.num_merged
@@ -233,7 +237,8 @@ def run_partition(
         num_skipped=num_skipped,
         unused_keys=dict(unused.most_common(_MOST_KEYS)),
     )
-    result = PartitionResult(shard=shard, rejected=tuple(rejected))
+    unread = sorted(task.file.unread(names))[:_MOST_KEYS]
+    result = PartitionResult(shard=shard, rejected=tuple(rejected), unread=tuple(name[:_SHOWN_KEY] for name in unread))
     publish_finished(folder, task.key, result)
     return result
 

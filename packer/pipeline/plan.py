@@ -57,6 +57,8 @@ class BuildPlan:
     """Status of each input before it was read."""
 
     tasks: tuple[PartitionTask, ...]
+    known_fields: tuple[tuple[int, frozenset[str]], ...]
+    """Of each input the number of its source, and those of its fields that need no further note."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -112,15 +114,18 @@ def plan_build(
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
     noted = None
+    known: list[tuple[int, frozenset[str]]] = []
     opened = []
     at_first = ALONE if are_here(statuses, copies=copies) else workers
     for each, file in open_inputs(paths, recipe, progress.note, at_first):
         source = each.source
+        number = recipe.sources.index(source)
         if source is not noted:
-            note_first_rows(each, file, recipe, progress.note)
+            fields = note_first_rows(each, file, recipe, progress.note)
         noted = source
+        known.append((number, fields))
         refuse_untemplated(file, model, recipe)
-        opened.append((each, file, recipe.sources.index(source) if planner.has_rules else None))
+        opened.append((each, file, number if planner.has_rules else None))
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
     cuts = input_cuts.cut(
         [(file, part) for _, file, part in opened],
@@ -163,6 +168,7 @@ def plan_build(
         ),
         files=tuple(files),
         tasks=tuple(tasks),
+        known_fields=tuple(known),
     )
 
 

@@ -5,7 +5,7 @@ They are the hints of a build, of `lint` and of `preview`.
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from packer.model import Model
@@ -13,7 +13,19 @@ from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.stages import compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
-from packer.source import TEXT_FIELDS, InputFile, as_yaml, first_rows, roles_hint, schema_hint
+from packer.source import (
+    SCHEMAS,
+    TEXT_FIELDS,
+    InputFile,
+    columns_hint,
+    columns_yaml,
+    composed,
+    first_rows,
+    meant_field,
+    roles_hint,
+    schema_hint,
+)
+from packer.strict_yaml import parse_yaml
 
 _ABOUT_IDS = re.compile(
     r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
@@ -24,8 +36,13 @@ _ABOUT_IDS = re.compile(
 _OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: (?P<names>`\w+`.*)")
 """The reason given for a message without text that has other keys which may contain it."""
 
-_COLUMNS = re.compile(r"`columns: \{(.*?)\}`")
-"""In the reason for a row with a text that is not read: the columns that read it, and those that leave it out."""
+_MEMBERS = r"\{((?:\"(?:[^\"\\]|\\.)*\"|[^{}\"])*)\}"
+
+_COLUMNS = re.compile(rf"`columns: {_MEMBERS}` (.*?)(?=, `columns: |; |, which|\Z)")
+"""In the reason for a row: columns that read what is not read or leave it out, and which of both."""
+
+_SET_COLUMNS = re.compile(rf"(?<!roles=){_MEMBERS}")
+"""Columns in a hint."""
 
 _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcalls?\b.*\bat once\b", re.IGNORECASE)
 """Messages by which templates complain about more than one tool call in a message."""
@@ -45,6 +62,19 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Ite
         InputError: the file cannot be read.
 
     """
+    hint = _remedy(code, reason, file, recipe, lost=lost)
+    if code in {"unknown_schema", "nothing_trained"} or "sources.columns=" not in hint or not file.columns:
+        return hint
+    return _SET_COLUMNS.sub(lambda found: f"{{{_with_own_columns(found[1], file.columns)}}}", hint)
+
+
+def _with_own_columns(members: str, columns: Mapping[str, str | None]) -> str:
+    """Return columns of a hint together with those that the recipe has already, which they would replace."""
+    further = parse_yaml(f"{{{members}}}".replace("'\\''", "'"), "columns")
+    return columns_yaml(composed(columns, further))
+
+
+def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str]) -> str:
     if code == "unknown_schema":
         return schema_hint([*first_rows(file.path, file.format, file.columns)], file.schema, file.columns)
     if code == "unknown_role":
@@ -61,15 +91,34 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Ite
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "dropped_system" and _has_developer(file):
         return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
-    if code == "unread_content":
-        kept = "".join(f"{new}: {'null' if old is None else as_yaml(old)}, " for new, old in file.columns.items())
-        *reads, hides = (f"--set 'sources.columns={{{kept}{columns}}}'" for columns in _COLUMNS.findall(reason))
-        return "; ".join([*(f"{columns} reads it" for columns in reads), f"{hides} leaves it out"])
-    if code == "template_error" and recipe.rows.call_ids is None and _ABOUT_IDS.search(reason):
-        return "--set rows.call_ids=short gives calls and their results ids of 9 letters and digits"
-    if code == "template_error" and _ONE_CALL.search(reason):
-        return PARALLEL_CALLS
+    if code in {"pair_no_prompt", "nothing_trained"} and (suggested := _by_names(code, file)) is not None:
+        return suggested
+    if code in {"unread_content", "wrong_type"} and (found := _COLUMNS.findall(reason)):
+        return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found)
+    if code == "template_error" and (hint := _about_calls(reason, recipe)) is not None:
+        return hint
     return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+
+
+def _about_calls(reason: str, recipe: Recipe) -> str | None:
+    """Suggest a remedy for what a template says about calls, if it says that."""
+    if recipe.rows.call_ids is None and _ABOUT_IDS.search(reason):
+        return "--set rows.call_ids=short gives calls and their results ids of 9 letters and digits"
+    return PARALLEL_CALLS if _ONE_CALL.search(reason) else None
+
+
+def _by_names(code: str, file: InputFile) -> str | None:
+    """Suggest columns for rows whose question or answer is in a field with a usual name."""
+    rows = [*first_rows(file.path, file.format, file.columns)]
+    if code == "nothing_trained":
+        hint = columns_hint(rows, file.columns)
+        return hint if file.schema == "messages" and "{prompt: " in hint else None
+    names = (name for row in rows for name, value in row.items() if isinstance(value, str) and value.strip())
+    known = SCHEMAS["preference"].fields
+    asked = next((name for name in names if meant_field(name) == "instruction" and name not in known), None)
+    if asked is None:
+        return None
+    return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' takes it as what the user says"
 
 
 def _has_developer(file: InputFile) -> bool:

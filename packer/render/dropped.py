@@ -5,7 +5,8 @@ are contained as JSON. Sometimes that proves nothing: a short text may occur by 
 message contains it too. Sometimes it fails although nothing is lost, because the template reshaped the text. In both
 cases the template is probed: the item is replaced by a placeholder word that occurs nowhere else, and the word must
 show in the output. The answer for a shape of conversation is cached. Rendered content must also read back
-(:mod:`packer.render.readback`): an escape that the row does not contain is a loss, too.
+(:mod:`packer.render.readback`, :mod:`packer.render.python_calls`): an escape that the row does not contain is a loss,
+too.
 """
 
 import functools
@@ -29,6 +30,7 @@ from packer.render.placeholders import (
     text_of,
     tool_name,
 )
+from packer.render.python_calls import reads_as_python
 from packer.render.readback import (
     added_escape,
     arguments_of,
@@ -170,7 +172,8 @@ class ConversationLosses:
         prompt, completion = turn.text[: turn.prompt_end], turn.text[turn.prompt_end :]
         calls = own.get("tool_calls") or ()
         if added_escape(completion, [own], marks=self.check.marks) or any(
-            quotes_call(call, completion, [own]) for call in calls
+            quotes_call(call, completion, [own]) if read is None else not read
+            for call, read in zip(calls, self._reads_as_python(turn.message, completion), strict=True)
         ):
             return Loss("mangled_call" if calls else "mangled_text", turn.message)
         context = [*conversation.messages[: turn.message], conversation.tools, conversation.kwargs]
@@ -186,7 +189,7 @@ class ConversationLosses:
             really = [item for item in missing if not item.may_probe or asked is None or item.loss in asked]
             if really:
                 return really[0].loss
-            garbled = next((i for i in missing if not i.shows_but_for_space(completion if i.own else turn.text)), None)
+            garbled = next((item for item in missing if not self._shows_reshaped(item, turn)), None)
             if garbled is not None:
                 return Loss(
                     "mangled_call" if garbled.loss.kind == "tool_call" else "mangled_text", garbled.loss.message
@@ -205,6 +208,19 @@ class ConversationLosses:
         answer = probe() or frozenset()
         lost = [item for item in items if item.loss in answer and item.doubtful(self._occurs_twice)]
         return lost[0].loss if lost else None
+
+    def _shows_reshaped(self, item: _Item, turn: RenderedTurn) -> bool:
+        """Whether an item shows but for its white space, or as a part of a call in Python, with escapes of its own."""
+        text = turn.text[turn.prompt_end :] if item.own else turn.text
+        return item.shows_but_for_space(text) or (
+            item.loss.kind == "tool_call" and all(self._reads_as_python(item.loss.message, text))
+        )
+
+    def _reads_as_python(self, number: int, text: str) -> list[bool | None]:
+        """Return whether each call of a message can be read from a text as Python; None if it is not so written."""
+        message = self.conversation.messages[number]
+        texts = [text_of(message), *(str(message[name]) for name in REASONING_FIELDS if message.get(name))]
+        return [reads_as_python(call, text, texts) for call in message.get("tool_calls") or ()]
 
     def _occurs_twice(self, text: str) -> bool:
         """Whether several values of messages and tools contain a text, or the source of the template does."""

@@ -134,13 +134,22 @@ class ChatTemplate:
 
     @functools.cached_property
     def takes_only_parts(self) -> bool:
-        """Whether the template raises on a string as content but accepts a list of one part (some vision models)."""
-        for content in ("x", [{"type": "text", "text": "x"}]):
-            try:
-                self.render([{"role": "user", "content": content}, {"role": "assistant", "content": content}])
-            except RenderError:
-                continue
-            return not isinstance(content, str)
+        """Whether the template raises on a string as content, or writes nothing of it, but writes a list of one part.
+
+        Those of some vision models do.
+        """
+        for in_parts in (False, True):
+            texts = set()
+            for word in ("x", "y"):
+                content = [{"type": "text", "text": word}] if in_parts else word
+                try:
+                    texts.add(
+                        self.render([{"role": "user", "content": content}, {"role": "assistant", "content": content}])
+                    )
+                except RenderError:
+                    break
+            if len(texts) == 2:
+                return in_parts
         return False
 
     def render(

@@ -14,9 +14,9 @@ from packer.render.readback import num_garbled
 def renderable(conversation: Conversation, last: int) -> Conversation:
     """Return the conversation in a form that the template accepts, tried on messages up to `last`.
 
-    The forms, in order: as the row has it; null contents as empty strings; tool-call arguments as JSON strings; both;
-    and contents as lists of one part, which templates of some vision models require. Leaving null contents as they are
-    is not accepted if the template prints them as the word None.
+    The forms, in order: as the row has it; null contents as empty strings; tool-call arguments as JSON strings; both.
+    For templates of some vision models each is tried with contents as lists of one part first. Leaving null contents as
+    they are is not accepted if the template prints them as the word None.
 
     Of the accepted forms, the first whose calls can be read back from the rendering is chosen, or else the first that
     garbles the fewest calls. If none is accepted, the first that the template refuses deliberately is returned, so that
@@ -30,7 +30,9 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
         return conversation
     changes: list[tuple[Callable[[JSONMessage], JSONMessage], ...]] = [()]
     changes += [(_without_null,)] * nulls + [(_string_arguments,)] * calls
-    changes += [(_without_null, _string_arguments)] * (nulls and calls) + [(_text_parts,)] * parts
+    changes += [(_without_null, _string_arguments)] * (nulls and calls)
+    if parts:
+        changes = [*((*change, _text_parts) for change in changes), *changes]
     best: Conversation | None = None
     refused: Conversation | None = None
     fewest = math.inf

@@ -196,7 +196,12 @@ def spellings(leaf: Any) -> tuple[str, ...]:
 
 def contains_escaped(part: str, text: str) -> bool:
     """Whether a text contains another: verbatim, as JSON, or as Python writes it."""
-    return part in text or any(written in text for written in (*_as_json(part), repr(part)[1:-1]))
+    return part in text or any(written in text for written in escaped_spellings(part))
+
+
+def escaped_spellings(value: str) -> tuple[str, ...]:
+    """Return a text as it appears within a string of JSON and of Python."""
+    return (*_as_json(value), repr(value)[1:-1])
 
 
 def _as_json(value: str) -> tuple[str, ...]:

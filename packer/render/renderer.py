@@ -211,6 +211,8 @@ class Renderer:
             if sample.kind != "chat":
                 return RenderedRow((self._plain(sample),), 0)
             template = self._template_of(sample)
+            if template is not None and sample.template_kwargs:
+                _refuse_unread_variables(sample, template)
             if template is None or by_reference or self._rules.marked:
                 return self._render_chat(sample, losses, template)
             return self._render_chat(sample, losses, IncrementalTemplate(template, len(sample.messages)))
@@ -337,6 +339,18 @@ def _turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
         if np.float32(weight) > 0:
             weights[k] = weight
     return weights
+
+
+def _refuse_unread_variables(sample: Sample, template: ChatTemplate) -> None:
+    """Refuse a row that gives the template a text, tools or documents in a variable that the template does not have."""
+    for name, value in sample.template_kwargs.items():
+        is_content = (
+            bool(value) if isinstance(value, list | dict) else isinstance(value, str) and len(value.split()) > 1
+        )
+        if is_content and re.search(rf"\b{re.escape(name)}\b", template.source) is None:
+            reason = f"`chat_template_kwargs` has {name!r}, which the template does not read"
+            hides = "`columns: {chat_template_kwargs: null}` leaves it out"
+            raise RenderError(f"{reason}; {hides}", code="unread_content")
 
 
 def _turn_batch(

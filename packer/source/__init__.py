@@ -15,10 +15,17 @@ from packer.source.file_cuts import partition_file, smallest_partition
 from packer.source.files import STANDARD_INPUT, data_set_files, data_set_splits, expand, input_path, is_data_set
 from packer.source.partition import Partition
 from packer.source.roles import roles_hint
+from packer.source.row import composed
 from packer.source.rows import InputFile, RawRow, read_rows, refuse_empty
 from packer.source.schema import SCHEMAS, fields_read
-from packer.source.schema_errors import list_names, refuse_absent_columns, refuse_unread_columns, schema_hint
-from packer.source.synonyms import as_yaml
+from packer.source.schema_errors import (
+    columns_hint,
+    list_names,
+    refuse_absent_columns,
+    refuse_unread_columns,
+    schema_hint,
+)
+from packer.source.synonyms import columns_yaml, meant_field
 
 __all__ = [
     "SCHEMAS",
@@ -28,7 +35,9 @@ __all__ = [
     "NoRowsError",
     "Partition",
     "RawRow",
-    "as_yaml",
+    "columns_hint",
+    "columns_yaml",
+    "composed",
     "data_set_files",
     "data_set_splits",
     "detect_format",
@@ -41,6 +50,7 @@ __all__ = [
     "input_path",
     "is_data_set",
     "list_names",
+    "meant_field",
     "partition_file",
     "quoted",
     "read_rows",

@@ -8,9 +8,13 @@ from typing import Any
 from packer.batches import Message, Sample
 from packer.source.chat import chat_sample, with_reasoning_fields
 from packer.source.decode import Refused
+from packer.source.file_bytes import quoted
 from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
 from packer.source.synonyms import refuse_lost
 from packer.source.unsupported_rows import refuse_media_tags
+
+_FLAGS = frozenset({"on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"})
+"""What data sets of models with and without reasoning have under `reasoning` to say which row is which."""
 
 
 class AlpacaRow(RowFields, frozen=True, kw_only=True):
@@ -52,6 +56,12 @@ def read(row: dict[str, Any], number: int) -> Sample:
         messages.append(Message(fields={"role": "user", "content": asked}))
         messages.append(Message(fields={"role": "assistant", "content": answered}))
     if shape.reasoning:
+        if shape.reasoning.strip().lower() in _FLAGS:
+            raise Refused(
+                "wrong_type",
+                f"`reasoning` is {quoted(shape.reasoning)}, which is a setting and no reasoning; "
+                "`columns: {reasoning: null}` leaves it out",
+            )
         refuse_media_tags(shape.reasoning)
         messages[-1] = Message(fields=with_reasoning_fields(messages[-1].fields, shape.reasoning))
     return chat_sample(row, shape, messages, number=number)

@@ -1,5 +1,6 @@
 """Schema `completion`: a prompt and its continuation, as strings, or as messages in TRL's conversational form."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -8,19 +9,20 @@ from packer.batches import Sample
 from packer.source.chat import ChatMessage, chat_sample, read_messages, with_weight
 from packer.source.decode import Refused
 from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id, type_name, typed
-from packer.source.synonyms import refuse_lost
+from packer.source.synonyms import columns_yaml
 from packer.source.unsupported_rows import refuse_media_tags
+
+_AS_ALPACA = {"instruction": "prompt", "output": "completion"}
+"""Columns that make a row of strings one of schema `alpaca`, which has a place for all that a chat has."""
 
 
 class StringsRow(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     completion: str
     reasoning: str | None = None
-    """Always refused: there is no template to write it."""
-
     input: Any = None
     context: Any = None
-    """Both are refused unless the prompt contains them."""
+    """These have no place, and are refused unless the texts contain them."""
 
 
 class MessagesRow(RowFields, frozen=True, kw_only=True):
@@ -38,21 +40,14 @@ def read(row: dict[str, Any], number: int) -> Sample:
     """
     row = drop_empty_optional_fields(row, "prompt", "completion")
     prompt, completion = row.get("prompt"), row.get("completion")
-    if "reasoning" in row:
-        raise Refused(
-            "wrong_type",
-            "a completion has no place for `reasoning`; `columns: {instruction: prompt, output: completion}` reads the "
-            "row as alpaca, which has; `columns: {reasoning: null}` leaves it out",
-        )
+    if isinstance(prompt, list) and isinstance(completion, str) and completion.strip():
+        completion = [{"role": "assistant", "content": completion}]
+        row = {**row, "completion": completion}
     if isinstance(prompt, list) != isinstance(completion, list):
         raise Refused("wrong_type", f"`prompt` is `{type_name(prompt)}`, but `completion` is `{type_name(completion)}`")
-    for name in ("input", "context"):
-        as_alpaca = None if isinstance(prompt, list) else f"instruction: prompt, input: {name}, output: completion"
-        reason = f"a completion has no place for `{name}`"
-        refuse_lost(row, name, reason, read=("prompt", "completion"), columns=as_alpaca)
     if isinstance(prompt, list):
         return _chat(row, number)
-    refuse_chat_fields(row, columns="instruction: prompt, output: completion")
+    refuse_chat_fields(row, columns=_AS_ALPACA)
     strings = typed(row, StringsRow)
     if not strings.completion or strings.completion.isspace():
         raise Refused("empty", "`completion` is empty")
@@ -63,7 +58,13 @@ def read(row: dict[str, Any], number: int) -> Sample:
     )
 
 
-def refuse_chat_fields(row: dict[str, Any], *, columns: str) -> None:
+def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
+    if isinstance(row.get("prompt"), list) or isinstance(row.get("completion"), list):
+        return {} if field == "system" else None
+    return _AS_ALPACA
+
+
+def refuse_chat_fields(row: dict[str, Any], *, columns: Mapping[str, str]) -> None:
     """Refuse fields that only a chat has, in a row of strings; the reason suggests `columns` that make it a chat.
 
     Raises:
@@ -73,7 +74,8 @@ def refuse_chat_fields(row: dict[str, Any], *, columns: str) -> None:
     if unused is not None:
         raise Refused(
             "wrong_type",
-            f"strings have no place for `{unused}`; `columns: {{{columns}}}` reads the row as alpaca, which has; "
+            f"strings have no place for `{unused}`; `columns: {{{columns_yaml(columns)}}}` reads the row as alpaca, "
+            "which has; "
             f"`columns: {{{unused}: null}}` leaves it out",
         )
 
@@ -92,6 +94,7 @@ SCHEMA = RowSchema(
     needs=(("prompt",), ("completion",)),
     rows=(StringsRow, MessagesRow),
     read=read,
-    help="`prompt` and `completion`, both text or both lists of messages",
+    help="`prompt` and `completion`, both text or both lists of messages, or messages and the text of the answer",
     message_fields=("prompt", "completion"),
+    place_of=_place_of,
 )

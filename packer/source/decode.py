@@ -15,6 +15,9 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _ESCAPED_COLON = b"\\u003"
 
+_TINY = re.compile(rb"[eE]-0*[1-9][0-9]{2}")
+"""How a number ends that may be too small for a float; so may a text."""
+
 _SHOWN_KEY = 40
 """Maximum length of a key in a reason, in characters."""
 
@@ -40,7 +43,8 @@ def decode_json(data: bytes) -> Any:
     A duplicate key in an object is refused: decoders silently differ in which value they keep.
 
     Raises:
-        Refused: `not_utf8`, `not_json`, `duplicate_key`, or `wrong_type` for a number out of the range of floats.
+        Refused: `not_utf8`, `not_json`, `duplicate_key`, or `wrong_type` for a number out of the range of floats, which
+            would be read as infinite, or as 0 though it is not.
     """
     try:
         value = _decode(data)
@@ -50,10 +54,21 @@ def decode_json(data: bytes) -> Any:
         raise _decode_error(data, str(error)) from None
     if _is_deep(data):
         raise _too_deep_error()
+    if (b"e-" in data or b"E-" in data) and _is_below_floats(data):
+        raise Refused("wrong_type", "a number is out of range")
     repeated = _repeated_key(data, value)
     if repeated is not None:
         raise Refused("duplicate_key", f"an object has the key `{repeated[:_SHOWN_KEY]}` twice")
     return value
+
+
+def _is_below_floats(data: bytes) -> bool:
+    """Whether a number other than 0 is read as 0."""
+    if not _TINY.search(data):
+        return False
+    numbers: list[str] = []
+    json.loads(data, parse_float=numbers.append)
+    return any(not float(number) and re.match(r"-?[0.]*[1-9]", number) for number in numbers)
 
 
 def _repeated_key(data: bytes, value: Any) -> str | None:

@@ -7,7 +7,7 @@ assistant's.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -20,7 +20,6 @@ from packer.source import alpaca, chat, completion, sharegpt
 from packer.source.chat import CALL_ROLES, ROLES, with_weight
 from packer.source.decode import Refused, decode_json
 from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, type_name
-from packer.source.synonyms import refuse_lost
 from packer.source.unsupported_rows import is_preference
 
 Turns: TypeAlias = list[Any]
@@ -42,6 +41,9 @@ _SCORES = (
     ("chosen-rating", "rejected-rating"),
     ("chosen_avg_rating", "rejected_avg_rating"),
 )
+_AS_ALPACA = {"instruction": "prompt"}
+"""Columns that make a pair of texts one of schema `alpaca`, which has a place for all that a chat has."""
+
 _LARGEST_MARGIN = float(np.finfo(np.float32).max)
 _SPEAKER_PATTERN = re.compile(r"\n\n(Human|Assistant):")
 _MESSAGE_START = re.compile(r"\s*(?:\[\s*)?\{")
@@ -72,11 +74,6 @@ def read(row: dict[str, Any], number: int) -> Sample:
     shared_fields = {name: row[name] for name in row.keys() & _SHARED_FIELDS}
     prompt = _nonblank_text(row.get("prompt"))
     rows = _pair_rows(row, prompt)
-    if rows.read is not alpaca.read:
-        for name in ("input", "context"):
-            as_alpaca = f"instruction: prompt, input: {name}" if rows.read is completion.read else None
-            reason = f"a pair without `instruction` has no place for `{name}`"
-            refuse_lost(row, name, reason, read=SCHEMA.fields - {"input", "context"}, columns=as_alpaca)
     if rows.read is completion.read:
         shared_fields["prompt"] = prompt
     chosen = _side("chosen", rows, shared_fields, number)
@@ -144,10 +141,22 @@ def _pair_rows(row: dict[str, Any], prompt: str | None) -> _PairRows:
             if prompt is None:
                 reason = "texts without a prompt that do not begin as transcripts do, with `\\n\\nHuman:`"
                 raise Refused("pair_no_prompt", f"`chosen` and `rejected` are {reason}")
-            completion.refuse_chat_fields(row, columns="instruction: prompt")
+            completion.refuse_chat_fields(row, columns=_AS_ALPACA)
             return _PairRows(completion.read, "completion", chosen, rejected)
         chosen, rejected = ((_parse_transcript if are_transcripts else _as_turns)(text) for text in (chosen, rejected))
     return _chats(context, prompt, _as_turns(chosen), _as_turns(rejected))
+
+
+def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
+    if row.get("instruction") or row.get("query"):
+        return {}
+    answers = [row[name] for name in (*_CHOSEN, *_REJECTED) if row.get(name) is not None]
+    are_texts = all(isinstance(answer, str) and not answer.startswith("\n\nHuman:") for answer in answers)
+    if are_texts and _nonblank_text(row.get("prompt")) is not None:
+        return _AS_ALPACA
+    if are_texts and field in ("input", "context") and not any(row.get(name) for name in _CONTEXT_FIELDS):
+        return {"instruction": field}  # nothing else can be the prompt
+    return {} if field == "system" else None
 
 
 def _answers(row: dict[str, Any], *, are_texts: bool) -> tuple[str | Turns, str | Turns]:
@@ -354,5 +363,6 @@ SCHEMA = RowSchema(
     "`chat_template_kwargs`, `id`",
     accepts=is_preference,
     json_fields=("chosen_messages", "rejected_messages"),
+    place_of=_place_of,
     message_fields=("prompt", "chosen", "rejected"),
 )

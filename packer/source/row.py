@@ -22,6 +22,11 @@ ID_FIELDS = ("sample_id", "id", "uuid")
 _ID_SET = frozenset(ID_FIELDS)
 
 
+PlaceOf: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, str] | None]
+"""Returns the further columns with which a row has a place for a field; none if it has one as it is, and None if it has
+none in any case."""
+
+
 class FileRow(NamedTuple):
     """A row as read from its file."""
 
@@ -66,6 +71,26 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     return renamed
 
 
+def composed(columns: Columns, further: Columns) -> dict[str, str | None]:
+    """Return the columns that do at once what two mappings do one after the other.
+
+    A field that `further` hides stays hidden under its name in the file, too.
+
+    Example:
+        >>> composed({"prompt": "q", "completion": "a"}, {"instruction": "prompt", "output": "completion"})
+        {'instruction': 'q', 'output': 'a'}
+        >>> composed({"system": "sp"}, {"system": None})
+        {'system': None, 'sp': None}
+    """
+    used = {*further, *further.values()}
+    both = {new: old for new, old in columns.items() if new not in used}
+    for new, old in further.items():
+        both[new] = None if old is None else columns.get(old, old)
+        if old is None and columns.get(new) is not None:
+            both[str(columns[new])] = None
+    return both
+
+
 def field_value(row: Any, path: str) -> Any:
     """Return a field of a row as it is in the file, or None if it is null or absent. A dot leads into an object.
 
@@ -105,6 +130,9 @@ class RowSchema:
 
     is_rated: bool = True
     """Whether a boolean `label` is a rating of the answer; beside plain text it is a label like any other."""
+
+    place_of: PlaceOf | None = None
+    """Of a schema whose rows have several forms: which of them have a place for one of its fields."""
 
     accepts: Callable[[Mapping[str, Any]], bool] = lambda _: True
     """Whether the values of a row that has the fields fit this schema; only used to infer the schema."""

@@ -1,7 +1,7 @@
 """Reads the rows of a file or of a partition: each becomes a sample or a rejection."""
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -24,7 +24,7 @@ from packer.source.file_bytes import (
 )
 from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
 from packer.source.row import NO_ROLES, Columns, FileRow, field_value
-from packer.source.schema import columns_read, read_row
+from packer.source.schema import columns_read, fields_read, read_row
 from packer.source.table_files import table_schema
 from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows
@@ -126,10 +126,13 @@ def read_batch(
     samples: list[Sample] = []
     rejections: list[Rejection] = []
     found: list[list[Any]] = [[] for _ in fields]
+    names: set[str] = set()
     for number, row in enumerate(rows, first):
         value = None
         try:
             value = row.value()
+            if type(value) is dict:
+                names.update(value)
             samples.append(read_row(value, number=number, schema=schema, columns=columns, roles=roles))
         except Refused as refused:
             rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
@@ -142,6 +145,7 @@ def read_batch(
         num_rows=len(rows),
         lines=lines or None,
         fields=tuple(tuple(values) for values in found),
+        names=frozenset(names),
     )
 
 
@@ -224,6 +228,13 @@ class InputFile:
 
     max_row_bytes: int
     roles: Mapping[str, str] = field(default_factory=dict)
+
+    def unread(self, names: Iterable[str]) -> set[str]:
+        """Return those of the fields of its rows that neither the schema reads nor `columns` mentions."""
+        read = fields_read(self.schema)
+        if self.schema != "rated":
+            read -= {"label"}  # checked, but used only if boolean
+        return {*names}.difference(read, self.columns, self.columns.values())
 
     def rows(self, start: int = 0) -> Iterator[RawRow]:
         """Yield the rows from `start` to the limit, one at a time, without reading the whole file.

@@ -74,7 +74,7 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
         if missing == LABEL_FIELDS:
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
-    refuse_unread(row, _FIELDS[schema])
+    refuse_unread(row, _FIELDS[schema], SCHEMAS[schema].place_of)
     return SCHEMAS[schema].read(row, number)
 
 

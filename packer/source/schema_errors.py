@@ -8,9 +8,9 @@ from typing import Any
 from packer.errors import InputError
 from packer.source.chat import ROLES
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.row import Columns, rename
+from packer.source.row import Columns, composed, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
-from packer.source.synonyms import SYNONYMS, as_yaml, meant_field
+from packer.source.synonyms import SYNONYMS, columns_yaml, meant_field
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _MAX_LISTED = 12
@@ -86,18 +86,33 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     """Return a hint for setting `columns`, guessed from the names that datasets usually use."""
     found: dict[str, str] = {}
     renamed = [rename(dict(row), columns) for row in rows]
-    for name in _names(renamed):
-        field = _guess_field_by_value(name, next((row[name] for row in renamed if row.get(name)), None))
-        if field is not None:
-            found.setdefault(field, columns.get(name) or name)
+    values = {name: next((row[name] for row in renamed if row.get(name)), None) for name in _names(renamed)}
+    for name, value in values.items():
+        field = _guess_field_by_value(name, value)
+        if field is None:
+            continue
+        before = found.setdefault(field, name)
+        if field == "output" != before and (name == field or len(str(value)) > len(str(values[before]))):
+            found[field] = name  # of a solution and an answer, the longer one is the reply
+    asked = next((name for name, value in values.items() if _is_question(name, value)), None)
+    answer = found.get("output", found.get("messages"))
+    if asked is not None and answer is not None:
+        around = {"system": found["system"]} if found.get("system", "system") != "system" else {}
+        return _say_which(composed(columns, {"prompt": asked, "completion": answer, **around}))
+    if "instruction" not in found and "input" in found:
+        found["instruction"] = found.pop("input")
     for fields, required in (({"messages"},) * 2, ({"conversations"},) * 2, (SYNONYMS, _REQUIRED)):
-        pairs = [f"{field}: {as_yaml(found[field])}" for field in fields if found.get(field, field) != field]
-        if pairs and required <= found.keys():
-            return f"say which field is which with `columns`: --set 'sources.columns={{{', '.join(pairs)}}}'"
+        mapped = {field: found[field] for field in fields if found.get(field, field) != field}
+        if mapped and required <= found.keys():
+            return _say_which(composed(columns, mapped))
     return (
         "say which field is which with `columns`: --set 'sources.columns={instruction: FIELD, output: FIELD}', "
         "{messages: FIELD} or {text: FIELD}; the schema follows from the names"
     )
+
+
+def _say_which(columns: Columns) -> str:
+    return f"say which field is which with `columns`: --set 'sources.columns={{{columns_yaml(columns)}}}'"
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -110,6 +125,13 @@ def list_names(names: Iterable[str]) -> str:
     every = list(names)
     more = len(every) - _MAX_LISTED
     return ", ".join(quoted(name) for name in every[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _is_question(name: str, value: Any) -> bool:
+    """Whether a value is a list of messages that an answer in another field continues."""
+    if not isinstance(value, list) or name in SUSPECT_FIELDS or not all(isinstance(each, dict) for each in value):
+        return False
+    return ROLES.get(str(value[-1].get("role")).lower()) in {"user", "tool"}
 
 
 def _guess_field_by_value(name: str, value: Any) -> str | None:

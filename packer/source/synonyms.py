@@ -7,15 +7,16 @@ Training the answer without them would lose them silently, so such a row is refu
 import functools
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
+from packer.source.row import PlaceOf
 
 SYNONYMS = {
-    "instruction": ("instruction", "question", "prompt", "query", "problem"),
-    "output": ("output", "answer", "response", "completion", "solution"),
+    "instruction": ("instruction", "question", "prompt", "query", "problem", "inputs"),
+    "output": ("output", "answer", "response", "completion", "solution", "target", "targets"),
     "input": ("input", "context", "passage"),
     "system": ("system", "systemprompt", "systemmessage"),
     "reasoning": ("reasoning", "reasoningcontent", "cot", "complexcot", "chainofthought", "thinking", "rationale"),
@@ -26,6 +27,9 @@ _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
 _AROUND_THE_ANSWER = ("input", "system", "reasoning")
 """Fields that a row may lack. One that is there under another name would not be missed."""
+
+_AROUND_THE_ANSWER_BY_ANY_NAME = ("input", "context", "system", "reasoning")
+"""The names by which schemas read such fields."""
 
 _FIELD_BY_SYNONYM = {synonym: field for field, synonyms in SYNONYMS.items() for synonym in synonyms}
 
@@ -47,22 +51,47 @@ def unread_fields(names: tuple[str, ...], fields: frozenset[str]) -> tuple[tuple
     return tuple((name, field) for name, field in meant if field in _AROUND_THE_ANSWER and field in fields)
 
 
-def refuse_unread(row: Mapping[str, Any], fields: frozenset[str]) -> None:
-    """Refuse a row with a text that would be lost because its schema does not read it under this name.
+def refuse_unread(row: Mapping[str, Any], fields: frozenset[str], place_of: PlaceOf | None) -> None:
+    """Refuse a row with texts that would be lost: its schema, or this form of its rows, does not read them.
 
     Args:
         row: the row, its columns renamed.
         fields: those of its schema.
+        place_of: that of its schema (:class:`~packer.source.row.RowSchema`).
 
     Raises:
         Refused: `unread_content`.
     """
-    for name, field in unread_fields(tuple(row), fields):
-        refuse_lost(row, name, f"{quoted(name)} is not read", read=fields, columns=f"{field}: {as_yaml(name)}")
+    unread = unread_fields(tuple(row), fields)
+    if place_of is not None:
+        own = [name for name in _AROUND_THE_ANSWER_BY_ANY_NAME if name in fields and row.get(name)]
+        unread = (*((name, _FIELD_BY_SYNONYM[name]) for name in own if place_of(row, name) != {}), *unread)
+    if not unread:
+        return
+    read = fields.difference(name for name, _ in unread)
+    names = {name: field for name, field in unread if _is_lost(row, name, read)}
+    if not names:
+        return
+    columns: dict[str, str | None] = {}
+    taken = {field for field in names.values() if field in read and row.get(field)}
+    for name, field in names.items():
+        place = None if field in taken else {} if place_of is None else place_of(row, field)
+        if place is None:
+            columns[name] = None
+            continue
+        taken.add(field)
+        columns |= place if name == field else {**place, field: name}
+    reason = f"{_listed(names)} {'is' if len(names) == 1 else 'are'} not read"
+    raise _unread(reason, names, columns=columns if any(columns.values()) else None)
 
 
 def refuse_lost(
-    row: Mapping[str, Any], name: str, reason: str, *, read: Collection[str], columns: str | None = None
+    row: Mapping[str, Any],
+    name: str,
+    reason: str,
+    *,
+    read: Collection[str],
+    columns: Mapping[str, str | None] | None = None,
 ) -> None:
     """Refuse a row if a field that is not read has a text that no field that is read contains.
 
@@ -71,16 +100,41 @@ def refuse_lost(
         name: the field.
         reason: why it is not read.
         read: the fields that are read.
-        columns: with which it would be, as YAML; None if there are none.
+        columns: with which it would be; None if there are none.
 
     Raises:
         Refused: `unread_content`.
     """
+    if _is_lost(row, name, read):
+        raise _unread(reason, [name], columns=columns)
+
+
+def _is_lost(row: Mapping[str, Any], name: str, read: Collection[str]) -> bool:
     value = row.get(name)
     text = value.strip() if isinstance(value, str) else ""
-    if text and not any(text in other for key in row if key in read and key != name for other in _texts(row[key])):
-        reads = "" if columns is None else f"`columns: {{{columns}}}` reads it, "
-        raise Refused("unread_content", f"{reason}; {reads}`columns: {{{as_yaml(name)}: null}}` leaves it out")
+    return bool(text) and not any(
+        text in other for key in row if key in read and key != name for other in _texts(row[key])
+    )
+
+
+def _unread(reason: str, names: Collection[str], *, columns: Mapping[str, str | None] | None) -> Refused:
+    what = "it" if len(names) == 1 else "them"
+    if columns is not None:
+        left_out = [name for name in names if columns.get(name, name) is None]
+        reads = _listed([name for name in names if name not in left_out]) if left_out else what
+        reason = f"{reason}; `columns: {{{columns_yaml(columns)}}}` reads {reads},"
+    else:
+        reason = f"{reason};"
+    return Refused("unread_content", f"{reason} `columns: {{{columns_yaml(dict.fromkeys(names))}}}` leaves {what} out")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " and ".join(map(quoted, names))
+
+
+def columns_yaml(columns: Mapping[str, str | None]) -> str:
+    """Return columns as the members of a YAML mapping within single quotes of a shell."""
+    return ", ".join(f"{as_yaml(new)}: {'null' if old is None else as_yaml(old)}" for new, old in columns.items())
 
 
 def as_yaml(name: str) -> str:

@@ -66,7 +66,9 @@ def _refuse_weight(field: str, value: Any) -> None:
     if number == 0:
         raise Refused("nothing_trained", f"the field `{field}` says that the row is not to be trained")
     if number is not None and 0 < number < 1:
-        reason = f"`{field}` weighs the whole row; give its messages weights, or `columns: {{{field}: null}}`"
+        reason = (
+            f"`{field}` weighs the whole row; give its messages weights; `columns: {{{field}: null}}` leaves it out"
+        )
         raise Refused("wrong_type", reason)
 
 

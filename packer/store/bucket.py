@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from packer.errors import CheckError, PackerError, StorageError, UsageError
 from packer.names import BUCKETS
@@ -80,6 +81,14 @@ _CREDENTIALS = {
     "gs": "GOOGLE_SERVICE_ACCOUNT and others",
     "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY and others",
 }
+
+
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
+    "gs": (),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+"""Variables of the environment with the address of a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +341,13 @@ class Bucket:
                 names = _CREDENTIALS.get(scheme, _CREDENTIALS["az"])
                 hint = f"credentials are taken from the environment: {names}; see docs/how-to/object-storage.md"
             raise StorageError(f"cannot {action} {self.url}/{name}: {why}", hint=hint) from error
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # obstore's, which is no Exception
+                raise
+            raise StorageError(
+                f"cannot {action} {self.url}/{name}: obstore failed: {_first_line(error)}",
+                hint="check the address and the credentials that the environment has for this store",
+            ) from error
 
 
 def _quoted(etag: str) -> str:
@@ -339,7 +355,7 @@ def _quoted(etag: str) -> str:
     return etag if etag.endswith('"') else f'"{etag}"'
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     """Return the first line of the message, which obstore continues with an excerpt of its own source."""
     return str(error).partition("\n")[0]
 
@@ -362,9 +378,36 @@ def _opened(url: str) -> tuple[Any, Any]:
     bucket, _, folder = rest.partition("/")
     if re.search("[#?%]", bucket):
         raise UsageError(f"{url}: '{bucket}' is not the name of a bucket", hint=_URL_HINT)
+    _refuse_bad_endpoint(scheme)
     try:
         # In a folder's name #, ? and % are characters like any other; from_url takes them for parts of a web address.
         store: Any = from_url(f"{scheme}://{bucket}", **options)
         return obstore, type(store)(config=store.config, prefix=folder or None, **options)
     except (obstore.exceptions.BaseError, ValueError) as error:
         raise UsageError(f"{url}: {_first_line(error)}", hint=_URL_HINT) from error
+
+
+def _refuse_bad_endpoint(scheme: str) -> None:
+    """Refuse an address of a store that is no URL, for which obstore panics at the first request.
+
+    Raises:
+        UsageError: the environment has such an address.
+
+    """
+    for name in _ENDPOINTS.get(scheme, _ENDPOINTS["az"]):
+        address = os.environ.get(name)
+        if address is None:
+            continue
+        try:
+            parts = urlsplit(address)
+            is_url = (
+                parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+            )
+        except ValueError:
+            is_url = False
+        if not is_url or re.search(r"\s", address):
+            scheme_less = re.fullmatch(r"[\w.-]+(:\d+)?", address)
+            hint = (
+                f"{name}=http://{address}, or https://" if scheme_less else "expected http://HOST:PORT or https://HOST"
+            )
+            raise UsageError(f"{name} in the environment is no URL: '{address}'", hint=f"{hint}; or unset it")

@@ -482,6 +482,17 @@ def test_tables_are_cut_into_batches_and_nothing_is_lost(size, tmp_path):
 def test_texts_that_are_dialogues_are_reported(tokenizer, tmp_path, capsys, text, headers):
     rows = [{"text": f"{text} ({number})"} for number in range(8)]
     packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
+    named = [{"sample": row["text"]} for row in rows]
+    options = {**options_of(tokenizer), "progress": True, "columns": {"text": "sample"}}
     shown = capsys.readouterr().err
-    assert ("texts look like dialogues" in shown) is (headers is not None)
-    assert headers is None or headers in shown
+    packer.build(named, tmp_path / "named", **options)
+    for said in (shown, capsys.readouterr().err):
+        assert ("texts look like dialogues" in said) is (headers is not None)
+        assert headers is None or headers in said
+
+
+@pytest.mark.parametrize(("role", "is_noted"), [("prompter", True), ("user", True), ("editor", False), (3, False)])
+def test_texts_that_are_single_messages_are_reported(tokenizer, tmp_path, capsys, role, is_noted):
+    rows = [{"text": f"1+{number}?", "role": role, "parent_id": None} for number in range(8)]
+    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
+    assert ("its rows are single messages" in capsys.readouterr().err) is is_noted

@@ -147,3 +147,29 @@ def test_a_column_that_no_row_of_a_source_has_is_refused(tmp_path: Path) -> None
     with pytest.raises(InputError, match="`columns` names `banana`, which is not a field of schema alpaca"):
         build_rows(rows, tmp_path, "cache", columns=columns | {"banana": "cot"})
     build_rows(rows, tmp_path, "cache", "supervision.reasoning=inline", columns=columns | {"reasoning": "cot"})
+
+
+@pytest.mark.parametrize("call", ["call.function.topic", "tool_call['topic']", "tool.get('topic')", "loop.topic"])
+def test_keys_that_the_template_reads_of_other_objects_are_not_used(tmp_path: Path, call: str) -> None:
+    twins.byte_level(tmp_path / "tokenizer", template=f"{{% if false %}}{{{{ {call} }}}}{{% endif %}}{twins.CHATML}")
+    (note,) = [note for note in build_rows([chat(1, topic="x")], tmp_path, "cache") if "not used" in note]
+    assert "`topic` (1)" in note
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_fields_that_only_later_rows_have_are_noted_once(tmp_path: Path, jobs: int) -> None:
+    rows = [chat(i) | {"source": "x", "id": i, "topic": "y"} for i in range(200)]
+    rows[150] |= {"summary": "late", "system": "be kind", "score": 1}
+    rows[190] |= {"summary": "later", "notes\n": None}
+    rows[195] = {"no chat": "at all"}
+    filters = "filters=[{name: low, field: score, max: 3}]"
+    first = "rows.jsonl: fields of rows that are not read: `source`, `topic`; sources.columns maps or hides them"
+    later = "rows.jsonl: fields of later rows that are not read: `no chat`, `notes\\n`, `summary`; sources.columns maps"
+    told = build_rows(rows, tmp_path, "cache", filters, jobs=jobs)
+    assert [note for note in told if "not read" in note and first in note] == [
+        note for note in told if "of rows" in note
+    ]
+    assert len([note for note in told if later in note]) == len([note for note in told if "later rows" in note]) == 1
+    hidden = {"columns": {"summary": None, "no chat": None, "notes\n": None}}
+    assert not [note for note in build_rows(rows, tmp_path, "hidden", filters, **hidden) if "later rows" in note]
+    assert not [note for note in build_rows(rows, tmp_path, "cache", filters) if "later rows" in note]

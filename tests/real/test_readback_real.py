@@ -11,6 +11,8 @@ import pytest
 import tool_rows
 from blind_reader import Twin, misread
 from fitted_tokenizers import Fitted, templates
+from python_reader import HARD, OTHERS, read
+from supervision_stages import assistant, call, chat, user
 
 from packer.batches import Sample
 from packer.source.schema import read_row
@@ -62,3 +64,24 @@ def test_every_kept_call_reads_back(number: int, every: int, real: Path, fitted:
             kept[name] += 1
     print(dict(seen.most_common()), len(kept), "of", len(names), "templates keep rows with calls")
     assert len(kept) > len(names) // 2
+
+
+@pytest.mark.filterwarnings("ignore:.*invalid escape:SyntaxWarning", "ignore:.*invalid escape:DeprecationWarning")
+def test_a_call_that_a_template_writes_as_python_is_kept_only_if_python_reads_it(real: Path, fitted: Fitted) -> None:
+    found = []
+    for name in (name for name, source in templates(real).items() if "tool_calls" in source):
+        stages = fitted.stages(name, "supervision.allow_dropped=[tool_call]")
+        outcomes = []
+        for value in (7, *HARD, *OTHERS):
+            arguments = {"city": value}
+            sample = chat(user("What is the weather?"), assistant(None, tool_calls=[call("look", arguments)]))
+            batch = stages.render([sample])
+            text = "" if batch.rejections else stages.turns(sample)[-1][1]
+            if not outcomes and "look(" not in text:
+                break
+            start, end = text.find("["), text.rfind("]")
+            outcomes.append(repr(read(text[start : end + 1])) == repr([("look", arguments)]))
+            assert outcomes[-1] or [rejection.code for rejection in batch.rejections] == ["mangled_call"], (name, text)
+        found += [(name, sum(outcomes))] if outcomes else []
+    print(found)
+    assert len(found) >= 2

@@ -349,6 +349,26 @@ def test_a_template_that_takes_only_parts_is_given_parts_and_losses_are_still_se
     assert outcome(tmp_path / "c", mute, (user("a"), assistant("bcd"))) == ["dropped_content"]
 
 
+def test_a_template_that_is_silent_about_strings_is_given_parts(tmp_path: Path) -> None:
+    """SmolVLM's goes through the characters of a string as if they were parts, and writes nothing."""
+    silent = PARTS_ONLY.replace("part.text + ''", "part.text")
+    stages = Stages.load(twins.byte_level(tmp_path, template=silent))
+    talk = chat(
+        system("Be kind."),
+        user("Hi there"),
+        assistant("Hello!"),
+        user("And?"),
+        assistant(""),
+        user("Bye"),
+        assistant("Bye!"),
+    )
+    said = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi there<|im_end|>\n<|im_start|>assistant\n"
+    assert stages.turns(talk)[0] == (said, "Hello!<|im_end|>")
+    assert [completion for _, completion in stages.turns(talk)] == ["Hello!<|im_end|>", "Bye!<|im_end|>"]
+    calling = chat(user("Hi"), assistant(None, tool_calls=[call("look", {"city": "Köln"})]))
+    assert [code for code, _ in stages.reasons([calling])] == ["dropped_tool_call"]
+
+
 @pytest.mark.parametrize(
     ("template", "message", "code"),
     [

@@ -134,6 +134,13 @@ def test_a_content_of_calls_only_is_null(sample):
         ([{"type": "text", "text": 3}], "expected `str | null`, got `int` at $.messages[1].content[0].text"),
         ([{"type": "text", "value": 3}], "expected `str` at $.messages[1].content[0].value"),
         (["a"], "expected `object`, got `str` at $.messages[1].content[0]"),
+        (
+            [{"type": "server_tool_use", "id": "x", "name": "f", "input": {}}],
+            (
+                "a part of a type packer does not know at $.messages[1].content[0].type: `server_tool_use`; give calls as "
+                "`tool_calls`, and results as messages of the role `tool`"
+            ),
+        ),
         ([{"type": "riddle"}], "a part of a type packer does not know at $.messages[1].content[0].type: `riddle`"),
         (
             [{"type": "text", "text": "a"}, {"type": "reasoning", "value": "b"}],

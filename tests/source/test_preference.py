@@ -193,7 +193,7 @@ ASK = [user("q")]
         ({"prompt": {"a": 1}, "chosen": "a", "rejected": "b"}, "wrong_type"),
         ({"prompt": "q", "chosen": "a", "rejected": ASK}, "wrong_type"),
         ({"prompt": "q", "chosen": 1, "rejected": 2}, "wrong_type"),
-        ({"prompt": "q", "system": "s", "chosen": "a", "rejected": "b"}, "wrong_type"),
+        ({"prompt": "q", "system": "s", "chosen": "a", "rejected": "b"}, "unread_content"),
         ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": "much"}, "wrong_type"),
         ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": 1e39}, "wrong_type"),
         ({"prompt": ASK, "conversations": as_sharegpt([user("r")]), "chosen": "a", "rejected": "b"}, "wrong_type"),

@@ -41,6 +41,8 @@ BAD_ROWS = [
     (b'{"text": "a", "deep": ' + b"[" * 256 + b"]" * 256 + b"}", "not_json", "nested deeper than 256 levels"),
     (b'{"text": "a", "deep": ' + b"[" * 300, "not_json", "nested deeper than 256 levels"),
     (b'{"text": "a", "score": 1e999}', "wrong_type", "a number is out of range"),
+    (b'{"text": "a", "score": 1E-400}', "wrong_type", "a number is out of range"),
+    (b'{"text": "a", "scores": [0.0, -0.00012e-330]}', "wrong_type", "a number is out of range"),
     (rb'{"text": "\ud800", "score": NaN}', "not_json", "unexpected end of escaped utf-16 surrogate pair near byte 16"),
     (b'{"text": "a", "text": "a"}', "duplicate_key", "an object has the key `text` twice"),
     (b'{"text" : "a", "\\u0074ext" : 7}', "duplicate_key", "an object has the key `text` twice"),

@@ -27,6 +27,14 @@ CHAT = [{"role": "user", "content": "a"}]
         ({"question": "a", "context": "b", "answer": "c"}, "{instruction: question, output: answer, input: context}"),
         ({"Answer:": "b", "problem": "a"}, '{instruction: problem, output: "Answer:"}'),
         ({"dialog": [*CHAT, {"role": "assistant", "content": "b"}], "id": 1}, "{messages: dialog}"),
+        (
+            {"input": CHAT, "output": "b", "system_prompt": "c"},
+            "{prompt: input, completion: output, system: system_prompt}",
+        ),
+        ({"question": "a", "answer": "4", "solution": "2 + 2 = 4"}, "{instruction: question, output: solution}"),
+        ({"input": CHAT, "output": [{"role": "assistant", "content": "b"}]}, "{prompt: input, completion: output}"),
+        ({"input": "a", "output": "b"}, "{instruction: input}"),
+        ({"inputs": "a", "targets": "b"}, "{instruction: inputs, output: targets}"),
         ({"dialog": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}, "{conversations: dialog}"),
     ],
 )
@@ -43,7 +51,6 @@ def test_a_hint_keeps_what_columns_says_already():
     [
         {"title": "a", "body": "b"},
         {"question": "a", "body": "b"},
-        {"input": CHAT, "output": "b"},  # the answer would be lost
         {"question": "a", "answer": 4},
         {"question": "a", "chosen": "b", "rejected": "c"},
         {"question": "a", "chosen": CHAT},

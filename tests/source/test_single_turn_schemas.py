@@ -51,7 +51,7 @@ def test_reasoning_is_that_of_the_last_answer(sample, refusal):
 def test_reasoning_beside_a_completion_refuses_the_row_and_alpaca_takes_it(sample, refusal):
     row = {"prompt": "a", "reasoning": "hm", "completion": "b"}
     code, reason = refusal(row, "completion")
-    assert code == "wrong_type" and "`columns: {instruction: prompt, output: completion}`" in reason
+    assert code == "unread_content" and "`columns: {instruction: prompt, output: completion}` reads it" in reason
     found = sample(row, "alpaca", columns={"instruction": "prompt", "output": "completion"})
     assert found.messages[1].fields["reasoning_content"] == "hm"
     assert sample(row, "completion", columns={"reasoning": None}).text == "b"
@@ -118,8 +118,8 @@ def test_of_conversational_completions_only_the_completion_is_learned(sample):
         ({"prompt": "a", "completion": ""}, ("empty", "`completion` is empty")),
         ({"prompt": [USER], "completion": []}, ("empty", "`completion` has no messages")),
         (
-            {"prompt": [USER], "completion": "a"},
-            ("wrong_type", "`prompt` is `array`, but `completion` is `str`"),
+            {"prompt": "a", "completion": [{"role": "assistant", "content": "b"}]},
+            ("wrong_type", "`prompt` is `str`, but `completion` is `array`"),
         ),
         ({"prompt": "a", "completion": 3}, ("wrong_type", "expected `str`, got `int` at $.completion")),
         (
@@ -162,9 +162,23 @@ def test_two_names_of_a_field_that_say_different_things_refuse_the_row(refusal):
     assert refusal(row, "alpaca") == ("wrong_type", "`instruction` and `query` say different things at $")
 
 
-@pytest.mark.parametrize("name", ["system", "tools"])
-def test_what_a_completion_of_strings_has_no_place_for_refuses_the_row(refusal, sample, name):
+@pytest.mark.parametrize(("name", "expected"), [("system", "unread_content"), ("tools", "wrong_type")])
+def test_what_a_completion_of_strings_has_no_place_for_refuses_the_row(refusal, sample, name, expected):
     row = {"prompt": "a", "completion": "b", name: "c"}
     code, reason = refusal(row, "completion")
-    assert code == "wrong_type" and f"no place for `{name}`" in reason
+    assert code == expected and f"`{name}`" in reason
     assert sample({**row, name: ""}, "completion") == sample(row, "completion", columns={name: None})
+
+
+def test_a_text_after_messages_is_the_answer(sample):
+    answer = [{"role": "assistant", "content": "a"}]
+    row = {"prompt": [USER], "completion": "a", "system": "s"}
+    assert sample(row, "completion").messages == sample(row | {"completion": answer}, "completion").messages
+
+
+@pytest.mark.parametrize("setting", ["on", "off", " Off\n", "high"])
+def test_a_setting_is_no_reasoning(refusal, sample, setting):
+    row = {"instruction": "a", "output": "b", "reasoning": setting}
+    code, reason = refusal(row, "alpaca")
+    assert code == "wrong_type" and "`columns: {reasoning: null}` leaves it out" in reason
+    assert len(sample(row, "alpaca", columns={"reasoning": None}).messages) == 2

@@ -1,6 +1,12 @@
 import json
+from decimal import Decimal
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from packer.source.decode import Refused, decode_json
+from packer.source.schema import read_row
 
 FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
 TOOL = {"type": "function", "function": FUNCTION}
@@ -273,3 +279,38 @@ def test_both_answers_of_a_pair_keep_their_context_where_calls_join_turns(sample
     same_text = {"chosen": [USER, text, *call_turns("f")], "rejected": [USER, text, *call_turns("g")]}
     pair = sample(same_text, "preference")
     assert [each.messages[1].fields["content"] for each in (pair, pair.preference.rejected)] == ["Let me look."] * 2
+
+
+digits = st.text("0123456789", min_size=1, max_size=25)
+numbers = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["", "-"]),
+    st.integers(min_value=0).map(str),
+    st.just("") | digits.map(".{}".format),
+    st.just("")
+    | st.builds("{}{}{}".format, st.sampled_from("eE"), st.sampled_from(["", "+", "-"]), st.integers(0, 500)),
+)
+
+
+@given(number=numbers, as_text=st.booleans())
+@example(number="1E-400", as_text=True)
+@example(number="-0.0001e-322", as_text=False)
+@example(number="0E-400", as_text=False)
+@example(number="1e400", as_text=True)
+def test_a_number_of_a_call_is_the_rows_to_the_precision_of_a_float_or_refuses_the_row(number, as_text):
+    arguments = f'{{"x": {number}}}'
+    call = f'{{"name": "f", "arguments": {json.dumps(arguments) if as_text else arguments}}}'
+    text = f'{{"messages": [{{"role": "assistant", "content": "e-100", "tool_calls": [{call}]}}]}}'
+    try:
+        found = read_row(decode_json(text.encode()), number=0, schema="messages", columns={})
+    except Refused as refused:
+        assert "a number is out of range" in refused.reason
+        assert abs(Decimal(number)) > Decimal("1.79e308") or abs(Decimal(number)) < Decimal("5e-324")
+        return
+    value = found.messages[0].fields["tool_calls"][0]["function"]["arguments"]["x"]
+    exact = Decimal(number)
+    if isinstance(value, int):
+        assert value == exact
+    else:
+        assert (value == 0) == (exact == 0)
+        assert abs(Decimal(value) - exact) <= max(abs(exact) * Decimal(2) ** -53, Decimal("2.5e-324"))

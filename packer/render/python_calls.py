@@ -1,0 +1,109 @@
+"""Reads calls written as Python expressions, such as `[weather(city="Paris", days=2)]`, back from a rendering.
+
+Some models write their calls so, and servers read them with Python's parser. A template that writes texts without their
+escapes, or without quotation marks, makes a call that cannot be parsed, or one with other arguments. So each call is
+parsed and compared with the row's.
+"""
+
+import ast
+import itertools
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from packer.render.readback import arguments_of, escaped_spellings, function_of, strings
+
+_TOKEN = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""|'
+    r"'''(?:[^\\]|\\.)*?'''|"
+    r'"(?:[^"\\\n]|\\.)*"|'
+    r"'(?:[^'\\\n]|\\.)*'|"
+    r"(?P<open>[(\[{])|(?P<close>[)\]}])|[^\"'()\[\]{}]+|(?P<unclosed>[\"'])",
+    re.DOTALL,
+)
+"""A text, a bracket, a quotation mark that no other closes, or anything else."""
+
+_JSON_NAMES = {"true": True, "false": False, "null": None}
+"""Names of JSON that servers read as values, too: some models write `f(a=true)`."""
+
+
+def reads_as_python(call: Any, text: str, texts: Iterable[str] = ()) -> bool | None:
+    """Whether a text contains a call as Python with exactly the call's arguments; None if it has none as Python.
+
+    Args:
+        call: the call.
+        text: what the template made of its message.
+        texts: other texts of the message. What one of them contains is not a call that the template has written.
+    """
+    name, arguments = function_of(call).get("name"), arguments_of(call)
+    if not isinstance(name, str) or not isinstance(arguments, Mapping) or f"{name}(" not in text:
+        return None
+    first = "|".join([rf"{re.escape(key)}\s*=" for key in arguments] or [r"\)"])
+    opening = re.compile(rf"(?<![\w-]){re.escape(name)}\(\s*(?:{first})")
+    inside = [place for part in texts for place in itertools.islice(_places(part.strip(), text, opening), 1)]
+    inside += [
+        place
+        for value in strings(arguments)
+        for part in {value, *escaped_spellings(value)}
+        for place in _places(part, text, opening)
+    ]
+    starts = [
+        found.start()
+        for found in opening.finditer(text)
+        if not any(start <= found.start() and found.end() <= end for start, end in inside)
+    ]
+    return any(_is_same(_parsed(name, text, start), arguments) for start in starts) if starts else None
+
+
+def _places(part: str, text: str, opening: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Yield where a part of a text stands in it, if the part opens the call, too."""
+    if opening.search(part):
+        yield from ((found.start(), found.end()) for found in re.finditer(re.escape(part), text))
+
+
+def _parsed(name: str, text: str, start: int) -> Any:
+    """Return the arguments of the call at a place of a text, or None if Python does not read it."""
+    end = _end(text, start + len(name))
+    if end is None:
+        return None
+    try:
+        with warnings.catch_warnings(action="ignore"):  # on escapes that Python reads as they stand
+            call = ast.parse(text[start:end], mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or ast.unparse(call.func) != name:
+            return None
+        return {each.arg: ast.literal_eval(_JsonNames().visit(each.value)) for each in call.keywords}
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+def _end(text: str, start: int) -> int | None:
+    """Return where the bracket that opens at a place of a text is closed, or None."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        if token["unclosed"]:
+            return None
+        depth += bool(token["open"]) - bool(token["close"])
+        if depth == 0:
+            return token.end()
+    return None
+
+
+class _JsonNames(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(_JSON_NAMES[node.id]) if node.id in _JSON_NAMES else node
+
+
+def _is_same(read: Any, value: Any) -> bool:
+    """Whether two JSON values are equal; a whole number may have a fraction of zero, but no truth value is a number."""
+    if isinstance(value, Mapping):
+        return (
+            isinstance(read, dict)
+            and read.keys() == value.keys()
+            and all(_is_same(read[key], item) for key, item in value.items())
+        )
+    if isinstance(value, list | tuple):
+        return isinstance(read, list) and len(read) == len(value) and all(map(_is_same, read, value))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return isinstance(read, int | float) and not isinstance(read, bool) and read == value
+    return type(read) is type(value) and bool(read == value)

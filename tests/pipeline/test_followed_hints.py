@@ -1,0 +1,180 @@
+"""Hints about columns are followed letter by letter: the next build takes the row, and what was said to be read is."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from supervision_stages import Stages, chat
+
+from packer.audit import preview
+from packer.errors import InputError
+from packer.progress import Silent
+from packer.recipe import make_recipe
+
+USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
+ROWS = {
+    "strings": {"prompt": "question", "completion": "answer"},
+    "messages in prompt and completion": {"prompt": [USER], "completion": [ANSWER]},
+    "alpaca": {"instruction": "question", "output": "answer"},
+    "query": {"query": "question", "response": "answer"},
+    "messages": {"messages": [USER, ANSWER]},
+    "pair of texts": {"prompt": "question", "chosen": "answer", "rejected": "other"},
+    "pair of messages": {"prompt": [USER], "chosen": [ANSWER], "rejected": [ANSWER | {"content": "other"}]},
+    "pair after an instruction": {"instruction": "question", "chosen": "answer", "rejected": "other"},
+    "rated strings": {"prompt": "question", "completion": "answer", "label": True},
+    "rated messages": {"messages": [USER, ANSWER], "label": True},
+    "rated alpaca": {"instruction": "question", "output": "answer", "label": False},
+}
+NAMES = (
+    "system_prompt",
+    "System Message",
+    "cot",
+    "rationale",
+    "context",
+    "passage",
+    "system",
+    "reasoning",
+    "input",
+    "it's",
+)
+
+
+class Notes(Silent):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def follow(
+    path: Path, row: dict[str, Any], columns: dict[str, str], tokenizer: Path, *, last: bool
+) -> tuple[list[str], str, str]:
+    """Follow hints until the row builds: of each, the first way out or the last. Return them, the rendered row, and the notes."""
+    path.write_text(json.dumps(row) + "\n", "utf-8")
+    values = {"sources": [{"path": str(path), "columns": columns}], "tokenizer": str(tokenizer)}
+    followed: list[str] = []
+    while len(followed) <= 4:
+        try:
+            notes = Notes()
+            (shown,) = preview(make_recipe(values, followed[-1:]), progress=notes).rows
+            if shown.hint is None:
+                text = "".join(run.text for document in shown.view.documents for run in document.runs)
+                return followed, text, "\n".join(notes.notes)
+            hint = shown.hint
+        except InputError as error:
+            assert error.hint is not None
+            hint = error.hint
+        ways = [word for word in shlex.split(hint) if word.startswith("sources.columns=")]
+        assert ways, hint
+        assert ways[-1 if last else 0] not in followed
+        followed.append(ways[-1 if last else 0])
+    raise AssertionError(followed)
+
+
+@settings(max_examples=4 * settings.default.max_examples)
+@given(
+    row=st.sampled_from(sorted(ROWS)),
+    extra=st.sets(st.sampled_from(NAMES), max_size=3),
+    renamed=st.sets(
+        st.sampled_from(["prompt", "completion", "instruction", "output", "messages", "chosen", "system", "input"])
+    ),
+    last=st.booleans(),
+)
+@example(row="strings", extra={"cot"}, renamed=set(), last=False)
+@example(row="strings", extra={"cot", "system_prompt", "input"}, renamed={"prompt", "completion"}, last=False)
+@example(row="strings", extra={"system", "reasoning"}, renamed={"prompt", "completion"}, last=False)
+@example(row="pair of texts", extra={"system_prompt"}, renamed={"prompt", "chosen"}, last=False)
+@example(row="alpaca", extra={"system", "system_prompt", "cot", "rationale"}, renamed={"system"}, last=True)
+def test_hints_about_columns_lead_to_a_row_that_builds(
+    tmp_path_factory: pytest.TempPathFactory, starter: Path, row: str, extra: set[str], renamed: set[str], last: bool
+) -> None:
+    fields = ROWS[row] | {name: f"text of {name}" for name in extra}
+    columns = {name: f"my {name}" for name in renamed & {*ROWS[row], *(extra & {"system"})}}
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    named = {columns.get(name, name): value for name, value in fields.items()}
+    followed, text, notes = follow(path, named, columns, starter / "tokenizer", last=last)
+    assert "question" in text
+    assert "answer" in text
+    said = yaml.safe_load(followed[-1].partition("=")[2]) if followed else columns
+    for name in extra:
+        left_out = any(new in {name, columns.get(name)} and old is None for new, old in said.items())
+        assert (f"text of {name}" in text) + left_out + (f"`{columns.get(name, name)}`" in notes) == 1, (name, followed)
+
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "aya": {"inputs": "question", "targets": "answer", "language": "x"},
+    "capybara": {
+        "source": "x",
+        "conversation": [{"input": "question", "output": "answer"}, {"input": "more", "output": "rest"}],
+    },
+    "code feedback": {"query": "question", "answer": "answer", "lang": "x"},
+    "gsm8k": {"question": "question", "answer": "answer"},
+    "intel orca pairs": {"system": "be kind", "question": "question", "chosen": "answer", "rejected": "other"},
+    "argilla orca pairs": {
+        "system": "be kind",
+        "input": "question",
+        "chosen": "answer",
+        "rejected": "other",
+        "rating": [9.0, 8.0],
+    },
+    "limo": {"question": "question", "answer": "42", "solution": "answer 42"},
+    "medical o1": {"Question": "question", "Complex_CoT": "be careful", "Response": "answer"},
+    "nemotron v1": {
+        "input": [USER],
+        "output": "answer",
+        "reasoning": "on",
+        "system_prompt": "be kind",
+        "category": "x",
+    },
+    "open code reasoning": {"id": "x", "input": "question", "output": "answer", "license": "x"},
+    "firefly": {"kind": "x", "input": "question", "target": "answer"},
+    "dolphin r1": {"messages": [USER], "answer": "answer", "model": "x"},
+    "openai responses": {"input": [USER], "output": [ANSWER]},
+    "with a setting": {"instruction": "question", "output": "answer", "reasoning": "off"},
+    "smoltalk 2": {
+        "messages": [USER, ANSWER],
+        "chat_template_kwargs": {"custom_instructions": "be kind", "enable_thinking": False},
+    },
+}
+"""Rows in the forms of published data sets, in other words."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_row_of_a_published_form_builds_by_its_hints(name: str, tmp_path: Path, starter: Path) -> None:
+    row = PUBLISHED[name]
+    followed, text, notes = follow(tmp_path / "rows.jsonl", row, {}, starter / "tokenizer", last=False)
+    assert len(followed) <= 2
+    assert "question" in text and "answer" in text
+    said = "\n".join([text, notes, *followed])
+    for field, value in row.items():
+        assert not isinstance(value, str) or value in text or field in said, field
+    kept = {
+        "intel orca pairs": "be kind",
+        "argilla orca pairs": "be kind",
+        "nemotron v1": "be kind",
+        "medical o1": "be careful",
+    }
+    assert kept.get(name, "question") in text
+
+
+def test_a_sentence_for_a_variable_that_the_template_does_not_have_is_not_lost(tmp_path: Path) -> None:
+    talk = [USER, ANSWER]
+    for value, code in (("be kind", "unread_content"), (["{}"], "unread_content"), ({"a": 1}, "unread_content")):
+        stages = Stages.load(twins.byte_level(tmp_path / "without"))
+        assert [found for found, _ in stages.reasons([chat(*talk, custom_instructions=value)])] == [code]
+        reads = "{{ custom_instructions or '' }}" + twins.CHATML
+        stages = Stages.load(twins.byte_level(tmp_path / "with", template=reads))
+        assert stages.reasons([chat(*talk, custom_instructions=value)]) == []
+    for harmless in (True, None, "", "high", [], 3):
+        stages = Stages.load(twins.byte_level(tmp_path / "without"))
+        assert stages.reasons([chat(*talk, custom_instructions=harmless)]) == []
