@@ -46,11 +46,28 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 gc.disable()  # collecting tests makes next to no garbage, and looking for it took a fifth of the time
 
 
+_num_modules = 0
+
+
 def pytest_collection_finish() -> None:
     """What is imported stays; a collection of garbage need not go through it again and again."""
-    gc.freeze()
+    _keep_what_is_imported()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)  # after fixtures, which must not be kept
+def pytest_runtest_teardown() -> None:
+    """A library that a test imported stays as well: trainers collect garbage at every end of a training."""
+    if len(sys.modules) > _num_modules + 100:
+        gc.collect()
+        _keep_what_is_imported()
+
+
+def _keep_what_is_imported() -> None:
+    global _num_modules  # noqa: PLW0603
+    gc.freeze()
+    _num_modules = len(sys.modules)
 
 
 @pytest.fixture(autouse=True, scope="session")
