@@ -1,7 +1,9 @@
 """Shared fixtures: where real data lies, and how properties are searched."""
 
 import atexit
+import contextlib
 import gc
+import importlib
 import os
 import shutil
 import signal
@@ -43,14 +45,41 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+# On a fresh checkout nothing is compiled yet. Workers import the same in the same order, and each would compile all of
+# it, at the same time as the others; so they begin with different libraries, and find what the others compiled meanwhile.
+_BEGIN_WITH = {"gw0": ["torch"], "gw1": ["transformers", "datasets"]}
+
 gc.disable()  # collecting tests makes next to no garbage, and looking for it took a fifth of the time
+
+
+def pytest_sessionstart() -> None:
+    for name in _BEGIN_WITH.get(os.environ.get("PYTEST_XDIST_WORKER", ""), ()):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+_num_modules = 0
 
 
 def pytest_collection_finish() -> None:
     """What is imported stays; a collection of garbage need not go through it again and again."""
-    gc.freeze()
+    _keep_what_is_imported()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)  # after fixtures, which must not be kept
+def pytest_runtest_teardown() -> None:
+    """A library that a test imported stays as well: trainers collect garbage at every end of a training."""
+    if len(sys.modules) > _num_modules + 100:
+        gc.collect()
+        _keep_what_is_imported()
+
+
+def _keep_what_is_imported() -> None:
+    global _num_modules  # noqa: PLW0603
+    gc.freeze()
+    _num_modules = len(sys.modules)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -51,15 +52,16 @@ def read_only(folder: Path, yes: bool) -> None:
         path.chmod((0o555 if yes else 0o755) if path.is_dir() else (0o444 if yes else 0o644))
 
 
-@pytest.fixture
-def sealed_cache(lab: Lab, tiny_job: Job, tmp_path: Path):
-    """A cache nobody may write, and the proof that permissions count here, for root too."""
-    probe = tmp_path / "probe"
+@pytest.fixture(scope="module")
+def sealed_cache(lab: Lab, tiny_job: Job, memory: Path):
+    """A cache nobody may write, and the proof that permissions count here, for root too. Shared, as nobody changes it."""
+    folder = Path(tempfile.mkdtemp(dir=memory))
+    probe = folder / "probe"
     probe.mkdir()
     read_only(probe, yes=True)
     if lab.run(tiny_job.command(probe / "cache"), root=probe, as_owner=True).code != 5:
         pytest.skip("PERMISSIONS DO NOT COUNT HERE: a folder that may not be written was written")
-    cache = tiny_job.build(tmp_path / "cache")
+    cache = tiny_job.build(folder / "cache")
     read_only(cache, yes=True)
     yield cache
     read_only(cache, yes=False)
@@ -80,13 +82,13 @@ def test_who_reads_a_cache_needs_no_right_to_write_and_writes_nothing(
 
 
 def test_a_build_into_a_read_only_cache_is_refused_and_changes_nothing(
-    lab: Lab, tiny_changed: Job, sealed_cache: Path, tmp_path: Path, tally
+    lab: Lab, tiny_changed: Job, sealed_cache: Path, tally
 ) -> None:
     before = contents(sealed_cache)
     words = ["pack", str(sealed_cache), "-o", str(sealed_cache.parent / "probe" / "again"), "--block-len", "48"]
     tried = held = 0
     for command in (tiny_changed.command(sealed_cache), tiny_changed.command(sealed_cache, "--force"), words):
-        outcome = lab.run(command, root=tmp_path, as_owner=True)
+        outcome = lab.run(command, root=sealed_cache.parent, as_owner=True)
         assert outcome.code == 5, outcome.told
         assert "Permission denied" in outcome.told and "hint: check who owns the folder" in outcome.told
         held += contents(sealed_cache) == before

@@ -1,5 +1,6 @@
 """`packer` commands, run in this process as a person types them."""
 
+import atexit
 import gc
 import json
 import os
@@ -67,6 +68,7 @@ def _run_and_end(words: list[str], environment: dict[str, str]) -> NoReturn:
     code: object = 70
     try:
         gc.freeze()  # what is garbage here is the parent's to end
+        atexit._clear()  # and what the parent does at its end, which `main` would do here: it removes shared folders
         for name in ("LESS", "NO_COLOR", "FORCE_COLOR"):
             os.environ.pop(name, None)
         terminal = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "TOKENIZERS_PARALLELISM": "false"}

@@ -1,5 +1,6 @@
 """Python code in a process of its own, for what may hang, die or must not disturb the tests."""
 
+import atexit
 import gc
 import json
 import os
@@ -57,6 +58,7 @@ def _run_and_end(code, arguments, files, environment):
     end = 1
     try:
         gc.freeze()  # what is garbage here is the parent's to end: it may be a folder that is in use
+        atexit._clear()  # and so is what the parent does at its end, which code that ends as `packer` does would do here
         for number, file in enumerate(files):
             os.dup2(file.fileno(), number)
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
