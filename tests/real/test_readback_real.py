@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 import tool_rows
-from blind_reader import Twin, misread
+from blind_reader import Twin, learned, misread
 from fitted_tokenizers import Fitted, templates
 from python_reader import HARD, OTHERS, read
-from supervision_stages import assistant, call, chat, user
+from supervision_stages import assistant, call, chat, system, user
 
 from packer.batches import Sample
 from packer.source.schema import read_row
@@ -64,6 +64,35 @@ def test_every_kept_call_reads_back(number: int, every: int, real: Path, fitted:
             kept[name] += 1
     print(dict(seen.most_common()), len(kept), "of", len(names), "templates keep rows with calls")
     assert len(kept) > len(names) // 2
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "axolotl__mistral_v2v3.jinja",
+        "axolotl__pixtral.jinja",
+        "llamacpp__mistralai-Mistral-Nemo-Instruct-2407.jinja",
+        "vllm__tool_chat_template_mistral_parallel.jinja",
+    ],
+)
+def test_answers_behind_prompts_that_alone_have_the_system_message_read_back(
+    template: str, real: Path, fitted: Fitted
+) -> None:
+    stages = fitted.stages(template, "supervision.on_prompt_mismatch=continue")
+    seen: Counter[str] = Counter()
+    for number, line in enumerate(
+        (real / "corpora" / "hh_harmless_test_messages.jsonl").read_text("utf-8").splitlines()[:24]
+    ):
+        said = json.loads(line)["messages"]
+        sample = chat(system(("Be kind.", "a", " Hm \n")[number % 3]), *said)
+        batch, twin = stages.render([sample]), Twin(sample)
+        if batch.rejections:
+            seen[batch.rejections[0].code] += 1
+            continue
+        assert misread(sample, batch, twin, stages.render([twin.sample])) == []
+        assert all(sample.messages[0].fields["content"].strip() in turn.prompt for turn in learned(batch))
+        seen["kept"] += 1
+    assert seen["kept"] > 20, seen
 
 
 @pytest.mark.filterwarnings("ignore:.*invalid escape:SyntaxWarning", "ignore:.*invalid escape:DeprecationWarning")
