@@ -233,6 +233,7 @@ class _Maker:
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
         self._recipe = recipe
+        self._model = model
         self._stages = Stages(recipe, model)
         self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
 
@@ -263,7 +264,9 @@ class _Maker:
             ),
             split=entry.split,
             excerpts=tuple(excerpts),
-            hint=next((remedy(each.code, each.reason, entry, self._recipe) for each in done.rejections), None),
+            hint=next(
+                (remedy(each.code, each.reason, entry, self._recipe, self._model) for each in done.rejections), None
+            ),
         )
 
     def _left_out(self, source: str, views: Sequence[DocumentView], documents: DocumentBatch) -> Iterator[Rejected]:

@@ -80,7 +80,7 @@ def _most(
     code, count = codes.most_common(1)[0]
     task, first = next((task, row) for task, row in rows if row.code == code)
     lost = sorted(each.removeprefix("dropped_") for each in codes if each.startswith("dropped_"))
-    hint = remedy(code, first.reason, task.file, plan.recipe, lost=lost)
+    hint = remedy(code, first.reason, task.file, plan.recipe, plan.model, lost=lost)
     return RejectedInput(
         name=name,
         num_rejected=len(rows) if all_rows else count,

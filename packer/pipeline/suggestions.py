@@ -3,6 +3,7 @@
 They are the hints of a build, of `lint` and of `preview`.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -48,7 +49,7 @@ _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcall
 """Messages by which templates complain about more than one tool call in a message."""
 
 
-def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str] = ()) -> str:
+def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model, *, lost: Iterable[str] = ()) -> str:
     """Suggest a remedy for the rejected rows of a file.
 
     Args:
@@ -56,12 +57,19 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Ite
         reason: the reason of one of them.
         file: the file; its first rows are read.
         recipe: the recipe of the build.
+        model: the model of the build.
         lost: further kinds of dropped content for which rows were rejected.
 
     Raises:
         InputError: the file cannot be read.
 
     """
+    if code == "no_terminator" and (end := turn_end_marker(model, recipe)) is not None:
+        stop = json.dumps([*recipe.supervision.stop, end], ensure_ascii=False)
+        return (
+            f"--set {shlex.quote(f'supervision.stop={stop}')} makes {end}, with which the template ends an answer, "
+            "a stop token; generation has to stop at it, too"
+        )
     hint = _remedy(code, reason, file, recipe, lost=lost)
     if code in {"unknown_schema", "nothing_trained"} or "sources.columns=" not in hint or not file.columns:
         return hint

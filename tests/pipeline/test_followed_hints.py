@@ -178,3 +178,21 @@ def test_a_sentence_for_a_variable_that_the_template_does_not_have_is_not_lost(t
     for harmless in (True, None, "", "high", [], 3):
         stages = Stages.load(twins.byte_level(tmp_path / "without"))
         assert stages.reasons([chat(*talk, custom_instructions=harmless)]) == []
+
+
+@pytest.mark.parametrize("stop", ["", 'supervision.stop=["\\n\\n"]'])
+def test_the_token_that_ends_a_turn_is_named_where_it_is_no_stop_token(tmp_path: Path, stop: str) -> None:
+    """As of a folder of Gemma without its generation_config.json; stop tokens of the recipe stay."""
+    folder = twins.line_breaks(tmp_path / "twin")
+    (folder / "generation_config.json").unlink()
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"messages": [USER, ANSWER]}) + "\n", "utf-8")
+    given_keys = {"sources": [{"path": str(tmp_path / "rows.jsonl")}], "tokenizer": str(folder)}
+    (row,) = preview(make_recipe(given_keys, [stop] if stop else [])).rows
+    assert [each.code for each in row.view.rejected] == ["no_terminator"]
+    _, override, *_ = shlex.split(row.hint or "")
+    assert override.endswith('"<end_of_turn>"]')
+    assert override.startswith(stop.removesuffix("]"))
+    (row,) = preview(make_recipe(given_keys, [override])).rows
+    assert [run.text for document in row.view.documents for run in document.runs if run.message is not None] == [
+        "answer<end_of_turn>"
+    ]

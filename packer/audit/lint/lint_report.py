@@ -83,7 +83,7 @@ def find_in_rows(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe, mo
     """Yield findings about the first rows of all inputs."""
     files = [found for _, found in read]
     if any(each.rejected for each in files):
-        yield _rejected(read, recipe)
+        yield _rejected(read, recipe, model)
     cost = _rewrite_cost(files)
     if cost > 1:
         asks = recipe.supervision.history_rewrite is None and cost > LIMIT
@@ -133,7 +133,7 @@ def _count(found: FirstRows, stages: Stages, batch: RowBatch) -> None:
     found.num_last_tokens += last_tokens(documents) if documents.num_documents else 0
 
 
-def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe) -> CodedFinding:
+def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe, model: Model) -> CodedFinding:
     """Report how many rows are rejected, with the hint for the most frequent code; it covers every kind of loss seen.
 
     If all rows of an input are rejected, the code is that input's.
@@ -157,7 +157,7 @@ def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe) -> Co
             for each in files
             for code, count in Counter(each.rejected).most_common()
         ),
-        hint=remedy(code, found.first[code], entry, recipe, lost=lost),
+        hint=remedy(code, found.first[code], entry, recipe, model, lost=lost),
         level="error" if len(whole) == len(files) else "warning",
     )
 
