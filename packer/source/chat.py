@@ -125,14 +125,25 @@ def read_messages(raw: Sequence[dict[str, Any]], shapes: Sequence[ChatMessage], 
     are_calls: list[bool] = []
     for i, shape in enumerate(shapes):
         at = f"{where}[{i}]"
-        if holds_results(shape.content):
-            role = role_of(shape.role, where=f"{at}.role")
-            more = {key: value for key, value in raw[i].items() if value is not None and key not in _READ_FIELDS}
-            messages += read_results(shape.content, role, more, where=f"{at}.content")
+        if holds_results(raw[i].get("content")):
+            messages += _read_results(raw[i], shape, where=at)
         else:
             messages.append(read_message(raw[i], shape, where=at))
         are_calls += [shape.role in CALL_ROLES] * (len(messages) - len(are_calls))
     return join_calls(messages, are_calls)
+
+
+def _read_results(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Iterator[Message]:
+    """Yield the messages of one whose content has results of tools, and then perhaps what the user says."""
+    assert isinstance(shape.content, list)
+    if role_of(shape.role, where=f"{where}.role") != "user":
+        raise Refused("wrong_type", f"results of tools in a message that is not the user's at {where}.content")
+    more = {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
+    results = [*read_results(raw["content"], shape.content, more, where=f"{where}.content")]
+    yield from results
+    said = shape.content[len(results) :]
+    if said or shape.tool_calls or shape.function_call or shape.refusal:
+        yield read_message(raw, msgspec.structs.replace(shape, content=said), where=where)
 
 
 def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Message:
@@ -150,9 +161,11 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     if role is not None and type(shape.content) is str and raw.keys() <= _PLAIN_FIELDS and "<img>" not in shape.content:
         return Message(fields={"role": role, "content": shape.content})  # as below, but four times as fast
     content = _content(shape, where=where)
-    calls = [*read_calls(shape.tool_calls, where=f"{where}.tool_calls"), *content.calls]
+    calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
+    calls = _merge_calls(calls, content.calls, where=f"{where}.content")
     if shape.function_call:
-        calls = _merge_function_call(calls, shape.function_call, where=f"{where}.function_call")
+        call = read_calls([shape.function_call], where=f"{where}.function_call")
+        calls = _merge_calls(calls, call, where=f"{where}.function_call")
     role = "assistant" if shape.role in CALL_ROLES else role_of(shape.role, where=f"{where}.role")
     if shape.refusal:
         content = _with_refusal(content, shape.refusal, role, where=where)
@@ -213,14 +226,15 @@ def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
                 yield from (key for key in message.fields if key not in _KNOWN_FIELDS)
 
 
-def _merge_function_call(
-    calls: list[dict[str, Any]], function_call: dict[str, Any], *, where: str
-) -> list[dict[str, Any]]:
-    """Return the calls, with the one of `function_call` added unless it repeats what `tool_calls` contains."""
-    call = read_calls([function_call], where=where)
-    if not calls:
-        return call
-    if [each["function"] for each in calls] == [each["function"] for each in call]:
+def _merge_calls(calls: list[dict[str, Any]], others: Sequence[dict[str, Any]], *, where: str) -> list[dict[str, Any]]:
+    """Return the calls of two fields, of which one may repeat the other.
+
+    Raises:
+        Refused: `bad_tools`; both have calls, and not the same.
+    """
+    if not calls or not others:
+        return calls or [*others]
+    if [each["function"] for each in calls] == [each["function"] for each in others]:
         return calls
     raise Refused("bad_tools", f"`tool_calls` and {where} say different things")
 

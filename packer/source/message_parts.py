@@ -37,6 +37,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     name: str | None = None
     input: Any = None
+    arguments: Any = None
+    args: Any = None
+    parameters: Any = None
+    partial_json: Any = None
+    """LangChain's: arguments as they arrived, which may be missing in `input`."""
     tool_use_id: str | None = None
     content: Any = None
     is_error: bool | None = None
@@ -53,6 +58,9 @@ class Content:
     """The parts' own settings of whether they are trained. If any part has one, a part without one counts as trained.
     """
 
+
+_NOT_INPUT = ("args", "parameters", "partial_json")
+"""Names under which other tools have the arguments of a call that should be Anthropic's."""
 
 _TEXT_FIELDS = ("text", "value", "thinking", "refusal")
 
@@ -96,8 +104,7 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
             raise Refused("wrong_type", f"a part out of order at {at}: reasoning, then text, then calls")
         rank = _ORDER[part.type]
         if part.type == "tool_use":
-            call = {"id": part.id, "name": part.name, "arguments": part.input}
-            calls += read_calls([{key: value for key, value in call.items() if value is not None}], where=at)
+            calls.append(_call(_used(part, where=at), where=at))
         elif part.type == "tool_call":
             if part.value is None:
                 raise Refused("bad_tools", f"no call under `value` at {at}")
@@ -111,6 +118,14 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
         calls=tuple(calls),
         trained=_trained(content, where=where),
     )
+
+
+def _used(part: Part, *, where: str) -> dict[str, Any]:
+    """Return the call of Anthropic's part as OpenAI writes it; arguments under another name are for the reason."""
+    arguments = coalesce_aliases({"input": part.input, "arguments": part.arguments}, where=where)
+    call = {"id": part.id, "name": part.name, "arguments": arguments}
+    call |= {name: getattr(part, name) for name in _NOT_INPUT if getattr(part, name) is not None}
+    return {key: value for key, value in call.items() if value is not None}
 
 
 def _trained(parts: list[Part], *, where: str) -> frozenset[bool]:
@@ -135,6 +150,9 @@ def _part_text(part: Part, *, where: str) -> str:
 
 _PARAMETERS_KEYS = ("parameters", "input_schema", "inputSchema")
 """Names of a tool's parameters: OpenAI's, Anthropic's and MCP's."""
+
+_OF_REQUESTS = (("type", "function"), ("type", "custom"), ("cache_control", {"type": "ephemeral"}))
+"""What requests to OpenAI and Anthropic say about a tool beside its definition."""
 
 _UNIFIED = (
     "a table that was written as JSON gives every row the keys of all: write Parquet, or these values as JSON text"
@@ -185,7 +203,7 @@ def _definition(tool: Any, *, where: str) -> dict[str, Any]:
         typed = tool if "type" in tool else {"type": "function", **tool}
         return typed | {"function": _with_parameters(function, where=f"{where}.function")}
     if function is None and isinstance(tool.get("name"), str):
-        bare = {key: value for key, value in tool.items() if (key, value) != ("type", "function")}
+        bare = {key: value for key, value in tool.items() if (key, value) not in _OF_REQUESTS}
         return {"type": "function", "function": _with_parameters(bare, where=where)}
     raise Refused("bad_tools", f"a tool without a name at {where}")
 

@@ -9,6 +9,7 @@ from search_effort import percent_of_examples
 
 from packer.source.chat import read
 from packer.source.decode import Refused
+from packer.source.preference import read as read_pair
 
 TEXTS = st.sampled_from(["18 degrees", "Let me look.", " a\n", "{}", "Ünder"])
 CALLS = st.lists(
@@ -95,10 +96,25 @@ def test_that_a_tool_failed_is_kept_beside_its_result() -> None:
         ("user", [{"type": "text", "text": "a"}, {"type": "tool_result", "content": "x"}], "wrong_type", "come first"),
         ("user", [{"type": "tool_result", "content": [{"type": "image"}]}], "multimodal", r"\[0\]\.content\[0\]"),
         ("user", [{"type": "tool_result", "content": {"a": 1}}], "wrong_type", "`content`"),
+        ("user", [{"type": "tool_result", "output": "x"}], "no_content", "other keys: `output`"),
+        ("user", [{"type": "tool_result", "text": "x"}], "no_content", "other keys: `text`"),
+        (
+            "user",
+            [{"type": "tool_result", "content": [{"type": "tool_use", "name": "f", "input": {}}]}],
+            "wrong_type",
+            "calls or reasoning in a result",
+        ),
         ("user", [{"type": "tool_result"}, {"type": "tool_use", "name": "f", "input": {}}], "wrong_type", "calls"),
         ("user", [{"type": "tool_use", "name": "f", "input": {}}], "wrong_type", "not the assistant's"),
         ("assistant", [{"type": "tool_use", "input": {}}], "bad_tools", "without a name"),
         ("assistant", [{"type": "tool_use", "name": "f", "input": []}], "bad_tools", "expected an object"),
+        ("assistant", [{"type": "tool_use", "name": "f", "args": {"a": 1}}], "bad_tools", "other keys: `args`"),
+        (
+            "assistant",
+            [{"type": "tool_use", "name": "f", "input": {}, "partial_json": '{"a": 1}'}],
+            "bad_tools",
+            r"\$\.messages\[0\]\.content\[0\]; its other keys: `partial_json`",
+        ),
         ("assistant", [{"type": "redacted_thinking", "data": "…"}], "wrong_type", "does not know"),
     ],
 )
@@ -106,3 +122,55 @@ def test_what_cannot_be_such_a_conversation_is_refused(role: str, parts: list[An
     with pytest.raises(Refused, match=reason) as refused:
         read({"messages": [{"role": role, "content": parts}]}, 0)
     assert refused.value.code == code
+
+
+def test_arguments_under_their_openai_name_are_arguments() -> None:
+    used = {"type": "tool_use", "id": "t", "name": "f", "arguments": {"a": 1}}
+    (message,) = read({"messages": [{"role": "assistant", "content": [used]}]}, 0).messages
+    assert message.fields["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
+
+
+def test_a_call_that_is_also_in_tool_calls_is_one_call() -> None:
+    """As messages of LangChain have it; twice, it would teach to call twice."""
+    part = {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}
+    call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    (message,) = read({"messages": [{"role": "assistant", "content": [part], "tool_calls": [call]}]}, 0).messages
+    assert len(message.fields["tool_calls"]) == 1
+    call["function"] = {"name": "g", "arguments": "{}"}
+    with pytest.raises(Refused, match="say different things"):
+        read({"messages": [{"role": "assistant", "content": [part], "tool_calls": [call]}]}, 0)
+
+
+def test_calls_and_refusals_beside_results_are_refused() -> None:
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "x"}
+    for more in ({"tool_calls": [{"name": "f", "arguments": {"a": 1}}]}, {"refusal": "No."}):
+        with pytest.raises(Refused, match="not the assistant's"):
+            read({"messages": [{"role": "user", "content": [result], **more}]}, 0)
+
+
+def test_a_pair_with_several_results_at_once_shares_only_what_both_answers_have() -> None:
+    """A turn of several results is several messages, which once shifted where the answers part."""
+
+    def used(*numbers: int) -> list[dict[str, Any]]:
+        calls = [{"type": "tool_use", "id": str(i), "name": "f", "input": {"i": i}} for i in numbers]
+        results = [{"type": "tool_result", "tool_use_id": str(i), "content": f"of {i}"} for i in numbers]
+        return [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+
+    asked = {"role": "user", "content": "q"}
+    chosen = [asked, *used(1), *used(2, 3, 4), {"role": "assistant", "content": "done"}]
+    sample = read_pair({"chosen": chosen, "rejected": [asked, {"role": "assistant", "content": "bad"}]}, 0)
+    assert [message.weight for message in sample.messages] == [None] * 8
+    assert sample.preference is not None
+    assert sample.preference.rejected is not None
+    assert [message.fields["content"] for message in sample.preference.rejected.messages] == ["q", "bad"]
+
+
+def test_what_a_request_says_about_a_tool_is_not_part_of_its_definition() -> None:
+    tool = {
+        "type": "custom",
+        "name": "f",
+        "input_schema": {"type": "object", "properties": {}},
+        "cache_control": {"type": "ephemeral"},
+    }
+    sample = read({"tools": [tool], "messages": [{"role": "user", "content": "q"}]}, 0)
+    assert sample.tools == [{"type": "function", "function": {"name": "f", "parameters": tool["input_schema"]}}]
