@@ -17,7 +17,15 @@ from msgspec import UNSET, Meta, UnsetType
 from packer.batches import REASONING_FIELDS, Message, Sample
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
-from packer.source.message_parts import Content, Part, read_calls, read_content, read_tools, refuse_unified
+from packer.source.message_parts import (
+    PARTS_START,
+    Content,
+    Part,
+    read_calls,
+    read_content,
+    read_tools,
+    refuse_unified,
+)
 from packer.source.row import TRAIN_FIELDS, RowFields, RowSchema, coalesce_aliases, sample_id, typed_row
 from packer.source.tool_results import holds_results, read_results
 
@@ -158,7 +166,13 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`.
     """
     role = ROLES.get(shape.role)
-    if role is not None and type(shape.content) is str and raw.keys() <= _PLAIN_FIELDS and "<img>" not in shape.content:
+    if (
+        role is not None
+        and type(shape.content) is str
+        and raw.keys() <= _PLAIN_FIELDS
+        and "<img>" not in shape.content
+        and not shape.content.startswith(PARTS_START)
+    ):
         return Message(fields={"role": role, "content": shape.content})  # as below, but four times as fast
     content = _content(shape, where=where)
     calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from packer.batches import tool_parameters
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import quoted
 from packer.source.row import coalesce_aliases, nested_json, type_name
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
@@ -86,6 +86,7 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
     if not isinstance(content, list):
         if content:
             refuse_media_tags(content)
+            _refuse_parts_as_text(content, where=where)
         return Content(text=content)
     rank = 0
     texts: list[str] = []
@@ -120,6 +121,23 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
     )
 
 
+def _refuse_parts_as_text(text: str, *, where: str) -> None:
+    """Refuse the JSON of parts with calls or their results: a table cannot have texts and lists in one column.
+
+    Raises:
+        Refused: `wrong_type`.
+    """
+    if not text.startswith(PARTS_START) or not any(name in text for name in ('"tool_use"', '"tool_result"')):
+        return
+    try:
+        parts = decode_json(text.encode())
+    except Refused:
+        return
+    types = {part.get("type") if isinstance(part, dict) else None for part in parts}
+    if types <= {*_ORDER, "tool_result"} and types & {"tool_use", "tool_result"}:
+        raise Refused("wrong_type", f"the JSON of parts as a text at {where}; give the list, or the JSON of `messages`")
+
+
 def _used(part: Part, *, where: str) -> dict[str, Any]:
     """Return the call of Anthropic's part as OpenAI writes it; arguments under another name are for the reason."""
     arguments = coalesce_aliases({"input": part.input, "arguments": part.arguments}, where=where)
@@ -150,6 +168,9 @@ def _part_text(part: Part, *, where: str) -> str:
 
 _PARAMETERS_KEYS = ("parameters", "input_schema", "inputSchema")
 """Names of a tool's parameters: OpenAI's, Anthropic's and MCP's."""
+
+PARTS_START = "[{"
+"""How the JSON of parts begins."""
 
 _OF_REQUESTS = (("type", "function"), ("type", "custom"), ("cache_control", {"type": "ephemeral"}))
 """What requests to OpenAI and Anthropic say about a tool beside its definition."""

@@ -1,5 +1,6 @@
 """Conversations with tools as Anthropic writes them are the same conversations as OpenAI writes them."""
 
+import json
 from typing import Any
 
 import pytest
@@ -174,3 +175,13 @@ def test_what_a_request_says_about_a_tool_is_not_part_of_its_definition() -> Non
     }
     sample = read({"tools": [tool], "messages": [{"role": "user", "content": "q"}]}, 0)
     assert sample.tools == [{"type": "function", "function": {"name": "f", "parameters": tool["input_schema"]}}]
+
+
+def test_parts_as_text_are_not_trained_as_text() -> None:
+    """A table has either texts or lists in a column; some write the lists as JSON."""
+    used = [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]
+    with pytest.raises(Refused, match=r"the JSON of parts as a text at \$\.messages\[0\]\.content"):
+        read({"messages": [{"role": "assistant", "content": json.dumps(used)}]}, 0)
+    for text in ('[{"type": "tool_use"', '[{"type": "tool_use"}, {"type": "dog"}]', '[{"type": "text", "text": "a"}]'):
+        (message,) = read({"messages": [{"role": "assistant", "content": text}]}, 0).messages
+        assert message.fields["content"] == text
