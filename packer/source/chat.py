@@ -23,6 +23,7 @@ from packer.source.message_parts import (
     Part,
     read_calls,
     read_content,
+    read_system,
     read_tools,
     refuse_unified,
 )
@@ -346,13 +347,14 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     """Make a sample of messages, with the tools, the system message and the template variables of its row.
 
     Raises:
-        Refused: `empty`, `bad_tools`, or `wrong_type` if the row has two different system messages.
+        Refused: `empty`, `bad_tools`, `multimodal`, or `wrong_type`, also if the row has two different system messages.
     """
     if not messages:
         raise Refused("empty", "the row has no messages")
-    if fields.system and messages[0].role != "system":
-        messages = (Message(fields={"role": "system", "content": fields.system}), *messages)
-    elif fields.system and messages[0].fields.get("content") != fields.system:
+    system = read_system(fields.system)
+    if system and messages[0].role != "system":
+        messages = (Message(fields={"role": "system", "content": system}), *messages)
+    elif system and messages[0].fields.get("content") != system:
         raise Refused("wrong_type", "a system message in the field `system` and another among the messages")
     kwargs = fields.chat_template_kwargs or {}
     set_twice = next((name for name in _OWN_VARIABLES if kwargs.get(name)), None)

@@ -16,7 +16,7 @@ import msgspec
 from packer.batches import tool_parameters
 from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import quoted
-from packer.source.row import coalesce_aliases, nested_json, type_name
+from packer.source.row import coalesce_aliases, nested_json, type_name, typed
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
 
 _json = partial(nested_json, code="bad_tools")
@@ -119,6 +119,24 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
         calls=tuple(calls),
         trained=_trained(content, where=where),
     )
+
+
+class _SystemParts(msgspec.Struct, frozen=True):
+    system: list[Part]
+
+
+def read_system(system: str | list[Any] | None) -> str | None:
+    """Return the text of the field `system` of a row.
+
+    Raises:
+        Refused: `multimodal`, `wrong_type`.
+    """
+    if not isinstance(system, list):
+        return system
+    content = read_content(typed({"system": system}, _SystemParts).system, where="$.system")
+    if content.calls or content.reasoning:
+        raise Refused("wrong_type", "calls or reasoning of a message that is not the assistant's at $.system")
+    return content.text
 
 
 def _refuse_parts_as_text(text: str, *, where: str) -> None:

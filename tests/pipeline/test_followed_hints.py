@@ -178,3 +178,15 @@ def test_a_sentence_for_a_variable_that_the_template_does_not_have_is_not_lost(t
     for harmless in (True, None, "", "high", [], 3):
         stages = Stages.load(twins.byte_level(tmp_path / "without"))
         assert stages.reasons([chat(*talk, custom_instructions=harmless)]) == []
+
+
+def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Path, starter: Path) -> None:
+    call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t", "output": "18"}
+    row = {"messages": [USER, ANSWER | {"content": [call]}, USER | {"content": [result]}, ANSWER]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n", "utf-8")
+    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}, ())
+    (shown,) = preview(recipe).rows
+    assert shown.hint is not None
+    assert shown.hint.startswith("a message keeps its text under `content`")

@@ -84,6 +84,19 @@ def test_tools_and_system_of_a_request_are_those_of_the_row() -> None:
     ]
 
 
+def test_the_system_message_of_a_request_may_be_parts() -> None:
+    cached = {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}
+    row = {"system": [{"type": "text", "text": "Be brief. "}, cached], "messages": [{"role": "user", "content": "q"}]}
+    assert read(row, 0).messages[0].fields == {"role": "system", "content": "Be brief. Be kind."}
+    for part, reason in (
+        ({"type": "image"}, r"\$\.system\[0\]"),
+        ({"text": "a"}, r"`type` at \$\.system\[0\]"),
+        ({"type": "tool_use", "name": "f", "input": {}}, "not the assistant's at"),
+    ):
+        with pytest.raises(Refused, match=reason):
+            read(row | {"system": [part]}, 0)
+
+
 def test_that_a_tool_failed_is_kept_beside_its_result() -> None:
     result = {"type": "tool_result", "tool_use_id": "t", "content": "no such city", "is_error": True}
     (message,) = read({"messages": [{"role": "user", "content": [result]}]}, 0).messages
