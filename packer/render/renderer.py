@@ -349,7 +349,7 @@ def _refuse_unread_variables(sample: Sample, template: ChatTemplate) -> None:
         )
         if is_content and re.search(rf"\b{re.escape(name)}\b", template.source) is None:
             reason = f"`chat_template_kwargs` has {name!r}, which the template does not read"
-            hides = "`columns: {chat_template_kwargs: null}` leaves it out"
+            hides = "`columns: {chat_template_kwargs: null}` leaves out all variables of rows"
             raise RenderError(f"{reason}; {hides}", code="unread_content")
 
 

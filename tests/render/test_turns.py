@@ -542,6 +542,14 @@ def test_a_header_that_the_turn_does_not_have_is_not_continued_from(make: Make) 
     assert refusal(stages, system("Be kind"), user("Hi"), assistant("Fox"))[0] == "prompt_diverges"
 
 
+@pytest.mark.parametrize("system_message", ["Be kind", "o"])
+def test_a_context_that_only_the_finished_chat_has_is_lost_where_a_prompt_is_continued_from(
+    make: Make, system_message: str
+) -> None:
+    stages = make(SYSTEM_LAST.replace("and loop.last", "and not loop.last"), "supervision.on_prompt_mismatch=continue")
+    assert refusal(stages, system(system_message), user("Hi"), assistant("Fox"))[0] == "dropped_system"
+
+
 def test_a_context_that_is_nowhere_is_lost_also_where_a_prompt_is_continued_from(make: Make) -> None:
     lossy = SYSTEM_LAST.replace(
         "(told + '\\n\\n' if told and loop.last else '')", "('Yes' if told and loop.last else '')"
