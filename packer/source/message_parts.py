@@ -97,9 +97,9 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
         if is_media_part(part.type):
             raise Refused("multimodal", f"a part of type `{part.type}` at {at}")
         if part.type not in _ORDER:
-            told = "; give calls as `tool_calls`, and results as messages of the role `tool`" * ("tool" in part.type)
+            advice = "; give calls as `tool_calls`, and results as messages of the role `tool`" * ("tool" in part.type)
             raise Refused(
-                "wrong_type", f"a part of a type packer does not know at {at}.type: {quoted(part.type)}{told}"
+                "wrong_type", f"a part of a type packer does not know at {at}.type: {quoted(part.type)}{advice}"
             )
         if _ORDER[part.type] < rank:
             raise Refused("wrong_type", f"a part out of order at {at}: reasoning, then text, then calls")
