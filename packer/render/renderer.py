@@ -347,7 +347,7 @@ def _refuse_unread_variables(sample: Sample, template: ChatTemplate) -> None:
         is_content = (
             bool(value) if isinstance(value, list | dict) else isinstance(value, str) and len(value.split()) > 1
         )
-        if is_content and re.search(rf"\b{re.escape(name)}\b", template.source) is None:
+        if is_content and name not in template.read_variables:
             reason = f"`chat_template_kwargs` has {name!r}, which the template does not read"
             hides = "`columns: {chat_template_kwargs: null}` leaves out all variables of rows"
             raise RenderError(f"{reason}; {hides}", code="unread_content")

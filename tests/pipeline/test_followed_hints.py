@@ -180,6 +180,13 @@ def test_a_sentence_for_a_variable_that_the_template_does_not_have_is_not_lost(t
         assert stages.reasons([chat(*talk, custom_instructions=harmless)]) == []
 
 
+@pytest.mark.parametrize("name", ["role", "message", "im_start"])
+def test_a_word_of_the_template_that_is_not_one_of_its_variables_is_not_read(tmp_path: Path, name: str) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path / "model", template=twins.CHATML))
+    assert name in twins.CHATML
+    assert [found for found, _ in stages.reasons([chat(USER, ANSWER, **{name: "be kind"})])] == ["unread_content"]
+
+
 def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Path, starter: Path) -> None:
     call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "t", "output": "18"}
