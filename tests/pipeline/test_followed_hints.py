@@ -169,7 +169,12 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, tmp_path: Path
 
 def test_a_sentence_for_a_variable_that_the_template_does_not_have_is_not_lost(tmp_path: Path) -> None:
     talk = [USER, ANSWER]
-    for value, code in (("be kind", "unread_content"), (["{}"], "unread_content"), ({"a": 1}, "unread_content")):
+    for value, code in (
+        ("be kind", "unread_content"),
+        ("友善地回答", "unread_content"),
+        (["{}"], "unread_content"),
+        ({"a": 1}, "unread_content"),
+    ):
         stages = Stages.load(twins.byte_level(tmp_path / "without"))
         assert [found for found, _ in stages.reasons([chat(*talk, custom_instructions=value)])] == [code]
         reads = "{{ custom_instructions or '' }}" + twins.CHATML
