@@ -77,6 +77,9 @@ _ORDER = {
 """A message has its reasoning first, then its text, then its calls; no other order can be preserved."""
 
 
+_PART_TYPES = (*_ORDER, "tool_result")
+
+
 def read_content(content: str | list[Part] | None, *, where: str) -> Content:
     """Split a content into text, reasoning and calls.
 
@@ -126,14 +129,15 @@ class _SystemParts(msgspec.Struct, frozen=True):
 
 
 def read_system(system: str | list[Any] | None) -> str | None:
-    """Return the text of the field `system` of a row.
+    """Return the text of the field `system` of a row: a text, parts, or the JSON of parts, as in a cell of CSV.
 
     Raises:
         Refused: `multimodal`, `wrong_type`.
     """
-    if not isinstance(system, list):
-        return system
-    content = read_content(typed({"system": system}, _SystemParts).system, where="$.system")
+    parts = _parts_in(system) if isinstance(system, str) else system
+    if parts is None:
+        return system if isinstance(system, str) else None
+    content = read_content(typed({"system": parts}, _SystemParts).system, where="$.system")
     if content.calls or content.reasoning:
         raise Refused("wrong_type", "calls or reasoning of a message that is not the assistant's at $.system")
     return content.text
@@ -145,15 +149,21 @@ def _refuse_parts_as_text(text: str, *, where: str) -> None:
     Raises:
         Refused: `wrong_type`.
     """
-    if not text.startswith(PARTS_START) or not any(name in text for name in ('"tool_use"', '"tool_result"')):
-        return
+    parts = _parts_in(text)
+    if parts and any(part["type"] in {"tool_use", "tool_result"} for part in parts):
+        raise Refused("wrong_type", f"the JSON of parts as a text at {where}; give the list, or the JSON of `messages`")
+
+
+def _parts_in(text: str) -> list[dict[str, Any]] | None:
+    """Return the parts whose JSON a text is; None if it is anything else."""
+    if not text.startswith(PARTS_START):
+        return None
     try:
         parts = decode_json(text.encode())
-    except Refused:
-        return
-    types = {part.get("type") if isinstance(part, dict) else None for part in parts}
-    if types <= {*_ORDER, "tool_result"} and types & {"tool_use", "tool_result"}:
-        raise Refused("wrong_type", f"the JSON of parts as a text at {where}; give the list, or the JSON of `messages`")
+    except (Refused, UnicodeEncodeError):
+        return None
+    are_parts = all(isinstance(part, dict) and part.get("type") in _PART_TYPES for part in parts)
+    return parts if are_parts else None
 
 
 def _used(part: Part, *, where: str) -> dict[str, Any]:

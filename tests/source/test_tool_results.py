@@ -88,6 +88,10 @@ def test_the_system_message_of_a_request_may_be_parts() -> None:
     cached = {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}
     row = {"system": [{"type": "text", "text": "Be brief. "}, cached], "messages": [{"role": "user", "content": "q"}]}
     assert read(row, 0).messages[0].fields == {"role": "system", "content": "Be brief. Be kind."}
+    in_a_cell = read(row | {"system": json.dumps(row["system"])}, 0)
+    assert in_a_cell.messages == read(row, 0).messages
+    for text in ('[{"a": 1}]', "[{"):
+        assert read(row | {"system": text}, 0).messages[0].fields["content"] == text
     for part, reason in (
         ({"type": "image"}, r"\$\.system\[0\]"),
         ({"text": "a"}, r"`type` at \$\.system\[0\]"),
