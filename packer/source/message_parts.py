@@ -168,6 +168,9 @@ def _parts_in(text: str) -> list[dict[str, Any]] | None:
 
 def _used(part: Part, *, where: str) -> dict[str, Any]:
     """Return the call of Anthropic's part as OpenAI writes it; arguments under another name are for the reason."""
+    lost = [name for name in _TEXT_FIELDS if getattr(part, name)]
+    if lost:
+        raise Refused("wrong_type", f"a call and `{lost[0]}` in one part at {where}")
     arguments = coalesce_aliases({"input": part.input, "arguments": part.arguments}, where=where)
     call = {"id": part.id, "name": part.name, "arguments": arguments}
     call |= {name: getattr(part, name) for name in _NOT_INPUT if getattr(part, name) is not None}
@@ -200,8 +203,8 @@ _PARAMETERS_KEYS = ("parameters", "input_schema", "inputSchema")
 PARTS_START = "[{"
 """How the JSON of parts begins."""
 
-_OF_REQUESTS = (("type", "function"), ("type", "custom"), ("cache_control", {"type": "ephemeral"}))
-"""What requests to OpenAI and Anthropic say about a tool beside its definition."""
+_KINDS_OF_TOOLS = ("function", "custom")
+"""What requests to OpenAI and Anthropic have as the type of a tool."""
 
 _UNIFIED = (
     "a table that was written as JSON gives every row the keys of all: write Parquet, or these values as JSON text"
@@ -252,7 +255,8 @@ def _definition(tool: Any, *, where: str) -> dict[str, Any]:
         typed = tool if "type" in tool else {"type": "function", **tool}
         return typed | {"function": _with_parameters(function, where=f"{where}.function")}
     if function is None and isinstance(tool.get("name"), str):
-        bare = {key: value for key, value in tool.items() if (key, value) not in _OF_REQUESTS}
+        left_out = {"cache_control"} | ({"type"} if tool.get("type") in _KINDS_OF_TOOLS else set())
+        bare = {key: value for key, value in tool.items() if key not in left_out}
         return {"type": "function", "function": _with_parameters(bare, where=where)}
     raise Refused("bad_tools", f"a tool without a name at {where}")
 

@@ -126,6 +126,7 @@ def test_that_a_tool_failed_is_kept_beside_its_result() -> None:
         ("user", [{"type": "tool_use", "name": "f", "input": {}}], "wrong_type", "not the assistant's"),
         ("assistant", [{"type": "tool_use", "input": {}}], "bad_tools", "without a name"),
         ("assistant", [{"type": "tool_use", "name": "f", "input": []}], "bad_tools", "expected an object"),
+        ("assistant", [{"type": "tool_use", "name": "f", "text": "a"}], "wrong_type", "a call and `text` in one part"),
         ("assistant", [{"type": "tool_use", "name": "f", "args": {"a": 1}}], "bad_tools", "other keys: `args`"),
         (
             "assistant",
@@ -188,7 +189,7 @@ def test_what_a_request_says_about_a_tool_is_not_part_of_its_definition() -> Non
         "type": "custom",
         "name": "f",
         "input_schema": {"type": "object", "properties": {}},
-        "cache_control": {"type": "ephemeral"},
+        "cache_control": {"type": "ephemeral", "ttl": "1h"},
     }
     sample = read({"tools": [tool], "messages": [{"role": "user", "content": "q"}]}, 0)
     assert sample.tools == [{"type": "function", "function": {"name": "f", "parameters": tool["input_schema"]}}]
@@ -202,3 +203,10 @@ def test_parts_as_text_are_not_trained_as_text() -> None:
     for text in ('[{"type": "tool_use"', '[{"type": "tool_use"}, {"type": "dog"}]', '[{"type": "text", "text": "a"}]'):
         (message,) = read({"messages": [{"role": "assistant", "content": text}]}, 0).messages
         assert message.fields["content"] == text
+
+
+def test_the_name_of_a_user_is_not_the_name_of_a_tool() -> None:
+    parts = [{"type": "tool_result", "tool_use_id": "t", "content": "x"}, {"type": "text", "text": "So?"}]
+    result, said = read({"messages": [{"role": "user", "name": "Bob", "content": parts}]}, 0).messages
+    assert result.fields == {"role": "tool", "content": "x", "tool_call_id": "t"}
+    assert said.fields == {"role": "user", "content": "So?", "name": "Bob"}
