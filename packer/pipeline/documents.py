@@ -12,6 +12,7 @@ from packer.pipeline import engine
 from packer.pipeline.executor import HERE, Workers
 from packer.pipeline.inputs import note_later_fields, refuse_changed
 from packer.pipeline.partition import (
+    SHOWN_KEY,
     Documents,
     PartitionResult,
     PartitionTask,
@@ -159,7 +160,8 @@ class RowDocuments:
         found: dict[int, set[str]] = {}
         for task, result in zip(self._plan.tasks, results, strict=True):
             found.setdefault(task.source, set()).update(result.unread)
-        note_later_fields(found, self._plan.inputs, self._plan.known_fields, self._progress.note)
+        known = [(source, {name[:SHOWN_KEY] for name in fields}) for source, fields in self._plan.known_fields]
+        note_later_fields(found, self._plan.inputs, known, self._progress.note)
 
     def _check_rejected(self, result: PartitionResult) -> None:
         if self._options.on_error != "fail" or not result.rejected:

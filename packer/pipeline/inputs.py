@@ -210,7 +210,7 @@ def note_first_rows(file: SourceFile, entry: InputFile, recipe: Recipe, note: Ca
 def note_later_fields(
     found: Mapping[int, Collection[str]],
     inputs: Sequence[Input],
-    known: Sequence[tuple[int, frozenset[str]]],
+    known: Sequence[tuple[int, Collection[str]]],
     note: Callable[[str], None],
 ) -> None:
     """Report fields that nothing reads and that the first rows of a source did not have, in one note for each source.
@@ -224,7 +224,7 @@ def note_later_fields(
     later: dict[int, tuple[str, set[str]]] = {}
     for number in sorted(found):
         source, fields = known[number]
-        left = {*found[number]} - fields
+        left = {*found[number]}.difference(fields)
         if left:
             later.setdefault(source, (inputs[number].path, set()))[1].update(left)
     for path, names in later.values():

@@ -124,7 +124,7 @@ class Documents:
 _MOST_KEYS = 32
 """Number of unused keys, and of unread fields, recorded per partition: rows may use names or dates as keys."""
 
-_SHOWN_KEY = 40
+SHOWN_KEY = 40
 
 
 class PartitionWork:
@@ -215,7 +215,7 @@ def run_partition(
             RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
             for r in done.rejections
         )
-        unused.update(key[:_SHOWN_KEY] for key in unused_keys(rows.samples))
+        unused.update(key[:SHOWN_KEY] for key in unused_keys(rows.samples))
         names |= rows.names
         num_rows += rows.num_rows
         num_kept += len(np.unique(done.documents.sample))
@@ -238,7 +238,7 @@ def run_partition(
         unused_keys=dict(unused.most_common(_MOST_KEYS)),
     )
     unread = sorted(task.file.unread(names))[:_MOST_KEYS]
-    result = PartitionResult(shard=shard, rejected=tuple(rejected), unread=tuple(name[:_SHOWN_KEY] for name in unread))
+    result = PartitionResult(shard=shard, rejected=tuple(rejected), unread=tuple(name[:SHOWN_KEY] for name in unread))
     publish_finished(folder, task.key, result)
     return result
 

@@ -95,7 +95,7 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         renamed = f".{keys['field']}[] |= (.content //= .{key} | del(.{key}))"
         command = f"jq -c {shlex.quote(renamed)} {shlex.quote(str(file.path))} > renamed.jsonl"
         return f"a message keeps its text under `content`; rename the key: {command}"
-    if code == "no_content" and not _OTHER_KEYS.search(reason):
+    if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "dropped_system" and _has_developer(file):
         return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"

@@ -6,9 +6,8 @@ be accessed. Nearly always it is a dict or a string of the row, or the variable 
     ((m["role"] if "role" in m else undefined(obj=m, name="role"))
      if type(m := l_1_message) is dict else environment.getattr(m, "role"))
 
-The sandbox is bypassed only if the type is exactly the expected one, and the name is no attribute that the type itself
-has. So the output is the same, and so is what is refused. Conversations of 32 messages with tools take a quarter to a
-third less time.
+The sandbox is bypassed only if the type is exactly the expected one and has no attribute of that name. So the output is
+the same, and so is what is refused. Conversations of 32 messages with tools take a quarter to a third less time.
 """
 
 import jinja2.compiler

@@ -271,8 +271,8 @@ class Conversation:
         """Return the turn continued from a prompt whose context the template writes differently once it is answered.
 
         Several of Mistral's templates write the system message before the last question, but only if that is the last
-        message. The answer begins where the texts of the last message and of its end and the answer's header, which
-        both have, are over.
+        message. Prompt and turn then have the text of that message in common, its end, and the header of the answer.
+        With words in place of the texts, the answer is what follows the word and this header.
         """
         content = self.messages[k - 1].get("content") if k else None
         text = content if isinstance(content, str) else ""
@@ -282,13 +282,14 @@ class Conversation:
                 worded_prompt, worded_whole = self._worded(k, mode)
             except RenderError:
                 continue
-            header = worded_prompt.partition(_word(k - 1))[2]
-            if not header.strip() or worded_whole.count(_word(k - 1) + header) != 1:
+            word = _word(k - 1)
+            header = worded_prompt.partition(word)[2]
+            _, found, answer = worded_whole.partition(word + header)
+            if not header.strip() or not found or word in answer:
                 continue
-            for end in (text.lstrip() + header, text.strip() + header):
-                _, found, answer = whole.rpartition(end)
-                if found and prompt.endswith(end):
-                    moved.append(_Attempt(prompt, prompt + answer, mode))
+            ends = (text.lstrip() + header, text.strip() + header)
+            if any(prompt.endswith(end) and whole.endswith(end + answer) for end in ends):
+                moved.append(_Attempt(prompt, prompt + answer, mode))
         return min(moved, key=lambda each: each.turn_length, default=None)
 
     def _lacks_reasoning(self, k: int, tried: _Attempt) -> bool:

@@ -79,16 +79,18 @@ class ChatTemplate:
         """Variables that are the same for all rows."""
 
         environment = environment_of(date)
+        self.read_variables: frozenset[str]
+        """All variables that the template reads, and some that it may define itself."""
         self.has_marks: bool
         """Whether the template has `{% generation %}` blocks."""
         self.constants: tuple[str, ...]
         """String constants in the template's expressions, in order of appearance."""
 
         try:
-            self._template, undeclared, self._defaults, self.has_marks, self.constants = watched(
+            self._template, self.read_variables, self._defaults, self.has_marks, self.constants = watched(
                 lambda: _compiled(environment, source)
             )
-            read = undeclared - _GIVEN - set(variables)
+            read = self.read_variables - _GIVEN - set(variables)
             self._globals = dict(self._template.globals)  # lookups in a chain of maps are slow
         except TemplateOverrunError:
             raise

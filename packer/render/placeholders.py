@@ -109,12 +109,14 @@ class Placeholders:
             prompt = _own_prompt(conversation, self._messages, turn)
         except RenderError:
             return None
-        words = self._ends[first - 1] if first else 0, self._ends[turn.num_messages - 1]
-        if stops is None:
-            return self._words.lost(prompt + whole, *words)
-        num_before = sum(1 for _ in stops.finditer(turn.text, 0, turn.prompt_end))
-        terminator = next(itertools.islice(stops.finditer(whole), num_before, None), None)
-        return self._words.lost(prompt + (whole[: terminator.end()] if terminator else whole), *words)
+        begin = self._ends[first - 1] if first else 0
+        own = begin if prompt is None else max(begin, self._ends[turn.message - 1])
+        lost = self._words.lost(prompt, begin, own) if prompt is not None else frozenset()
+        if stops is not None:
+            num_before = sum(1 for _ in stops.finditer(turn.text, 0, turn.prompt_end))
+            terminator = next(itertools.islice(stops.finditer(whole), num_before, None), None)
+            whole = whole[: terminator.end()] if terminator else whole
+        return lost | self._words.lost(whole, own, self._ends[turn.num_messages - 1])
 
 
 def _replace(message: Message, number: int, words: _Words) -> dict[str, Any]:
@@ -162,15 +164,15 @@ def probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Los
     probed = Conversation(conversation.template, conversation.messages, tools=renamed, kwargs=conversation.kwargs)
     try:
         prompt = _own_prompt(probed, probed.messages, turn)
-        return words.lost(prompt + probed.render(probed.messages[: turn.num_messages], turn.mode))
+        return words.lost(probed.render(probed.messages[: turn.num_messages], turn.mode) if prompt is None else prompt)
     except RenderError:
         return None
 
 
-def _own_prompt(conversation: Conversation, messages: Sequence[Message], turn: RenderedTurn) -> str:
-    """Return the prompt of a turn that was continued from it, since the rendering of the turn may lack a part of it.
+def _own_prompt(conversation: Conversation, messages: Sequence[Message], turn: RenderedTurn) -> str | None:
+    """Return the prompt of a turn that was continued from it: the rendering of the turn may have another context.
 
     Raises:
         RenderError: the template raises.
     """
-    return conversation.render(messages[: turn.message], turn.mode, prompt=True) if turn.continued else ""
+    return conversation.render(messages[: turn.message], turn.mode, prompt=True) if turn.continued else None

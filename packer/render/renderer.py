@@ -344,13 +344,16 @@ def _turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
 def _refuse_unread_variables(sample: Sample, template: ChatTemplate) -> None:
     """Refuse a row that gives the template a text, tools or documents in a variable that the template does not have."""
     for name, value in sample.template_kwargs.items():
-        is_content = (
-            bool(value) if isinstance(value, list | dict) else isinstance(value, str) and len(value.split()) > 1
-        )
-        if is_content and re.search(rf"\b{re.escape(name)}\b", template.source) is None:
+        is_content = _is_prose(value) if isinstance(value, str) else isinstance(value, list | dict) and bool(value)
+        if is_content and name not in template.read_variables:
             reason = f"`chat_template_kwargs` has {name!r}, which the template does not read"
-            hides = "`columns: {chat_template_kwargs: null}` leaves it out"
+            hides = "`columns: {chat_template_kwargs: null}` leaves out all variables of rows"
             raise RenderError(f"{reason}; {hides}", code="unread_content")
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a text is more than a setting: several words, or letters of a script that may not separate words."""
+    return len(text.split()) > 1 or not text.isascii()
 
 
 def _turn_batch(

@@ -59,7 +59,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         if shape.reasoning.strip().lower() in _FLAGS:
             raise Refused(
                 "wrong_type",
-                f"`reasoning` is {quoted(shape.reasoning)}, which is a setting and no reasoning; "
+                f"`reasoning` is {quoted(shape.reasoning)}, which is a setting, not reasoning; "
                 "`columns: {reasoning: null}` leaves it out",
             )
         refuse_media_tags(shape.reasoning)

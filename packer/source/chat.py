@@ -17,7 +17,16 @@ from msgspec import UNSET, Meta, UnsetType
 from packer.batches import REASONING_FIELDS, Message, Sample
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
-from packer.source.message_parts import Content, Part, read_calls, read_content, read_tools, refuse_unified
+from packer.source.message_parts import (
+    PARTS_START,
+    Content,
+    Part,
+    read_calls,
+    read_content,
+    read_system,
+    read_tools,
+    refuse_unified,
+)
 from packer.source.row import TRAIN_FIELDS, RowFields, RowSchema, coalesce_aliases, sample_id, typed_row
 from packer.source.tool_results import holds_results, read_results
 
@@ -125,14 +134,26 @@ def read_messages(raw: Sequence[dict[str, Any]], shapes: Sequence[ChatMessage], 
     are_calls: list[bool] = []
     for i, shape in enumerate(shapes):
         at = f"{where}[{i}]"
-        if holds_results(shape.content):
-            role = role_of(shape.role, where=f"{at}.role")
-            more = {key: value for key, value in raw[i].items() if value is not None and key not in _READ_FIELDS}
-            messages += read_results(shape.content, role, more, where=f"{at}.content")
+        if holds_results(raw[i].get("content")):
+            messages += _read_results(raw[i], shape, where=at)
         else:
             messages.append(read_message(raw[i], shape, where=at))
         are_calls += [shape.role in CALL_ROLES] * (len(messages) - len(are_calls))
     return join_calls(messages, are_calls)
+
+
+def _read_results(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Iterator[Message]:
+    """Yield the messages of one whose content has results of tools, and then perhaps what the user says."""
+    assert isinstance(shape.content, list)
+    if role_of(shape.role, where=f"{where}.role") != "user":
+        raise Refused("wrong_type", f"results of tools in a message that is not the user's at {where}.content")
+    others = _READ_FIELDS | {"name"}  # which is the user's, not the tool's
+    more = {key: value for key, value in raw.items() if value is not None and key not in others}
+    results = [*read_results(raw["content"], shape.content, more, where=f"{where}.content")]
+    yield from results
+    said = shape.content[len(results) :]
+    if said or shape.tool_calls or shape.function_call or shape.refusal:
+        yield read_message(raw, msgspec.structs.replace(shape, content=said), where=where)
 
 
 def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Message:
@@ -147,12 +168,20 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`.
     """
     role = ROLES.get(shape.role)
-    if role is not None and type(shape.content) is str and raw.keys() <= _PLAIN_FIELDS and "<img>" not in shape.content:
+    if (
+        role is not None
+        and type(shape.content) is str
+        and raw.keys() <= _PLAIN_FIELDS
+        and "<img>" not in shape.content
+        and not shape.content.startswith(PARTS_START)
+    ):
         return Message(fields={"role": role, "content": shape.content})  # as below, but four times as fast
     content = _content(shape, where=where)
-    calls = [*read_calls(shape.tool_calls, where=f"{where}.tool_calls"), *content.calls]
+    calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
+    calls = _merge_calls(calls, content.calls, where=f"{where}.content")
     if shape.function_call:
-        calls = _merge_function_call(calls, shape.function_call, where=f"{where}.function_call")
+        call = read_calls([shape.function_call], where=f"{where}.function_call")
+        calls = _merge_calls(calls, call, where=f"{where}.function_call")
     role = "assistant" if shape.role in CALL_ROLES else role_of(shape.role, where=f"{where}.role")
     if shape.refusal:
         content = _with_refusal(content, shape.refusal, role, where=where)
@@ -213,14 +242,15 @@ def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
                 yield from (key for key in message.fields if key not in _KNOWN_FIELDS)
 
 
-def _merge_function_call(
-    calls: list[dict[str, Any]], function_call: dict[str, Any], *, where: str
-) -> list[dict[str, Any]]:
-    """Return the calls, with the one of `function_call` added unless it repeats what `tool_calls` contains."""
-    call = read_calls([function_call], where=where)
-    if not calls:
-        return call
-    if [each["function"] for each in calls] == [each["function"] for each in call]:
+def _merge_calls(calls: list[dict[str, Any]], others: Sequence[dict[str, Any]], *, where: str) -> list[dict[str, Any]]:
+    """Return the calls of two fields, of which one may repeat the other.
+
+    Raises:
+        Refused: `bad_tools`; both have calls, and not the same.
+    """
+    if not calls or not others:
+        return calls or [*others]
+    if [each["function"] for each in calls] == [each["function"] for each in others]:
         return calls
     raise Refused("bad_tools", f"`tool_calls` and {where} say different things")
 
@@ -318,13 +348,14 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     """Make a sample of messages, with the tools, the system message and the template variables of its row.
 
     Raises:
-        Refused: `empty`, `bad_tools`, or `wrong_type` if the row has two different system messages.
+        Refused: `empty`, `bad_tools`, `multimodal`, or `wrong_type`, also if the row has two different system messages.
     """
     if not messages:
         raise Refused("empty", "the row has no messages")
-    if fields.system and messages[0].role != "system":
-        messages = (Message(fields={"role": "system", "content": fields.system}), *messages)
-    elif fields.system and messages[0].fields.get("content") != fields.system:
+    system = read_system(fields.system)
+    if system and messages[0].role != "system":
+        messages = (Message(fields={"role": "system", "content": system}), *messages)
+    elif system and messages[0].fields.get("content") != system:
         raise Refused("wrong_type", "a system message in the field `system` and another among the messages")
     kwargs = fields.chat_template_kwargs or {}
     set_twice = next((name for name in _OWN_VARIABLES if kwargs.get(name)), None)

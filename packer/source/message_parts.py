@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from packer.batches import tool_parameters
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import quoted
-from packer.source.row import coalesce_aliases, nested_json, type_name
+from packer.source.row import coalesce_aliases, nested_json, type_name, typed
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
 
 _json = partial(nested_json, code="bad_tools")
@@ -37,6 +37,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     name: str | None = None
     input: Any = None
+    arguments: Any = None
+    args: Any = None
+    parameters: Any = None
+    partial_json: Any = None
+    """LangChain's: arguments as they arrived, which may be missing in `input`."""
     tool_use_id: str | None = None
     content: Any = None
     is_error: bool | None = None
@@ -54,6 +59,9 @@ class Content:
     """
 
 
+_NOT_INPUT = ("args", "parameters", "partial_json")
+"""Names under which other tools have the arguments of a call that should be Anthropic's."""
+
 _TEXT_FIELDS = ("text", "value", "thinking", "refusal")
 
 _ORDER = {
@@ -69,6 +77,9 @@ _ORDER = {
 """A message has its reasoning first, then its text, then its calls; no other order can be preserved."""
 
 
+_PART_TYPES = (*_ORDER, "tool_result")
+
+
 def read_content(content: str | list[Part] | None, *, where: str) -> Content:
     """Split a content into text, reasoning and calls.
 
@@ -78,6 +89,7 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
     if not isinstance(content, list):
         if content:
             refuse_media_tags(content)
+            _refuse_parts_as_text(content, where=where)
         return Content(text=content)
     rank = 0
     texts: list[str] = []
@@ -88,16 +100,15 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
         if is_media_part(part.type):
             raise Refused("multimodal", f"a part of type `{part.type}` at {at}")
         if part.type not in _ORDER:
-            told = "; give calls as `tool_calls`, and results as messages of the role `tool`" * ("tool" in part.type)
+            advice = "; give calls as `tool_calls`, and results as messages of the role `tool`" * ("tool" in part.type)
             raise Refused(
-                "wrong_type", f"a part of a type packer does not know at {at}.type: {quoted(part.type)}{told}"
+                "wrong_type", f"a part of a type packer does not know at {at}.type: {quoted(part.type)}{advice}"
             )
         if _ORDER[part.type] < rank:
             raise Refused("wrong_type", f"a part out of order at {at}: reasoning, then text, then calls")
         rank = _ORDER[part.type]
         if part.type == "tool_use":
-            call = {"id": part.id, "name": part.name, "arguments": part.input}
-            calls += read_calls([{key: value for key, value in call.items() if value is not None}], where=at)
+            calls.append(_call(_used(part, where=at), where=at))
         elif part.type == "tool_call":
             if part.value is None:
                 raise Refused("bad_tools", f"no call under `value` at {at}")
@@ -111,6 +122,59 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
         calls=tuple(calls),
         trained=_trained(content, where=where),
     )
+
+
+class _SystemParts(msgspec.Struct, frozen=True):
+    system: list[Part]
+
+
+def read_system(system: str | list[Any] | None) -> str | None:
+    """Return the text of the field `system` of a row: a text, parts, or the JSON of parts, as in a cell of CSV.
+
+    Raises:
+        Refused: `multimodal`, `wrong_type`.
+    """
+    parts = _parts_in(system) if isinstance(system, str) else system
+    if parts is None:
+        return system if isinstance(system, str) else None
+    content = read_content(typed({"system": parts}, _SystemParts).system, where="$.system")
+    if content.calls or content.reasoning:
+        raise Refused("wrong_type", "calls or reasoning of a message that is not the assistant's at $.system")
+    return content.text
+
+
+def _refuse_parts_as_text(text: str, *, where: str) -> None:
+    """Refuse the JSON of parts with calls or their results: a table cannot have texts and lists in one column.
+
+    Raises:
+        Refused: `wrong_type`.
+    """
+    parts = _parts_in(text)
+    if parts and any(part["type"] in {"tool_use", "tool_result"} for part in parts):
+        raise Refused("wrong_type", f"the JSON of parts as a text at {where}; give the list, or the JSON of `messages`")
+
+
+def _parts_in(text: str) -> list[dict[str, Any]] | None:
+    """Return the parts whose JSON a text is; None if it is anything else."""
+    if not text.startswith(PARTS_START):
+        return None
+    try:
+        parts = decode_json(text.encode())
+    except (Refused, UnicodeEncodeError):
+        return None
+    are_parts = all(isinstance(part, dict) and part.get("type") in _PART_TYPES for part in parts)
+    return parts if are_parts else None
+
+
+def _used(part: Part, *, where: str) -> dict[str, Any]:
+    """Return the call of Anthropic's part as OpenAI writes it; arguments under another name are for the reason."""
+    lost = [name for name in _TEXT_FIELDS if getattr(part, name)]
+    if lost:
+        raise Refused("wrong_type", f"a call and `{lost[0]}` in one part at {where}")
+    arguments = coalesce_aliases({"input": part.input, "arguments": part.arguments}, where=where)
+    call = {"id": part.id, "name": part.name, "arguments": arguments}
+    call |= {name: getattr(part, name) for name in _NOT_INPUT if getattr(part, name) is not None}
+    return {key: value for key, value in call.items() if value is not None}
 
 
 def _trained(parts: list[Part], *, where: str) -> frozenset[bool]:
@@ -135,6 +199,12 @@ def _part_text(part: Part, *, where: str) -> str:
 
 _PARAMETERS_KEYS = ("parameters", "input_schema", "inputSchema")
 """Names of a tool's parameters: OpenAI's, Anthropic's and MCP's."""
+
+PARTS_START = "[{"
+"""How the JSON of parts begins."""
+
+_KINDS_OF_TOOLS = ("function", "custom")
+"""What requests to OpenAI and Anthropic have as the type of a tool."""
 
 _UNIFIED = (
     "a table that was written as JSON gives every row the keys of all: write Parquet, or these values as JSON text"
@@ -185,7 +255,8 @@ def _definition(tool: Any, *, where: str) -> dict[str, Any]:
         typed = tool if "type" in tool else {"type": "function", **tool}
         return typed | {"function": _with_parameters(function, where=f"{where}.function")}
     if function is None and isinstance(tool.get("name"), str):
-        bare = {key: value for key, value in tool.items() if (key, value) != ("type", "function")}
+        left_out = {"cache_control"} | ({"type"} if tool.get("type") in _KINDS_OF_TOOLS else set())
+        bare = {key: value for key, value in tool.items() if key not in left_out}
         return {"type": "function", "function": _with_parameters(bare, where=where)}
     raise Refused("bad_tools", f"a tool without a name at {where}")
 

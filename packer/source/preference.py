@@ -20,6 +20,7 @@ from packer.source import alpaca, chat, completion, sharegpt
 from packer.source.chat import CALL_ROLES, ROLES, with_weight
 from packer.source.decode import Refused, decode_json
 from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, type_name
+from packer.source.tool_results import holds_results
 from packer.source.unsupported_rows import is_preference
 
 Turns: TypeAlias = list[Any]
@@ -104,7 +105,7 @@ def _split_common_prefix(
     Messages that are equal in the row are read only once: of the rejected side, only what follows them is read.
     """
     num_equal_turns = 0
-    if not isinstance(rows.chosen, str) and not _has_call_turns(rows):  # calls join the turn before them
+    if not isinstance(rows.chosen, str) and _are_messages([*rows.chosen, *rows.rejected]):
         for turn, rejected_turn in zip(rows.chosen, rows.rejected, strict=False):
             if turn is not rejected_turn and (turn != rejected_turn or _encode(turn) != _encode(rejected_turn)):
                 break
@@ -307,9 +308,13 @@ def _parse_transcript(text: str) -> Turns:
     ]
 
 
-def _has_call_turns(rows: _PairRows) -> bool:
-    turns = [turn for turn in (*rows.chosen, *rows.rejected) if isinstance(turn, dict)]
-    return any((turn.get("from") or turn.get("role")) in CALL_ROLES for turn in turns)
+def _are_messages(turns: Turns) -> bool:
+    """Whether each turn becomes one message: calls join the turn before them, and a turn may have several results."""
+    return not any(
+        (turn.get("from") or turn.get("role")) in CALL_ROLES or holds_results(turn.get("content"))
+        for turn in turns
+        if isinstance(turn, dict)
+    )
 
 
 def _speaker(turn: Any) -> str | None:

@@ -170,7 +170,9 @@ class RowFields(msgspec.Struct, frozen=True, kw_only=True):
     functions: list[Any] | str | None = None
     """The older name of `tools`."""
 
-    system: str | None = None
+    system: str | list[Any] | None = None
+    """A text, or its parts, as Anthropic's requests have it."""
+
     chat_template_kwargs: dict[str, Any] | None = None
 
 

@@ -1,11 +1,12 @@
 """Schema `sharegpt`: turns with `from` and `value`, and the formats derived from it.
 
 A turn may also be written ``{"role", "content"}``. ms-swift writes an exchange as ``{"human": …, "assistant": …}``,
-XTuner as ``{"system": …, "input": …, "output": …}``. LIMA writes texts alone, by turns the user's and the assistant's.
+XTuner as ``{"system": …, "input": …, "output": …}``. LIMA writes texts alone, of the user and the assistant in turn.
 A turn from `function_call` is the JSON of a call, or of a list of calls. It joins the assistant's turn before it, if
 there is one.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -26,8 +27,10 @@ from packer.source.message_parts import Part
 from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
 from packer.source.unsupported_rows import refuse_media_tags
 
-_OTHER_NAMES = {"input": "human", "output": "assistant", "output_with_loss": "train"}
+_OTHER_NAMES = frozenset({"system", "input", "output", "output_with_loss"})
 """XTuner's names of the parts of an exchange."""
+
+_JSON_TURN = re.compile(r'\s*\{\s*"(?:from|role|value|content|human|input)"\s*:')
 
 
 class Turn(MessageFields, frozen=True, kw_only=True):
@@ -45,6 +48,14 @@ class Exchange(MessageFields, frozen=True, kw_only=True):
     assistant: str
 
 
+class OtherExchange(Exchange, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same under XTuner's names."""
+
+    human: str = msgspec.field(name="input")
+    assistant: str = msgspec.field(name="output")
+    train: bool | None = msgspec.field(name="output_with_loss", default=None)
+
+
 class TurnsRow(RowFields, frozen=True, kw_only=True):
     conversations: list[Turn] | None = None
     conversation: list[Turn] | None = None
@@ -53,6 +64,11 @@ class TurnsRow(RowFields, frozen=True, kw_only=True):
 class ExchangesRow(RowFields, frozen=True, kw_only=True):
     conversations: list[Exchange] | None = None
     conversation: list[Exchange] | None = None
+
+
+class OtherExchangesRow(RowFields, frozen=True, kw_only=True):
+    conversations: list[OtherExchange] | None = None
+    conversation: list[OtherExchange] | None = None
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
@@ -64,11 +80,15 @@ def read(row: dict[str, Any], number: int) -> Sample:
     """
     coalesce_aliases({name: row[name] for name in ("conversations", "conversation") if name in row}, where="$")
     name = "conversations" if row.get("conversations") else "conversation"
-    raw: Any = _named(row.get(name))
-    if raw is not row.get(name):
+    raw: Any = row.get(name)
+    first = raw[0] if isinstance(raw, list) and raw else None
+    if isinstance(first, str):
+        raw = _alternating(raw, where=f"$.{name}")
         row = {**row, name: raw}
-    if isinstance(raw, list) and raw and isinstance(raw[0], dict) and "human" in raw[0]:
-        exchanges = typed_row(row, ExchangesRow, name)
+    is_other = isinstance(first, dict) and {"input", "output"} <= first.keys() <= _OTHER_NAMES
+    if is_other or (isinstance(first, dict) and "human" in first):
+        kind: type[ExchangesRow | OtherExchangesRow] = OtherExchangesRow if is_other else ExchangesRow
+        exchanges = typed_row(row, kind, name)
         turns = exchanges.conversations or exchanges.conversation or []
         pairs = [_exchange(raw[i], turn, where=f"$.{name}[{i}]") for i, turn in enumerate(turns)]
         messages = [message for pair in pairs for message in pair]
@@ -80,24 +100,22 @@ def read(row: dict[str, Any], number: int) -> Sample:
     return chat_sample(row, shape, join_calls(messages, are_calls), number=number)
 
 
-def _named(turns: Any) -> Any:
-    """Return turns with the names that this schema has for their parts."""
-    first = turns[0] if isinstance(turns, list) and turns else None
-    if isinstance(first, str):
-        return [{"from": "gpt" if number % 2 else "human", "value": text} for number, text in enumerate(turns)]
-    if isinstance(first, dict) and {"input", "output"} <= first.keys() <= {*_OTHER_NAMES, "system"}:
-        return [
-            {_OTHER_NAMES.get(key, key): value for key, value in turn.items()} if isinstance(turn, dict) else turn
-            for turn in turns
-        ]
-    return turns
+def _alternating(texts: list[Any], *, where: str) -> list[dict[str, Any]]:
+    """Return turns for texts alone.
+
+    Raises:
+        Refused: `wrong_type`; the first text is the JSON of a turn.
+    """
+    if _JSON_TURN.match(texts[0]):
+        raise Refused("wrong_type", f"a turn as JSON text at {where}[0]; give objects, or the JSON of the whole list")
+    return [{"from": "gpt" if number % 2 else "human", "value": text} for number, text in enumerate(texts)]
 
 
 def _exchange(raw: dict[str, Any], turn: Exchange, *, where: str) -> list[Message]:
-    answer_fields = {key: value for key, value in raw.items() if key in MessageFields.__struct_fields__}
-    known = {*answer_fields, "system", "human", "assistant"}
-    extra = {key: value for key, value in raw.items() if value is not None and key not in known}
     shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}
+    answer_fields = {field: value for field, value in shared.items() if value is not None}
+    known = turn.__struct_encode_fields__
+    extra = {key: value for key, value in raw.items() if value is not None and key not in known}
     refuse_media_tags(turn.human)
     answer = ChatMessage(role="assistant", content=turn.assistant, **shared)
     question = Message(fields=extra | {"role": "user", "content": turn.human})

@@ -17,10 +17,10 @@ from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from packer.errors import CheckError, PackerError, StorageError, UsageError
 from packer.names import BUCKETS
+from packer.store.bucket_endpoint import refuse_bad_endpoint
 
 T = TypeVar("T")
 
@@ -81,14 +81,6 @@ _CREDENTIALS = {
     "gs": "GOOGLE_SERVICE_ACCOUNT and others",
     "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY and others",
 }
-
-
-_ENDPOINTS = {
-    "s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
-    "gs": (),
-    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
-}
-"""Variables of the environment with the address of a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,36 +370,10 @@ def _opened(url: str) -> tuple[Any, Any]:
     bucket, _, folder = rest.partition("/")
     if re.search("[#?%]", bucket):
         raise UsageError(f"{url}: '{bucket}' is not the name of a bucket", hint=_URL_HINT)
-    _refuse_bad_endpoint(scheme)
+    refuse_bad_endpoint(scheme)
     try:
         # In a folder's name #, ? and % are characters like any other; from_url takes them for parts of a web address.
         store: Any = from_url(f"{scheme}://{bucket}", **options)
         return obstore, type(store)(config=store.config, prefix=folder or None, **options)
     except (obstore.exceptions.BaseError, ValueError) as error:
         raise UsageError(f"{url}: {_first_line(error)}", hint=_URL_HINT) from error
-
-
-def _refuse_bad_endpoint(scheme: str) -> None:
-    """Refuse an address of a store that is no URL, for which obstore panics at the first request.
-
-    Raises:
-        UsageError: the environment has such an address.
-
-    """
-    for name in _ENDPOINTS.get(scheme, _ENDPOINTS["az"]):
-        address = os.environ.get(name)
-        if address is None:
-            continue
-        try:
-            parts = urlsplit(address)
-            is_url = (
-                parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-            )
-        except ValueError:
-            is_url = False
-        if not is_url or re.search(r"\s", address):
-            scheme_less = re.fullmatch(r"[\w.-]+(:\d+)?", address)
-            hint = (
-                f"{name}=http://{address}, or https://" if scheme_less else "expected http://HOST:PORT or https://HOST"
-            )
-            raise UsageError(f"{name} in the environment is no URL: '{address}'", hint=f"{hint}; or unset it")

@@ -169,7 +169,12 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, tmp_path: Path
 
 def test_a_sentence_for_a_variable_that_the_template_does_not_have_is_not_lost(tmp_path: Path) -> None:
     talk = [USER, ANSWER]
-    for value, code in (("be kind", "unread_content"), (["{}"], "unread_content"), ({"a": 1}, "unread_content")):
+    for value, code in (
+        ("be kind", "unread_content"),
+        ("友善地回答", "unread_content"),
+        (["{}"], "unread_content"),
+        ({"a": 1}, "unread_content"),
+    ):
         stages = Stages.load(twins.byte_level(tmp_path / "without"))
         assert [found for found, _ in stages.reasons([chat(*talk, custom_instructions=value)])] == [code]
         reads = "{{ custom_instructions or '' }}" + twins.CHATML
@@ -196,3 +201,22 @@ def test_the_token_that_ends_a_turn_is_named_where_it_is_no_stop_token(tmp_path:
     assert [run.text for document in row.view.documents for run in document.runs if run.message is not None] == [
         "answer<end_of_turn>"
     ]
+
+
+@pytest.mark.parametrize("name", ["role", "message", "im_start"])
+def test_a_word_of_the_template_that_is_not_one_of_its_variables_is_not_read(tmp_path: Path, name: str) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path / "model", template=twins.CHATML))
+    assert name in twins.CHATML
+    assert [found for found, _ in stages.reasons([chat(USER, ANSWER, **{name: "be kind"})])] == ["unread_content"]
+
+
+def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Path, starter: Path) -> None:
+    call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t", "output": "18"}
+    row = {"messages": [USER, ANSWER | {"content": [call]}, USER | {"content": [result]}, ANSWER]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n", "utf-8")
+    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}, ())
+    (shown,) = preview(recipe).rows
+    assert shown.hint is not None
+    assert shown.hint.startswith("a message keeps its text under `content`")

@@ -158,12 +158,12 @@ def test_keys_that_the_template_reads_of_other_objects_are_not_used(tmp_path: Pa
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_fields_that_only_later_rows_have_are_noted_once(tmp_path: Path, jobs: int) -> None:
-    rows = [chat(i) | {"source": "x", "id": i, "topic": "y"} for i in range(200)]
+    rows = [chat(i) | {"source": "x", "id": i, "t" * 50: "y"} for i in range(200)]
     rows[150] |= {"summary": "late", "system": "be kind", "score": 1}
     rows[190] |= {"summary": "later", "notes\n": None}
     rows[195] = {"no chat": "at all"}
     filters = "filters=[{name: low, field: score, max: 3}]"
-    first = "rows.jsonl: fields of rows that are not read: `source`, `topic`; sources.columns maps or hides them"
+    first = f"rows.jsonl: fields of rows that are not read: `source`, `{'t' * 40}`; sources.columns maps or hides them"
     later = "rows.jsonl: fields of later rows that are not read: `no chat`, `notes\\n`, `summary`; sources.columns maps"
     told = build_rows(rows, tmp_path, "cache", filters, jobs=jobs)
     assert [note for note in told if "not read" in note and first in note] == [

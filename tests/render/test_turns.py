@@ -513,6 +513,18 @@ def test_an_answer_is_continued_from_a_prompt_that_alone_has_the_system_message(
     ]
 
 
+@pytest.mark.parametrize("before", ["", "No. ", "Hi\nA: "])
+def test_an_answer_that_quotes_the_question_and_its_header_is_continued_whole(make: Make, before: str) -> None:
+    """A header of ordinary letters may be in any text."""
+    plain = SYSTEM_LAST.replace("<|im_start|>user\\n", "Q: ").replace("<|im_start|>assistant\\n", "A: ")
+    plain = plain.replace("content }}<|im_end|>\n{% else %}", "content }}\n{% else %}")
+    stages = make(plain, "supervision.on_prompt_mismatch=continue")
+    ((prompt, completion),) = learned(stages, system("Be kind"), user("Hi"), assistant(f"{before}Hi\nA: Yes"))
+    assert prompt.startswith("Q: Be kind\n\nHi")
+    assert prompt.endswith("A: ")
+    assert completion == f"{before}Hi\nA: Yes<|im_end|>"
+
+
 def test_without_a_system_message_nothing_is_continued(make: Make) -> None:
     row = [user("Hi"), assistant("Fox"), user("So"), assistant("dog")]
     plain, continues = make(SYSTEM_LAST), make(SYSTEM_LAST, "supervision.on_prompt_mismatch=continue")
@@ -528,6 +540,14 @@ def test_a_header_that_the_turn_does_not_have_is_not_continued_from(make: Make) 
     other = SYSTEM_LAST.replace("<|im_start|>assistant\\n' }}{% endif %}", "<|im_start|>bot\\n' }}{% endif %}")
     stages = make(other, "supervision.on_prompt_mismatch=continue")
     assert refusal(stages, system("Be kind"), user("Hi"), assistant("Fox"))[0] == "prompt_diverges"
+
+
+@pytest.mark.parametrize("system_message", ["Be kind", "o"])
+def test_a_context_that_only_the_finished_chat_has_is_lost_where_a_prompt_is_continued_from(
+    make: Make, system_message: str
+) -> None:
+    stages = make(SYSTEM_LAST.replace("and loop.last", "and not loop.last"), "supervision.on_prompt_mismatch=continue")
+    assert refusal(stages, system(system_message), user("Hi"), assistant("Fox"))[0] == "dropped_system"
 
 
 def test_a_context_that_is_nowhere_is_lost_also_where_a_prompt_is_continued_from(make: Make) -> None:

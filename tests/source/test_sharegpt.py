@@ -50,6 +50,18 @@ def test_exchanges_have_other_names_elsewhere(sample):
     assert all(set(message.fields) == {"role", "content"} for message in found.messages)
 
 
+@pytest.mark.parametrize(("name", "value"), [("input", None), ("output", ["b"]), ("output_with_loss", 1)])
+def test_what_is_wrong_with_such_an_exchange_is_said_with_its_names(sample, name, value):
+    with pytest.raises(Refused, match=rf"at \$\.conversations\[0\]\.{name}'"):
+        fields(sample, [{"input": "a", "output": "b", name: value}])
+
+
+def test_texts_that_are_json_of_turns_are_no_texts(sample):
+    with pytest.raises(Refused, match="a turn as JSON text at"):
+        fields(sample, ['{"from": "human", "value": "a"}', '{"from": "gpt", "value": "b"}'])
+    assert fields(sample, ['{"from"', "b"])[0]["content"] == '{"from"'
+
+
 def test_texts_alone_are_the_users_and_the_assistants_in_turn(sample):
     assert fields(sample, ["a", "b", "c"]) == [
         {"role": "user", "content": "a"},
@@ -64,7 +76,7 @@ def test_texts_alone_are_the_users_and_the_assistants_in_turn(sample):
         ([{"input": "a", "output": "b", "instruction": "c"}], "no field `from`"),  # nothing says what `instruction` is
         (["a", {"from": "gpt", "value": "b"}], r"conversations\[1\]"),
         ([{"input": "a", "output": "b"}, "c"], r"conversations\[1\]"),
-        ([{"input": "a", "output": "b"}, {"input": "c"}], r"`assistant`"),
+        ([{"input": "a", "output": "b"}, {"input": "c"}], r"`output`"),
     ],
 )
 def test_exchanges_of_no_known_form_are_refused(sample, turns, reason):

@@ -265,7 +265,7 @@ def test_an_address_of_a_store_that_is_no_url_is_named(
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     monkeypatch.setenv(name, address)
     told = run("stats", url, exit_code=2).stderr
-    assert f"{name} in the environment is no URL: '{address}'" in told and "or unset it" in told
+    assert f"{name} in the environment is not a URL: '{address}'" in told and "or unset it" in told
     assert (f"{name}=http://{address}, or https://" in told) == (address in {"localhost:9000", "minio"})
     for right in ("http://localhost:9000", "https://s3.example.org", "http://[::1]:9000/path"):
         monkeypatch.setenv(name, right)
