@@ -28,6 +28,7 @@ from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
 from packer.render.placeholders import text_of
+from packer.render.readback import strings
 from packer.render.reasoning import ANY_TAG, Reasoning, cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
@@ -344,7 +345,7 @@ def _turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
 def _refuse_unread_variables(sample: Sample, template: ChatTemplate) -> None:
     """Refuse a row that gives the template a text, tools or documents in a variable that the template does not have."""
     for name, value in sample.template_kwargs.items():
-        is_content = _is_prose(value) if isinstance(value, str) else isinstance(value, list | dict) and bool(value)
+        is_content = _is_prose(value) if isinstance(value, str) else bool(strings(value))
         if is_content and name not in template.read_variables:
             reason = f"`chat_template_kwargs` has {name!r}, which the template does not read"
             hides = "`columns: {chat_template_kwargs: null}` leaves out all variables of rows"

@@ -454,20 +454,16 @@ STAYS = {
 
 def test_shapes_that_a_hint_names_are_built_with_it(tmp_path: Path) -> None:
     """Whatever becomes of others."""
-    last = "{{ messages[0].content if loop.last and messages[0].role == 'system' }}"
-    source = twins.CHATML.replace(
-        "{{ '<|im_start|>' + message.role + '\\n'",
-        f"{{% if message.role != 'system' %}}{{{{ '<|im_start|>' + message.role + '\\n' }}}}{last}{{{{ ''",
+    folder = byte_level(twins.MISTRAL_LIKE)(tmp_path)
+    (before,) = [each for each in of(folder).findings if each.code == "shapes_rejected"]
+    override, found, named = (
+        (before.hint or "").removeprefix("--set ").partition(" trains the answer behind its own prompt")
     )
-    source = source.replace("'<|im_end|>\\n' }}", "'<|im_end|>\\n' }}{% endif %}", 1)
-    (before,) = [each for each in of(byte_level(source)(tmp_path)).findings if each.code == "shapes_rejected"]
-    assert before.hint is not None
-    override, _, named = before.hint.removeprefix("--set ").partition(
-        " trains the answer behind its own prompt in rows with "
-    )
+    assert found
     assert "a system message" in named
-    after = [each for each in of(tmp_path, override).findings if each.code == "shapes_rejected"]
-    assert not any("a system message" in example.label.split(", ") for each in after for example in each.examples)
+    after = [each for each in of(folder, override).findings if each.code == "shapes_rejected"]
+    labels = [label for each in after for example in each.examples for label in re.split(", | and ", example.label)]
+    assert "a system message" not in labels
 
 
 def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:

@@ -35,19 +35,6 @@ THINKS_FIRST = """\
 """Opens a reasoning block in every prompt, as the R1 distills do."""
 
 
-SYSTEM_LAST = """\
-{% set told = messages[0].content if messages[0].role == 'system' else '' %}
-{% for message in (messages[1:] if told else messages) %}
-{% if message.role == 'user' %}
-{{ '<|im_start|>user\\n' + (told + '\\n\\n' if told and loop.last else '') + message.content }}<|im_end|>
-{% else %}
-{{ '<|im_start|>assistant\\n' + message.content }}<|im_end|>
-{% endif %}
-{% endfor %}
-{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
-"""Writes the system message before the last question, if that is the last message, as Mistral's v3 does."""
-
-
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def stages(template: str = twins.CHATML, *overrides: str, twin: Any = twins.byte_level, **options: Any) -> Stages:
@@ -503,7 +490,7 @@ def told(text: str, *before: str) -> str:
 def test_an_answer_is_continued_from_a_prompt_that_alone_has_the_system_message(
     make: Make, system_message: str, asked: str
 ) -> None:
-    stages = make(SYSTEM_LAST, "supervision.on_prompt_mismatch=continue")
+    stages = make(twins.MISTRAL_LIKE, "supervision.on_prompt_mismatch=continue")
     turns = learned(
         stages, system(system_message), user(asked), assistant("Fox"), user(asked), assistant(f"{asked.strip()} o")
     )
@@ -516,7 +503,7 @@ def test_an_answer_is_continued_from_a_prompt_that_alone_has_the_system_message(
 @pytest.mark.parametrize("before", ["", "No. ", "Hi\nA: "])
 def test_an_answer_that_quotes_the_question_and_its_header_is_continued_whole(make: Make, before: str) -> None:
     """A header of ordinary letters may be in any text."""
-    plain = SYSTEM_LAST.replace("<|im_start|>user\\n", "Q: ").replace("<|im_start|>assistant\\n", "A: ")
+    plain = twins.MISTRAL_LIKE.replace("<|im_start|>user\\n", "Q: ").replace("<|im_start|>assistant\\n", "A: ")
     plain = plain.replace("content }}<|im_end|>\n{% else %}", "content }}\n{% else %}")
     stages = make(plain, "supervision.on_prompt_mismatch=continue")
     ((prompt, completion),) = learned(stages, system("Be kind"), user("Hi"), assistant(f"{before}Hi\nA: Yes"))
@@ -527,17 +514,17 @@ def test_an_answer_that_quotes_the_question_and_its_header_is_continued_whole(ma
 
 def test_without_a_system_message_nothing_is_continued(make: Make) -> None:
     row = [user("Hi"), assistant("Fox"), user("So"), assistant("dog")]
-    plain, continues = make(SYSTEM_LAST), make(SYSTEM_LAST, "supervision.on_prompt_mismatch=continue")
+    plain, continues = make(twins.MISTRAL_LIKE), make(twins.MISTRAL_LIKE, "supervision.on_prompt_mismatch=continue")
     assert learned(plain, *row) == learned(continues, *row)
 
 
 def test_by_default_a_prompt_that_alone_has_the_system_message_rejects_the_row(make: Make) -> None:
-    assert refusal(make(SYSTEM_LAST), system("Be kind"), user("Hi"), assistant("Fox"))[0] == "prompt_diverges"
+    assert refusal(make(twins.MISTRAL_LIKE), system("Be kind"), user("Hi"), assistant("Fox"))[0] == "prompt_diverges"
 
 
 def test_a_header_that_the_turn_does_not_have_is_not_continued_from(make: Make) -> None:
     """Headers differ, and nothing tells where the answer begins."""
-    other = SYSTEM_LAST.replace("<|im_start|>assistant\\n' }}{% endif %}", "<|im_start|>bot\\n' }}{% endif %}")
+    other = twins.MISTRAL_LIKE.replace("<|im_start|>assistant\\n' }}{% endif %}", "<|im_start|>bot\\n' }}{% endif %}")
     stages = make(other, "supervision.on_prompt_mismatch=continue")
     assert refusal(stages, system("Be kind"), user("Hi"), assistant("Fox"))[0] == "prompt_diverges"
 
@@ -546,14 +533,16 @@ def test_a_header_that_the_turn_does_not_have_is_not_continued_from(make: Make) 
 def test_a_context_that_only_the_finished_chat_has_is_lost_where_a_prompt_is_continued_from(
     make: Make, system_message: str
 ) -> None:
-    stages = make(SYSTEM_LAST.replace("and loop.last", "and not loop.last"), "supervision.on_prompt_mismatch=continue")
+    stages = make(
+        twins.MISTRAL_LIKE.replace("and loop.last", "and not loop.last"), "supervision.on_prompt_mismatch=continue"
+    )
     assert refusal(stages, system(system_message), user("Hi"), assistant("Fox"))[0] == "dropped_system"
 
 
 def test_a_context_that_is_nowhere_is_lost_also_where_a_prompt_is_continued_from(make: Make) -> None:
-    lossy = SYSTEM_LAST.replace(
+    lossy = twins.MISTRAL_LIKE.replace(
         "(told + '\\n\\n' if told and loop.last else '')", "('Yes' if told and loop.last else '')"
     )
-    assert lossy != SYSTEM_LAST
+    assert lossy != twins.MISTRAL_LIKE
     stages = make(lossy, "supervision.on_prompt_mismatch=continue")
     assert refusal(stages, system("Be kind"), user("Hi"), assistant("Fox"))[0] == "dropped_system"

@@ -97,6 +97,18 @@ GEMMA_LIKE = r"""{{ bos_token }}{% for message in messages %}
 {% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"""
 """Writes line breaks, which are tokens of their own, around what people say."""
 
+MISTRAL_LIKE = """\
+{% set told = messages[0].content if messages[0].role == 'system' else '' %}
+{% for message in (messages[1:] if told else messages) %}
+{% if message.role == 'user' %}
+{{ '<|im_start|>user\\n' + (told + '\\n\\n' if told and loop.last else '') + message.content }}<|im_end|>
+{% else %}
+{{ '<|im_start|>assistant\\n' + message.content }}<|im_end|>
+{% endif %}
+{% endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""Writes the system message before the last question, if that is the last message, as Mistral's v3 does."""
+
 NO_TERMINATOR = r"""{% for message in messages %}
 {{ message.role + ': ' + message.content + '\n' }}
 {%- endfor %}
