@@ -110,7 +110,8 @@ class Placeholders:
         except RenderError:
             return None
         begin = self._ends[first - 1] if first else 0
-        own = begin if prompt is None else max(begin, self._ends[turn.message - 1])
+        context = self._ends[turn.message - 1] if turn.message else 0
+        own = begin if prompt is None else max(begin, context)
         lost = self._words.lost(prompt, begin, own) if prompt is not None else frozenset()
         if stops is not None:
             num_before = sum(1 for _ in stops.finditer(turn.text, 0, turn.prompt_end))

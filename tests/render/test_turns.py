@@ -546,3 +546,10 @@ def test_a_context_that_is_nowhere_is_lost_also_where_a_prompt_is_continued_from
     assert lossy != twins.MISTRAL_LIKE
     stages = make(lossy, "supervision.on_prompt_mismatch=continue")
     assert refusal(stages, system("Be kind"), user("Hi"), assistant("Fox"))[0] == "dropped_system"
+
+
+def test_an_opening_answer_is_continued_from_a_prompt_without_messages(make: Make) -> None:
+    """Its text is short, so that the template is probed for it: it is no part of that prompt."""
+    stages = make(THINKS_FIRST, "supervision.on_prompt_mismatch=continue")
+    turns = learned(stages, assistant("o"), user("Hi"), assistant("Fox"))
+    assert turns[0] == ("<|im_start|>assistant\n<think>\n", "\n</think>\n\no<|im_end|>")
