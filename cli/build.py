@@ -1,6 +1,7 @@
 """`packer build`: make a cache from files."""
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,15 +74,19 @@ def command(
 
     The bytes depend on the recipe and the inputs alone, never on -j or --on, or on how often a build was interrupted.
     """
-    from packer.pipeline import build  # noqa: PLC0415 - not for --help
+    from packer.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
     recipe = _recipe(options, output, block_len)
     began = time.monotonic()
     if share is not None:
         _make_share(recipe, output, share, rules | {"profile": profile}, reply)
         return
-    with listener(quiet=reply.quiet) as progress:
-        result = build(recipe, output, progress=progress, **rules)
+    is_here = rules["on"] is None and not rules["dry_run"]
+    with begin_loading(recipe, output, rules["jobs"]) if is_here else nullcontext():
+        from packer.pipeline import build  # noqa: PLC0415 - meanwhile
+
+        with listener(quiet=reply.quiet) as progress:
+            result = build(recipe, output, progress=progress, **rules)
     seconds = time.monotonic() - began
 
     def show() -> None:
@@ -110,11 +115,11 @@ def _make_share(recipe: "Recipe", cache: Path, share: "Share", rules: dict[str, 
 
 def _recipe(options: RecipeOptions, cache: Path, block_len: int | None) -> "Recipe":
     """Return the recipe given by the options, or else that of the existing cache."""
-    from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not for --help
-    from packer.store.place import build_place  # noqa: PLC0415 - as above
-
     own = None
     if options.recipe is None and not options.sources:
+        from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - only on this path
+        from packer.store.place import build_place  # noqa: PLC0415 - as above
+
         folder = build_place(cache, is_dry=True)
         own = read_manifest(folder).recipe if (folder / MANIFEST_NAME).is_file() else None
     hint = f"packer build FILE... --tokenizer DIR -o {cache}, or -c RECIPE -o {cache}"

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
+from packer.trials import is_known_fast
+
 if TYPE_CHECKING:
     import fastokens
 
@@ -61,12 +63,12 @@ def load_fast_meanwhile(model_json: bytes) -> threading.Thread:
     return loading
 
 
-def warm_up(tokenizer: Path, *, fast: bool) -> threading.Thread | None:
+def warm_up(tokenizer: Path, *, engine: str) -> threading.Thread | None:
     """Load the encoders that processes forked from this one will use.
 
     Args:
         tokenizer: `tokenizer.json`, or the folder that contains it.
-        fast: whether `fastokens` is needed.
+        engine: that of the recipe.
 
     Returns:
         The thread that is still loading `fastokens`, if it is needed.
@@ -76,7 +78,7 @@ def warm_up(tokenizer: Path, *, fast: bool) -> threading.Thread | None:
     """
     path = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     content = path.read_bytes()
-    loading = load_fast_meanwhile(content) if fast else None
+    loading = load_fast_meanwhile(content) if is_known_fast(engine, content) else None
     load_backend(content)
     return loading
 

@@ -15,9 +15,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "version", "errors", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "batches", "layout", "strict_yaml", "named_templates", "row_rules", "read_rules", "recipe", "hub", "tokenizer_folder", "backend",
+    "version", "errors", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "cache_dir", "batches", "layout", "strict_yaml", "named_templates", "row_rules", "read_rules", "recipe", "hub", "tokenizer_folder", "trials", "backend",
     "model", "token_bytes",
-    "permute", "preload",
+    "permute", "fork_server",
     "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit", "report", "load", "export", "starter",
     "recipe_from",
 )  # fmt: skip

@@ -1,26 +1,18 @@
 """The engine that encodes: resolved before a build begins, and recorded by name and version.
 
-``auto`` uses the fast engine if it is installed and agrees with the reference on every trial text. The trial of a large
-tokenizer takes seconds, so its outcome is cached in the user's cache folder, keyed by the digest of the tokenizer and
-the versions of both encoders. If the engines are found to differ during a build, that is cached as well.
-
-The cached outcome is a small file with one of two possible contents, both derived from that key; any other content
-counts as a cache miss. The file belongs to the user: whoever can write it can make a build skip the trial, but the
-documents of each partition are still verified.
+``auto`` uses the fast engine if it is installed and agrees with the reference on every trial text. The outcome of that
+trial is cached (`packer/trials.py`). If the engines are found to differ during a build, that is cached as well.
 """
 
-import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Literal, TypeAlias
 
-from packer.errors import InputError, RecipeError, StorageError, UsageError
+from packer.errors import RecipeError, StorageError, UsageError
 from packer.store.folder import write_atomically
-from packer.store.place import cache_dir
-from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences, fast_version
-from packer.tokenizer_folder import read_regular
+from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences
+from packer.trials import fast_version, outcome, place, remembered
 
 EngineName: TypeAlias = Literal["reference", "fast"]
 
@@ -29,9 +21,6 @@ WORTH_LOADING_BYTES = 2 * 2**20
 
 A smaller input is left to the reference.
 """
-
-_TRIALS_VERSION = 1
-"""Raised when the trial texts change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +67,11 @@ def encoder_of(engine: str, tokenizer_json: bytes) -> Encoder:
     return FastEncoder(tokenizer_json) if engine == "fast" else ReferenceEncoder(tokenizer_json)
 
 
-def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
-    """Whether the fast engine will be chosen, judging by cached outcomes alone; runs no trial."""
-    return asked != "reference" and fast_version() is not None and _remembered(tokenizer_json) is True
-
-
 def remember(tokenizer_json: bytes, *, agrees: bool) -> None:
     """Cache whether the fast engine agrees with the reference for a tokenizer."""
     # If the home directory is not writable, every build repeats the trial; nothing else breaks.
     with suppress(StorageError, UsageError):
-        write_atomically(_place(tokenizer_json), _outcome(tokenizer_json, agrees=agrees))
+        write_atomically(place(tokenizer_json), outcome(tokenizer_json, agrees=agrees))
 
 
 def _reference() -> Engine:
@@ -96,33 +80,9 @@ def _reference() -> Engine:
 
 def _difference(tokenizer_json: bytes) -> str | None:
     """Return how the fast engine differs, or None if it agrees; run the trial unless its outcome is cached."""
-    agrees = _remembered(tokenizer_json)
+    agrees = remembered(tokenizer_json)
     if agrees is None:
         difference = differences(tokenizer_json)
         remember(tokenizer_json, agrees=difference is None)
         return difference
     return None if agrees else "fastokens was found to encode differently from tokenizers with this tokenizer"
-
-
-def _remembered(tokenizer_json: bytes) -> bool | None:
-    """Return the cached outcome: whether the fast engine agreed; None without one, or if the file is not a trial's."""
-    with suppress(InputError, UsageError):
-        found = read_regular(_place(tokenizer_json), max_bytes=80, what="the outcome of a trial")
-        return {_outcome(tokenizer_json, agrees=agrees): agrees for agrees in (True, False)}.get(found)
-    return None
-
-
-def _outcome(tokenizer_json: bytes, *, agrees: bool) -> bytes:
-    """Return the exact content of the file that records an outcome."""
-    return f"{_trial_key(tokenizer_json)} {'agrees' if agrees else 'differs'}\n".encode()
-
-
-def _trial_key(tokenizer_json: bytes) -> str:
-    """Return the key of a trial: a digest of the tokenizer, both encoders' versions and that of the trial texts."""
-    key = f"{hashlib.sha256(tokenizer_json).hexdigest()} {fast_version()} {ReferenceEncoder.version} {_TRIALS_VERSION}"
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-def _place(tokenizer_json: bytes) -> Path:
-    """Return the path of a tokenizer's cached outcome; raise UsageError without a home directory."""
-    return cache_dir() / "engines" / f"{_trial_key(tokenizer_json)[:24]}.txt"

@@ -1,14 +1,13 @@
 """Executors for the tasks of a build or an audit: inline, threads, worker processes, or a cluster.
 
 Results do not depend on the executor. On Linux, workers are forked from a server process that has imported packer and
-loaded the tokenizer (`packer/preload.py`), so that these seconds and hundreds of MiB are spent once. Elsewhere each
+loaded the tokenizer (`packer/fork_server.py`), so that these seconds and hundreds of MiB are spent once. Elsewhere each
 worker is spawned and loads everything itself.
 """
 
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,28 +15,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
-from multiprocessing import connection, forkserver, resource_tracker, spawn
+from multiprocessing import connection, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
+from packer import fork_server
 from packer.errors import ResourceError
-from packer.preload import TOKENIZER, preload_value
 from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-FORKS = sys.platform == "linux"
-"""Whether workers are forked from a server process."""
-
-_WORTH_A_PROCESS = 16 * 2**20
-"""Bytes of rows worth a few seconds of work: about as long as a process needs to import packer and load a tokenizer."""
-
-_WORTH_A_COPY = 4 * 2**20
-"""Bytes of rows that take longer to process than a fork."""
 
 
 class WorkerDiedError(ResourceError):
@@ -88,7 +78,7 @@ class Processes:
     """Upper limit of processes; None chooses by the number of processors and the amount of work."""
 
     def number(self, sizes: Sequence[int]) -> int:
-        return min(self.jobs or jobs_for(sum(sizes)), len(sizes))
+        return min(self.jobs or fork_server.jobs_for(sum(sizes)), len(sizes))
 
     def run(
         self,
@@ -181,32 +171,16 @@ def run_tasks(
         yield from ((number, work(task)) for number, task in numbered)
 
 
-def default_jobs() -> int:
-    """Return the number of processors this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def jobs_for(num_bytes: int) -> int:
-    """Return the number of processes worth starting for that many bytes of rows.
-
-    A spawned process, and the fork server, need as long to load as this process would need for their share of the work;
-    forked workers load nothing.
-    """
-    if num_bytes < _WORTH_A_PROCESS:
-        return 1
-    return min(default_jobs(), num_bytes // (_WORTH_A_COPY if FORKS else _WORTH_A_PROCESS))
-
-
 def _in_processes(
     make: Callable[..., Callable[[Task], Result]],
     arguments: Sequence[Any],
     tasks: Iterator[tuple[int, Task]],
     num_workers: int,
 ) -> Iterator[tuple[int, Result]]:
-    context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver") if fork_server.FORKS else multiprocessing.get_context("spawn")
     # Each worker has its own pipe, which breaks when the worker ends, even halfway through an answer.
     workers: dict[Connection, BaseProcess] = {}
-    with fork_server():
+    with fork_server.fork_server():
         try:
             for _ in range(num_workers):
                 here, there = context.Pipe()
@@ -323,37 +297,3 @@ def _ended(exit_code: int | None) -> str:
         return "was ended: the chat template, or a row in it, took a minute for a single step"
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
     return f"was ended by {name}, most often for lack of memory or threads"
-
-
-@contextmanager
-def fork_server(tokenizer: Path | None = None, *, fast: bool = False) -> Iterator[None]:
-    """Run the fork server inside the context. It loads in the background and is killed at the end.
-
-    A no-op if one is running already, started by an enclosing context or by the application, or without fork.
-
-    Args:
-        tokenizer: `tokenizer.json` or its folder, to be preloaded.
-        fast: whether to preload the fast engine too.
-
-    """
-    server: Any = forkserver._forkserver  # noqa: SLF001 - there is no public way to stop it
-    is_running = server._forkserver_pid is not None  # noqa: SLF001
-    if is_running or not FORKS:
-        yield
-        return
-    resource_tracker.ensure_running()
-    # Block Ctrl-C until the server ignores it; if interrupted while starting it would print a traceback.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    server.set_forkserver_preload(["packer.preload"])
-    os.environ[TOKENIZER] = preload_value(tokenizer, fast=fast)
-    try:
-        server.ensure_running()
-    finally:
-        del os.environ[TOKENIZER]
-        server.set_forkserver_preload(["__main__"])  # the default
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    try:
-        yield
-    finally:
-        os.kill(server._forkserver_pid, signal.SIGKILL)  # noqa: SLF001
-        server._stop()  # noqa: SLF001

@@ -11,9 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from packer.cache_dir import cache_dir
 from packer.errors import PackerError, UsageError
 from packer.store.mirror import make_mirror
-from packer.store.place import cache_dir
 from packer.version import __version__, code_digest
 from packer.watchdog import end_if_stuck
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from packer.backend import load_fast_meanwhile
+from packer.fork_server import fork_server, jobs_for
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
@@ -21,7 +22,7 @@ from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.changes import Changes, changes
 from packer.pipeline.documents import BuildOptions, RowDocuments, Share, by_reference
-from packer.pipeline.executor import Processes, Workers, fork_server, jobs_for
+from packer.pipeline.executor import Processes, Workers
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.inputs import note_unused_keys
@@ -50,6 +51,7 @@ from packer.store.manifest import MANIFEST_NAME, Manifest, manifest_fingerprint
 from packer.store.mirror import shown
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError
+from packer.trials import is_known_fast
 
 Result = TypeVar("Result")
 
@@ -287,10 +289,9 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
     assert recipe.tokenizer is not None  # resolve_sources requires one
     tokenizer = tokenizer_place(recipe.tokenizer)
     content = read_model_files(tokenizer)[TOKENIZER_FILE]
-    fast = engine.is_known_fast(recipe.engine, content)
     if (workers.jobs or jobs_for(size)) > 1 and size > smallest_partition(recipe.partition_bytes):
-        return fork_server(tokenizer, fast=fast)
-    if fast and size >= engine.WORTH_LOADING_BYTES:
+        return fork_server(tokenizer, engine=recipe.engine)
+    if size >= engine.WORTH_LOADING_BYTES and is_known_fast(recipe.engine, content):
         load_fast_meanwhile(content)
     return nullcontext()
 

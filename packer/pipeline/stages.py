@@ -5,21 +5,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from packer.batches import DocumentBatch, Int32, Rejection, RowBatch, TurnBatch
 from packer.errors import TemplateError
-from packer.model import TOKENIZER_FILE, Model
+from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.engine import encoder_of
 from packer.pipeline.timing import Clock
-from packer.recipe import Recipe
+from packer.recipe import Recipe, make_recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
 from packer.source import Partition
 from packer.supervise import PretokenizedSupervisor, RoundTrip, Supervisor, join_sides, row_of_side, split_sides
 from packer.token_bytes import TokenBytes
 from packer.tokenize import Encoder, ReferenceEncoder, TurnTokenizer
-from packer.watchdog import TemplateOverrunError
+from packer.watchdog import TemplateOverrunError, leave_unwatched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,23 @@ def _supervised(
         num_merged=int(np.count_nonzero(np.isin(merged, documents.sample))),
         num_skipped=int(np.count_nonzero(np.isin(skipped, documents.sample))),
     )
+
+
+def warm_up(tokenizer: Path) -> None:
+    """Make what :class:`Stages` would make, and what stays cached, for a tokenizer with its own template.
+
+    For a process from which others are forked: no thread is left.
+
+    Raises:
+        PackerError: the tokenizer or its template cannot be used.
+
+    """
+    leave_unwatched()
+    # Whether markers are split is not asked here, because encoding them starts a thread.
+    recipe = make_recipe({"tokenizer": str(tokenizer), "supervision": {"markers": "text"}})
+    model = with_role_markers(load_model(tokenizer), recipe)
+    Renderer(model, RenderRules.of(recipe))
+    TokenBytes(model)
 
 
 @contextmanager

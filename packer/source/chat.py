@@ -132,14 +132,27 @@ def read_messages(raw: Sequence[dict[str, Any]], shapes: Sequence[ChatMessage], 
     """Build the messages of a list, as :func:`read_message` does, and join calls with the turn that they belong to."""
     messages: list[Message] = []
     are_calls: list[bool] = []
-    for i, shape in enumerate(shapes):
-        at = f"{where}[{i}]"
-        if holds_results(raw[i].get("content")):
-            messages += _read_results(raw[i], shape, where=at)
+    for i, (fields, shape) in enumerate(zip(raw, shapes, strict=True)):
+        if len(fields) == 2 and (plain := plain_message(shape.role, shape.content)) is not None:
+            messages.append(plain)
+        elif holds_results(fields.get("content")):
+            messages += _read_results(fields, shape, where=f"{where}[{i}]")
         else:
-            messages.append(read_message(raw[i], shape, where=at))
+            messages.append(read_message(fields, shape, where=f"{where}[{i}]"))
         are_calls += [shape.role in CALL_ROLES] * (len(messages) - len(are_calls))
-    return join_calls(messages, are_calls)
+    return join_calls(messages, are_calls) if True in are_calls else messages
+
+
+def plain_message(sender: str, content: Any) -> Message | None:
+    """Build a message of which nothing else is given, several times as fast as :func:`read_message`.
+
+    Returns:
+        None if the role or the content needs a closer look.
+    """
+    role = ROLES.get(sender)
+    if role is None or type(content) is not str or content.startswith(PARTS_START) or "<img>" in content:
+        return None
+    return Message(fields={"role": role, "content": content})
 
 
 def _read_results(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Iterator[Message]:
@@ -167,15 +180,6 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     Raises:
         Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`.
     """
-    role = ROLES.get(shape.role)
-    if (
-        role is not None
-        and type(shape.content) is str
-        and raw.keys() <= _PLAIN_FIELDS
-        and "<img>" not in shape.content
-        and not shape.content.startswith(PARTS_START)
-    ):
-        return Message(fields={"role": role, "content": shape.content})  # as below, but four times as fast
     content = _content(shape, where=where)
     calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
     calls = _merge_calls(calls, content.calls, where=f"{where}.content")
@@ -362,7 +366,9 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     if set_twice is not None:
         reason = f"`chat_template_kwargs` has `{set_twice}`, which packer itself gives to the template"
         raise Refused("wrong_type", reason)
-    tools = coalesce_aliases({"tools": fields.tools, "functions": fields.functions}, where="$")
+    tools = fields.tools
+    if fields.functions:
+        tools = coalesce_aliases({"tools": tools, "functions": fields.functions}, where="$")
     definitions = read_tools(tools, where="$.tools" if fields.tools else "$.functions") if tools else None
     for message in messages if definitions else ():
         refuse_unified(message.fields.get("tool_calls") or (), definitions or ())

@@ -19,6 +19,7 @@ from packer.source.chat import (
     MessageFields,
     chat_sample,
     join_calls,
+    plain_message,
     read_message,
     role_of,
 )
@@ -124,6 +125,8 @@ def _exchange(raw: dict[str, Any], turn: Exchange, *, where: str) -> list[Messag
 
 
 def _message(raw: dict[str, Any], turn: Turn, *, where: str) -> Message:
+    if len(raw) == 2 and turn.sender is not None and (plain := plain_message(turn.sender, turn.value)) is not None:
+        return plain
     role = turn.sender if turn.sender is not None else turn.role
     if role is None:
         raise Refused("wrong_type", f"no field `from` at {where}")

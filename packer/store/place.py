@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
+from packer.cache_dir import cache_dir
 from packer.errors import CheckError, InputError, UsageError
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
 from packer.limits import hint_at_disk, storage_errors
@@ -21,9 +22,6 @@ from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
 from packer.store.mirror import OTHER_DISK, Mirror, is_shard, make_mirror, mirror_of
 from packer.strict_yaml import parse_size
-
-CACHE_DIR = "PACKER_CACHE_DIR"
-"""Environment variable: the folder for downloads from buckets and for builds that are uploaded to buckets."""
 
 CACHE_BYTES = "PACKER_CACHE_BYTES"
 """Environment variable: the most bytes of a cache's downloaded shards to keep, such as 200GB."""
@@ -172,26 +170,6 @@ def _most_bytes(asked: int | str | None) -> int | None:
     parse_size(values, (name,))
     most: int | None = values[name]
     return most
-
-
-def cache_dir(asked: Path | str | None = None) -> Path:
-    """Return the folder for packer's own files.
-
-    Raises:
-        UsageError: there is no home directory, and nothing else says where.
-
-    """
-    if asked is not None or os.environ.get(CACHE_DIR):
-        return Path(asked or os.environ[CACHE_DIR]).absolute()
-    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        # The XDG specification says to ignore relative paths.
-        return (home if home.is_absolute() else Path.home() / ".cache") / "packer"
-    except RuntimeError:
-        raise UsageError(
-            "there is no home directory for packer's own files, such as copies of caches in buckets",
-            hint=f"set {CACHE_DIR} to a folder for them",
-        ) from None
 
 
 def _fetched(name: HubName) -> Path:

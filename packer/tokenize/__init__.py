@@ -5,7 +5,7 @@ prompts and completions end in them, `vectorized` does so for a whole batch; `gu
 people as ordinary text; `deadline` ends an encoding that does not finish.
 """
 
-from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences, fast_version
+from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder
 from packer.tokenize.tokenizing import TurnTokenizer
 
@@ -16,5 +16,4 @@ __all__ = [
     "ReferenceEncoder",
     "TurnTokenizer",
     "differences",
-    "fast_version",
 ]

@@ -11,8 +11,6 @@ A text the fast encoder fails on is left to the reference, which encodes it or f
 import json
 import random
 from collections.abc import Iterator, Sequence
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -23,6 +21,7 @@ from packer.batches import Int32, Int64
 from packer.errors import PackerError
 from packer.tokenize.deadline import encode_in_time
 from packer.tokenize.reference_encoder import ReferenceEncoder, is_text_error
+from packer.trials import fast_version
 
 if TYPE_CHECKING:
     import fastokens
@@ -42,15 +41,6 @@ class EngineDiffersError(PackerError):
 
     exit_code = 70
     code = "engine_differs"
-
-
-@cache
-def fast_version() -> str | None:
-    """Return the version of the fast encoder; None if it is not installed."""
-    try:
-        return version("fastokens")
-    except PackageNotFoundError:
-        return None
 
 
 class FastEncoder:

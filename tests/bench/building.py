@@ -25,8 +25,8 @@ from rich.table import Table
 from scaling import cores_table
 from watched import run_watched
 
-from packer.pipeline.executor import default_jobs
-from packer.tokenize import fast_version
+from packer.fork_server import default_jobs
+from packer.trials import fast_version
 
 _REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
 _BLOCK_LEN = 2048

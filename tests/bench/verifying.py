@@ -19,8 +19,8 @@ from rich.table import Table
 
 from packer.audit import verify
 from packer.audit.verify.verify_report import Level
+from packer.fork_server import default_jobs
 from packer.pipeline import build
-from packer.pipeline.executor import default_jobs
 from packer.recipe import make_recipe
 from packer.store.manifest import Manifest, read_manifest
 

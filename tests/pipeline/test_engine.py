@@ -11,6 +11,7 @@ from packer.pipeline import build, engine
 from packer.pipeline.engine import resolve_engine
 from packer.recipe import load_recipe
 from packer.tokenize import fast
+from packer.trials import is_known_fast
 
 pytest.importorskip("fastokens", reason="FASTOKENS MISSING: the fast engine is not tested")
 
@@ -143,7 +144,7 @@ def test_what_lies_in_the_place_of_an_outcome_is_not_believed(what, difference, 
     kept = path.read_bytes()
     assert len(kept) <= 80
     replaced(path, what)
-    assert not engine.is_known_fast("auto", tokenizer_json)
+    assert not is_known_fast("auto", tokenizer_json)
     assert resolve_engine("auto", tokenizer_json) == first
     assert len(tried) == 2
     if what != "a folder":

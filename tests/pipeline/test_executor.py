@@ -13,18 +13,19 @@ import worker_tasks
 from processes import HANG_S, wait_until
 from worker_tasks import dying, dying_midway, failing, measuring, waiting
 
+from packer import fork_server
 from packer.errors import InputError
-from packer.pipeline import build, executor, run
-from packer.pipeline.executor import WorkerDiedError, fork_server, run_tasks
+from packer.pipeline import build, run
+from packer.pipeline.executor import WorkerDiedError, run_tasks
 from packer.recipe import load_recipe, make_recipe, to_json
 
 
 @pytest.fixture(params=[True, False], ids=["forked", "spawned"])
 def forks(request, monkeypatch):
     """Whether workers are forked from a server."""
-    if request.param and not executor.FORKS:
+    if request.param and not fork_server.FORKS:
         pytest.skip("no process is forked on this system")
-    monkeypatch.setattr(executor, "FORKS", request.param)
+    monkeypatch.setattr(fork_server, "FORKS", request.param)
     return request.param
 
 
@@ -45,21 +46,21 @@ def test_without_tasks_nothing_is_made_or_started(jobs):
     assert list(run_tasks(failing, ("made",), [], jobs=jobs)) == []
 
 
-@pytest.mark.skipif(not executor.FORKS, reason="no process is forked on this system")
+@pytest.mark.skipif(not fork_server.FORKS, reason="no process is forked on this system")
 def test_the_server_ends_with_its_block_and_a_second_one_is_not_started():
     server = forkserver._forkserver
-    with fork_server():
+    with fork_server.fork_server():
         process = server._forkserver_pid
-        with fork_server():
+        with fork_server.fork_server():
             assert server._forkserver_pid == process
         assert len(list(run_tasks(measuring, (b"",), [b"", b""], jobs=2))) == 2
         assert server._forkserver_pid == process and is_running(process)
     assert server._forkserver_pid is None and not is_running(process)
-    assert executor.TOKENIZER not in os.environ
+    assert "PACKER_PRELOAD" not in os.environ
 
 
 def test_tasks_run_where_the_tokenizer_to_be_loaded_is_none(tmp_path):
-    with fork_server(tmp_path / "nowhere", fast=True):
+    with fork_server.fork_server(tmp_path / "nowhere", engine="fast"):
         assert len(list(run_tasks(measuring, (b"",), [b"", b""], jobs=2))) == 2
 
 
@@ -72,7 +73,7 @@ ERRORS = [
 
 
 def test_errors_come_back_as_they_are():
-    with fork_server() if executor.FORKS else nullcontext():
+    with fork_server.fork_server() if fork_server.FORKS else nullcontext():
         for where, task, error, words in ERRORS:
             with pytest.raises(error, match=words) as caught:
                 list(run_tasks(failing, (where,), [task, task], jobs=2))
@@ -112,7 +113,7 @@ def test_a_run_that_is_left_midway_leaves_no_process_behind(tmp_path):
 
 
 def test_one_that_dies_ends_all_and_is_reported(tmp_path):
-    with fork_server():
+    with fork_server.fork_server():
         for end, told in ((signal.SIGKILL, "killed"), (signal.SIGSEGV, "SIGSEGV"), (0, "exit code 9")):
             folder = tmp_path / told
             folder.mkdir()
@@ -134,11 +135,12 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[3])
+from packer import fork_server
 from packer.pipeline import executor
 from worker_tasks import waiting
 
 if __name__ == "__main__":
-    executor.FORKS = sys.argv[2] == "True"
+    fork_server.FORKS = sys.argv[2] == "True"
     list(executor.run_tasks(waiting, (Path(sys.argv[1]),), [1, 2, 3], jobs=3))
 """
 
@@ -163,9 +165,9 @@ def test_they_end_with_a_parent_that_is_killed(forks, tmp_path):
 SCRIPT = """
 import sys
 import packer
-from packer.pipeline import executor
+from packer import fork_server
 
-executor.FORKS = executor.FORKS and sys.argv[3] == "True"
+fork_server.FORKS = fork_server.FORKS and sys.argv[3] == "True"
 packer.build(sys.argv[1], sys.argv[2], jobs=2, partition_bytes=20000, progress=False)
 """
 
@@ -193,11 +195,11 @@ def test_processes_are_started_where_there_is_work_for_them(
     forks: bool, jobs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process loads for seconds; a small build is done by then. The bytes do not depend on it."""
-    monkeypatch.setattr(executor, "default_jobs", lambda: 8)
-    monkeypatch.setattr(executor, "FORKS", forks)
-    assert [executor.jobs_for(mebibytes * 2**20) for mebibytes in (0, 15, 16, 31, 32, 10_000)] == jobs
-    monkeypatch.setattr(executor, "default_jobs", lambda: 1)
-    assert executor.jobs_for(2**40) == 1
+    monkeypatch.setattr(fork_server, "default_jobs", lambda: 8)
+    monkeypatch.setattr(fork_server, "FORKS", forks)
+    assert [fork_server.jobs_for(mebibytes * 2**20) for mebibytes in (0, 15, 16, 31, 32, 10_000)] == jobs
+    monkeypatch.setattr(fork_server, "default_jobs", lambda: 1)
+    assert fork_server.jobs_for(2**40) == 1
 
 
 @pytest.fixture
@@ -245,16 +247,18 @@ import os, sys, threading, time
 from pathlib import Path
 
 import packer.pipeline
-from packer import preload
+from packer import fork_server
+from packer.pipeline.engine import remember
 from packer.backend import load_fast_backend
 
 before = len(os.listdir("/proc/self/task"))
-preload._load("1" + sys.argv[1])
+content = Path(sys.argv[1], "tokenizer.json").read_bytes()
+remember(content, agrees=True)
+fork_server._load("fast:" + sys.argv[1])
 until = time.monotonic() + 60
 while len(os.listdir("/proc/self/task")) > before and time.monotonic() < until:
     time.sleep(0.01)  # one that was waited for may take a moment to be gone
 assert len(os.listdir("/proc/self/task")) <= before, threading.enumerate()
-content = Path(sys.argv[1], "tokenizer.json").read_bytes()
 child = os.fork()
 if child == 0:
     encoded = load_fast_backend(content).encode("some text")
@@ -263,7 +267,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) > 0
 """
 
 
-@pytest.mark.skipif(not executor.FORKS, reason="no process is forked on this system")
+@pytest.mark.skipif(not fork_server.FORKS, reason="no process is forked on this system")
 def test_what_is_loaded_before_a_fork_has_no_threads_of_its_own(starter):
     """Threads of an encoder would be missing in the copy, which would wait for them for ever."""
     pytest.importorskip("fastokens")

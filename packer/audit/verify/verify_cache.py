@@ -34,8 +34,9 @@ from packer.audit.verify.reencode import Reencoded, compare_reencoded
 from packer.audit.verify.shard_checks import shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
+from packer.fork_server import default_jobs
 from packer.pipeline.blocks import BlockForm
-from packer.pipeline.executor import Threads, Workers, default_jobs
+from packer.pipeline.executor import Threads, Workers
 from packer.pipeline.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe import make_recipe

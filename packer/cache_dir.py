@@ -1,0 +1,29 @@
+"""The folder for packer's own files: outcomes of trials, and copies of what is in buckets."""
+
+import os
+from pathlib import Path
+
+from packer.errors import UsageError
+
+CACHE_DIR = "PACKER_CACHE_DIR"
+"""Environment variable: the folder for downloads from buckets and for builds that are uploaded to buckets."""
+
+
+def cache_dir(asked: Path | str | None = None) -> Path:
+    """Return the folder for packer's own files.
+
+    Raises:
+        UsageError: there is no home directory, and nothing else says where.
+
+    """
+    if asked is not None or os.environ.get(CACHE_DIR):
+        return Path(asked or os.environ[CACHE_DIR]).absolute()
+    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        # The XDG specification says to ignore relative paths.
+        return (home if home.is_absolute() else Path.home() / ".cache") / "packer"
+    except RuntimeError:
+        raise UsageError(
+            "there is no home directory for packer's own files, such as copies of caches in buckets",
+            hint=f"set {CACHE_DIR} to a folder for them",
+        ) from None

@@ -1,0 +1,65 @@
+"""The cached outcomes of trials: whether the fast encoder agrees with the reference for a tokenizer.
+
+A trial of a large tokenizer takes seconds (:func:`packer.tokenize.differences`), so its outcome is kept in the user's
+cache folder, under a key of the tokenizer and the versions of both encoders. It is a small file with one of two
+possible contents, both derived from that key; any other content counts as a cache miss. The file belongs to the user:
+whoever can write it can make a build skip the trial, but the documents of each partition are still verified.
+
+This module imports next to nothing, so that a process knows early which encoder to load.
+"""
+
+import hashlib
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from packer.cache_dir import cache_dir
+from packer.errors import InputError, UsageError
+from packer.tokenizer_folder import read_regular
+
+_TRIALS_VERSION = 1
+"""Raised when the trial texts change."""
+
+
+@cache
+def fast_version() -> str | None:
+    """Return the version of the fast encoder; None if it is not installed."""
+    try:
+        return version("fastokens")
+    except PackageNotFoundError:
+        return None
+
+
+def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
+    """Whether the fast engine will be chosen, judging by cached outcomes alone; runs no trial."""
+    return asked != "reference" and fast_version() is not None and remembered(tokenizer_json) is True
+
+
+def remembered(tokenizer_json: bytes) -> bool | None:
+    """Return the cached outcome: whether the fast engine agreed; None without one, or if the file is not a trial's."""
+    with suppress(InputError, UsageError):
+        found = read_regular(place(tokenizer_json), max_bytes=80, what="the outcome of a trial")
+        return {outcome(tokenizer_json, agrees=agrees): agrees for agrees in (True, False)}.get(found)
+    return None
+
+
+def outcome(tokenizer_json: bytes, *, agrees: bool) -> bytes:
+    """Return the exact content of the file that records an outcome."""
+    return f"{_key(tokenizer_json)} {'agrees' if agrees else 'differs'}\n".encode()
+
+
+def place(tokenizer_json: bytes) -> Path:
+    """Return the path of a tokenizer's cached outcome.
+
+    Raises:
+        UsageError: there is no home directory.
+
+    """
+    return cache_dir() / "engines" / f"{_key(tokenizer_json)[:24]}.txt"
+
+
+def _key(tokenizer_json: bytes) -> str:
+    """Return the key of a trial: a digest of the tokenizer, both encoders' versions and that of the trial texts."""
+    versions = f"{fast_version()} {version('tokenizers')} {_TRIALS_VERSION}"
+    return hashlib.sha256(f"{hashlib.sha256(tokenizer_json).hexdigest()} {versions}".encode()).hexdigest()
