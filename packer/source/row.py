@@ -298,20 +298,38 @@ def nested_json(text: str, *, where: str, code: str | None = None) -> Any:
 
 
 _MESSAGES_START = re.compile(r"\s*\[\s*\{")
+_NAMED_ROLE = re.compile(r"""(["'])(?:role|from)\1\s*:\s*(["'])(?:system|user|human|assistant|gpt)\2""")
+_PYTHON_LIST_START = re.compile(r"\s*\[\s*(?:\{\s*)?'")
+_PYTHON_LIST = "it is a list as Python prints it, in a cell that `to_csv` wrote for example; write it with json.dumps"
 
 
-def parse_messages(text: str) -> Any:
-    """Return the messages whose JSON a text contains, or the text if it is not that."""
+def parse_messages(text: str, field: str) -> Any:
+    """Return the messages whose JSON a text contains, or the text if it is not that.
+
+    Raises:
+        Refused: `not_json`; the text is messages as Python prints them, or their JSON cut off. As a text it would be
+            trained letter by letter.
+    """
     if not _MESSAGES_START.match(text):
         return text
     try:
         value = decode_json(text.encode())
-    except Refused:
-        return text
+    except Refused as refused:
+        if refused.code != "not_json" or not _NAMED_ROLE.search(text):
+            return text
+        why = _PYTHON_LIST if _PYTHON_LIST_START.match(text) else refused.reason
+        raise Refused("not_json", f"the messages in field `{field}`: {why}") from None
     messages = all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in value)
     return value if messages else text
 
 
 def parse_cell_json(text: str, field: str) -> Any:
     """Decode a field that is given as JSON text, as tables do; None if it is blank."""
-    return nested_json(text, where=f"field `{field}`") if text.strip() else None
+    if not text.strip():
+        return None
+    try:
+        return nested_json(text, where=f"field `{field}`")
+    except Refused as refused:
+        if refused.code == "not_json" and _PYTHON_LIST_START.match(text):
+            raise Refused("not_json", f"the JSON in field `{field}`: {_PYTHON_LIST}") from None
+        raise

@@ -65,8 +65,8 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
         if isinstance(row.get(name), str):
             row = row | {name: parse_cell_json(row[name], name)}
     for name in _MESSAGE_FIELDS:
-        if isinstance(row.get(name), str):
-            row = row | {name: parse_messages(row[name])}
+        if isinstance(row.get(name), str) and name in _FIELDS[schema]:
+            row = row | {name: parse_messages(row[name], name)}
     row = rename_roles(row, roles)
     refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)
     missing = SCHEMAS[schema].missing(row)

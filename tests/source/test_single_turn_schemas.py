@@ -100,6 +100,24 @@ def test_messages_that_are_given_as_their_json_are_messages(sample):
     assert sample({"prompt": "[{", "completion": '[{"a": 1}]'}, "completion").text == '[{"a": 1}]'
 
 
+@pytest.mark.parametrize("schema", ["completion", "preference", "rated"])
+def test_messages_that_are_not_quite_json_are_not_trained_as_text(refusal, schema):
+    """A data frame's `to_csv` prints lists as Python does, and a spreadsheet cuts long cells off."""
+    messages = [{"content": "{x}", "role": "assistant"}] * 2
+    names = ("chosen", "rejected") if schema == "preference" else ("completion",)
+    for broken, said in ((str(messages), "as Python prints it"), (json.dumps(messages)[:-4], "ends too early")):
+        row = {"prompt": "Hi", "label": True} | dict.fromkeys(names, broken)
+        code, reason = refusal(row, schema)
+        assert code == "not_json" and f"`{names[0]}`" in reason and said in reason
+    assert refusal({"messages": str(messages)})[0] == "not_json"
+    assert "as Python prints it" in refusal({"messages": str(messages)})[1]
+
+
+@pytest.mark.parametrize("text", ["[{'a': 1}]", '[{"role": "nurse"}] and more', "[{x}]"])
+def test_a_text_that_is_no_message_stays_a_text(sample, text):
+    assert sample({"prompt": "Hi", "completion": text}, "completion").text == text
+
+
 def test_of_conversational_completions_only_the_completion_is_learned(sample):
     row = {
         "prompt": [USER, REPLY, USER],
