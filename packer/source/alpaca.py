@@ -42,8 +42,11 @@ def read(row: dict[str, Any], number: int) -> Sample:
     output = coalesce_aliases({"output": shape.output, "response": shape.response}, where="$")
     assert instruction is not None, "rows without it do not get here"
     assert output is not None, "rows without it do not get here"
+    read = frozenset(AlpacaRow.__struct_fields__) - {"context"}
     if shape.input:
-        refuse_lost(row, "context", "`input` is read in place of `context`", read=AlpacaRow.__struct_fields__)
+        refuse_lost(row, "context", "`input` is read in place of `context`", read=read)
+    elif not isinstance(shape.context, str):
+        refuse_lost(row, "context", "`context` is read only if it is a text", read=read)
     given = shape.input or (shape.context if isinstance(shape.context, str) else None)
     question = f"{instruction}\n{given}" if instruction and given else instruction or given
     if not question:

@@ -75,7 +75,7 @@ def refuse_unread(row: Mapping[str, Any], fields: frozenset[str], place_of: Plac
     columns: dict[str, str | None] = {}
     taken = {field for field in names.values() if field in read and row.get(field)}
     for name, field in names.items():
-        place = None if field in taken else {} if place_of is None else place_of(row, field)
+        place = None if field in taken or not _is_text(row[name]) else {} if place_of is None else place_of(row, field)
         if place is None:
             columns[name] = None
             continue
@@ -109,12 +109,17 @@ def refuse_lost(
         raise _unread(reason, [name], columns=columns)
 
 
+def _is_text(value: Any) -> bool:
+    """Whether a value can be read as a text: it is one, or a list of content parts."""
+    is_parts = isinstance(value, list) and all(isinstance(part, dict) and "type" in part for part in value)
+    return isinstance(value, str) or is_parts
+
+
 def _is_lost(row: Mapping[str, Any], name: str, read: Collection[str]) -> bool:
-    value = row.get(name)
-    text = value.strip() if isinstance(value, str) else ""
-    return bool(text) and not any(
-        text in other for key in row if key in read and key != name for other in _texts(row[key])
-    )
+    """Whether a field has a text, alone or in a list or an object, that no field that is read contains."""
+    texts = [text.strip() for text in _texts(row.get(name))]
+    others = [other for key in row if key in read and key != name for other in _texts(row[key])] if any(texts) else []
+    return any(text and not any(text in other for other in others) for text in texts)
 
 
 def _unread(reason: str, names: Collection[str], *, columns: Mapping[str, str | None] | None) -> Refused:

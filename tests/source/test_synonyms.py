@@ -48,19 +48,22 @@ def test_a_text_is_read_or_refused_and_the_reason_says_how_it_is_read_or_left_ou
     row = ROWS[schema] | {name: text}
     has_place = meant_field(name) in SCHEMAS[schema].fields
     is_text = isinstance(text, str) and bool(text.strip())
+    is_list = isinstance(text, list)  # as retrieved passages are
     try:
         said = everything_said(row, schema, {})
     except Refused as refused:
         if refused.code == "unread_content":
-            assert is_text and has_place
+            assert (is_text or is_list) and has_place
             *reads, hides = (yaml.safe_load(part.split("`")[0]) for part in refused.reason.split("`columns: ")[1:])
             assert hides == {name: None}
             assert "kept apart" not in everything_said(row, schema, hides)
-            assert reads or schema in {"preference", "rated"}  # this form of theirs may lack what another form has
+            assert (
+                reads or is_list or schema in {"preference", "rated"}
+            )  # this form of theirs may lack what another form has
             for columns in reads:
                 assert "kept apart" in everything_said(row, schema, columns)
     else:
-        assert not (is_text and has_place) or "kept apart" in said
+        assert not ((is_text or is_list) and has_place) or "kept apart" in said
 
 
 @pytest.mark.parametrize("schema", ["messages", "sharegpt"])
@@ -81,7 +84,17 @@ def test_context_is_the_input_as_dolly_calls_it(sample, refusal) -> None:
     (question, _) = sample({"instruction": "When?", "context": "", "response": "1970"}, "alpaca").messages
     assert question.fields["content"] == "When?"
     assert refusal({"instruction": "a", "input": "b", "context": "c", "output": "d"}, "alpaca")[0] == "unread_content"
-    assert sample({"instruction": "a", "context": ["b"], "output": "c"}, "alpaca").messages[0].fields["content"] == "a"
+
+
+@pytest.mark.parametrize("context", [["passage", "another"], {"title": ["t"], "sentences": [["passage"]]}])
+def test_a_context_that_is_no_text_is_not_lost(sample, refusal, context) -> None:
+    """Retrieved passages are lists, and HotpotQA's are lists in an object."""
+    row = {"instruction": "a", "context": context, "output": "c"}
+    code, reason = refusal(row, "alpaca")
+    assert code == "unread_content" and reason.endswith("`columns: {context: null}` leaves it out")
+    hidden = sample(row, "alpaca", columns={"context": None})
+    assert hidden.messages[0].fields["content"] == "a"
+    assert sample(row | {"context": ["a", " ", 7]}, "alpaca").messages == hidden.messages  # says nothing else
 
 
 def test_context_beside_a_completion_is_in_its_prompt_or_refused(sample, refusal) -> None:
