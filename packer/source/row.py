@@ -137,6 +137,9 @@ class RowSchema:
     accepts: Callable[[Mapping[str, Any]], bool] = lambda _: True
     """Whether the values of a row that has the fields fit this schema; only used to infer the schema."""
 
+    may_lack_answer: bool = False
+    """Whether its messages may end before the answer, which then is in another field of the row."""
+
     json_fields: tuple[str, ...] = ()
     """Fields that are not texts: a text in such a column of a table is JSON. `tools` may be JSON in every format."""
 

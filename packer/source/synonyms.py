@@ -23,6 +23,9 @@ SYNONYMS = {
 }
 """Fields of schema `alpaca` and the names that data sets use for them, reduced to lower-case letters and digits."""
 
+_SEVERAL = ("answers", "responses", "outputs")
+"""Names under which data sets have a list of answers, or an API's whole response, beside the messages before it."""
+
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
 _AROUND_THE_ANSWER = ("input", "system", "reasoning")
@@ -49,6 +52,34 @@ def unread_fields(names: tuple[str, ...], fields: frozenset[str]) -> tuple[tuple
     """Return the names that stand for a field of a schema but are none of its fields, each with that field."""
     meant = ((name, meant_field(name)) for name in names if name not in fields)
     return tuple((name, field) for name, field in meant if field in _AROUND_THE_ANSWER and field in fields)
+
+
+@functools.lru_cache(maxsize=4096)
+def answer_names(names: tuple[str, ...], fields: frozenset[str]) -> tuple[str, ...]:
+    """Return the names that stand for the answer to messages in another field, and are no fields of their schema."""
+    return tuple(
+        name for name in names if name not in fields and (meant_field(name) == "output" or name.lower() in _SEVERAL)
+    )
+
+
+def refuse_lost_answer(row: Mapping[str, Any], fields: frozenset[str]) -> None:
+    """Refuse a row whose messages do not end with the assistant's and whose answer is in another field.
+
+    Args:
+        row: the row, its columns renamed.
+        fields: those of its schema.
+
+    Raises:
+        Refused: `unread_content`.
+    """
+    read = [name for name in row if name in fields]
+    lost = next((name for name in answer_names(tuple(row), fields) if _is_lost(row, name, read)), None)
+    if lost is None:
+        return
+    reason = f"the messages end before the answer, and {quoted(lost)} is not read"
+    is_read = "messages" in read and isinstance(row[lost], str)
+    columns = {"prompt": "messages", "completion": lost} if is_read else None
+    raise _unread(reason, [lost], columns=columns)
 
 
 def refuse_unread(row: Mapping[str, Any], fields: frozenset[str], place_of: PlaceOf | None) -> None:

@@ -13,8 +13,9 @@ from packer.audit import preview, view_row
 from packer.errors import NothingKeptError
 from packer.pipeline import build
 from packer.recipe import make_recipe
+from packer.source import partition_file, read_rows
 from packer.source.decode import Refused
-from packer.source.schema import SCHEMAS, read_row
+from packer.source.schema import SCHEMAS, columns_read, read_row
 from packer.source.synonyms import SYNONYMS, meant_field
 from packer.store.cache import Cache
 
@@ -130,3 +131,45 @@ def test_hints_of_a_build_are_followed_literally(starter, tmp_path, kind) -> Non
         with Cache.open(folder) as cache:
             shown = "".join(run.text for run in view_row(cache, path.name, 2).documents[0].runs)
         assert ("be 2" in shown) == is_read and "question" in shown
+
+
+ASKED = [*CHAT, {"role": "user", "content": "and then?"}]
+FROM_ASKED = [*ROWS["sharegpt"]["conversations"], {"from": "human", "value": "and then?"}]
+
+
+@pytest.mark.parametrize("name", ["answer", "Response", "completion", "target"])
+def test_the_answer_to_messages_in_another_field_is_not_lost(sample, refusal, name) -> None:
+    """The answers before it were trained, and the last question and its answer were lost."""
+    row = {"messages": ASKED, name: "kept apart"}
+    code, reason = refusal(row)
+    assert code == "unread_content"
+    reads, hides = (yaml.safe_load(part.split("`")[0]) for part in reason.split("`columns: ")[1:])
+    assert reads == {"prompt": "messages", "completion": name} and hides == {name: None}
+    assert sample(row, "completion", columns=reads).messages[-1].fields["content"] == "kept apart"
+    assert sample(row, columns=hides) == sample({"messages": ASKED})
+    assert sample({"messages": CHAT, name: "kept apart"}) == sample({"messages": CHAT})  # a label, or another's answer
+    assert sample({"messages": ASKED, name: " question "}) == sample({"messages": ASKED})
+
+
+@pytest.mark.parametrize(
+    ("schema", "row"),
+    [
+        ("messages", {"messages": ASKED, "answers": ["kept apart"]}),
+        ("messages", {"messages": ASKED, "response": {"choices": [{"message": {"content": "kept apart"}}]}}),
+        ("sharegpt", {"conversations": FROM_ASKED, "response": "kept apart"}),
+    ],
+)
+def test_an_answer_that_columns_cannot_read_is_not_lost_either(sample, refusal, schema, row) -> None:
+    code, reason = refusal(row, schema)
+    name = [*row][-1]
+    assert code == "unread_content" and reason.endswith(f"`columns: {{{name}: null}}` leaves it out")
+    assert sample(row, schema, columns={name: None}).messages
+
+
+def test_the_answer_in_a_column_of_a_table_is_read_to_be_refused(tmp_path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist([{"messages": ASKED, "answer": "kept apart"}]), path)
+    assert set(columns_read(["messages", "answer", "score"], "messages", {})) == {"messages", "answer"}
+    (piece,) = partition_file(path, format="parquet", partition_bytes=1000).partitions
+    (batch,) = read_rows(piece, schema="messages", columns={}, max_row_bytes=1000)
+    assert [each.code for each in batch.rejections] == ["unread_content"]
