@@ -23,6 +23,9 @@ SYNONYMS = {
 }
 """Fields of schema `alpaca` and the names that data sets use for them, reduced to lower-case letters and digits."""
 
+_SETTINGS = frozenset({"on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"})
+"""What data sets of models with and without reasoning have under `reasoning` to say which row is which."""
+
 _SEVERAL = ("answers", "responses", "outputs")
 """Names under which data sets have a list of answers, or an API's whole response, beside the messages before it."""
 
@@ -45,6 +48,11 @@ def meant_field(name: str) -> str | None:
         ('system', None)
     """
     return _FIELD_BY_SYNONYM.get(re.sub(r"[^a-z0-9]", "", name.lower()))
+
+
+def is_setting(reasoning: Any) -> bool:
+    """Whether what a row has under `reasoning` says only whether, or how much, it is reasoned."""
+    return isinstance(reasoning, str) and reasoning.strip().lower() in _SETTINGS
 
 
 @functools.lru_cache(maxsize=4096)

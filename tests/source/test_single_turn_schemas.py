@@ -194,6 +194,22 @@ def test_a_text_after_messages_is_the_answer(sample):
     assert sample(row, "completion").messages == sample(row | {"completion": answer}, "completion").messages
 
 
+@pytest.mark.parametrize("label", [None, True])
+def test_reasoning_beside_a_text_after_messages_is_that_of_the_answer(sample, refusal, label):
+    """As Dolphin R1 has it: the messages before, `reasoning` and `answer`."""
+    schema = "completion" if label is None else "rated"
+    row = {"prompt": [USER], "completion": "a", "reasoning": "because", "label": label}
+    answer = [{"role": "assistant", "content": "a", "reasoning_content": "because"}]
+    expected = sample({"prompt": [USER], "completion": answer, "label": label}, schema)
+    assert [m.fields for m in sample(row, schema).messages] == [m.fields for m in expected.messages]
+    code, reason = refusal({"prompt": [USER], "completion": "a", "cot": "because", "label": label}, schema)
+    assert code == "unread_content" and "`columns: {reasoning: cot}` reads it" in reason
+    answers = [{"role": "assistant", "content": "a"}] * 2  # it may be that of either
+    assert refusal(row | {"completion": answers}, schema)[0] == "unread_content"
+    assert refusal(row | {"reasoning": "off"}, schema)[0] == "unread_content"
+    assert refusal(row | {"reasoning": 7}, schema)[0] == "wrong_type"
+
+
 @pytest.mark.parametrize("setting", ["on", "off", " Off\n", "high"])
 def test_a_setting_is_no_reasoning(refusal, sample, setting):
     row = {"instruction": "a", "output": "b", "reasoning": setting}
