@@ -27,14 +27,20 @@ from packer.source.message_parts import (
     read_tools,
     refuse_unified,
 )
-from packer.source.row import TRAIN_FIELDS, RowFields, RowSchema, coalesce_aliases, sample_id, typed_row
+from packer.source.row import (
+    OPTIONAL_MESSAGE_FIELDS,
+    TRAIN_FIELDS,
+    RowFields,
+    RowSchema,
+    coalesce_aliases,
+    sample_id,
+    typed_row,
+)
 from packer.source.tool_results import holds_results, read_results
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
 
-_READ_FIELDS = frozenset(
-    {"role", "content", "tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "masked", "weight", "loss_weight"}
-)
+_READ_FIELDS = OPTIONAL_MESSAGE_FIELDS | {"role", "content"}
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
 TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
 _MAX_LISTED = 8
@@ -90,6 +96,8 @@ class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
 
     weight: Weight | None = None
     loss_weight: Weight | None = None
+    train_detail: list[Any] | None = None
+    """axolotl's: which characters of the message are trained."""
 
 
 class ChatMessage(MessageFields, frozen=True, kw_only=True):
@@ -200,6 +208,9 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         fields["tool_calls"] = calls
     if role != "assistant":
         content = replace(content, trained=frozenset())
+    elif shape.train_detail:
+        reason = f"`train_detail` at {where}: a message is trained whole or not at all; give it `train` or a weight"
+        raise Refused("wrong_type", reason)
     weight = _message_weight(shape, content, where=where)
     return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight)
 

@@ -189,7 +189,7 @@ OPTIONAL_FIELDS = frozenset(
 """Fields of a row that may be empty."""
 
 OPTIONAL_MESSAGE_FIELDS = frozenset(
-    {"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "masked", "weight", "loss_weight"}
+    {"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "masked", "weight", "loss_weight", "train_detail"}
 )
 """Fields of a message that may be empty. Empty reasoning is not among them, because some templates render it."""
 

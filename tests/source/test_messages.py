@@ -429,6 +429,22 @@ def test_a_message_of_which_a_part_is_trained_refuses_the_row(refusal, words):
     assert "part" in reason
 
 
+def test_a_message_of_which_some_characters_are_trained_refuses_the_row(refusal, sample):
+    """As axolotl's `message_field_training_detail` has them; they were trained with the rest."""
+    detail = [{"begin_offset": 0, "end_offset": 3, "train": False}, {"begin_offset": 4, "end_offset": 9, "train": True}]
+    for kind in ("messages", "sharegpt"):
+        row = (
+            turn(train_detail=detail)
+            if kind == "messages"
+            else {"conversations": turn(train_detail=detail)["messages"]}
+        )
+        code, reason = refusal(row, kind)
+        assert code == "wrong_type" and "`train_detail`" in reason
+    assert answer(sample, train_detail=[]) == answer(sample, train_detail=None) == answer(sample)
+    question = {"role": "user", "content": "q", "train_detail": detail}
+    assert len(sample({"messages": [question, turn()["messages"][-1]]}).messages) == 2
+
+
 def test_what_parts_of_a_question_say_of_training_does_not_matter(sample):
     parts = [{"type": "text", "text": "a", "train": False}, {"type": "text", "text": "b"}]
     row = {"messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": "c"}]}
