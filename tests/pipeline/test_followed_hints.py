@@ -138,7 +138,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "open code reasoning": {"id": "x", "input": "question", "output": "answer", "license": "x"},
     "firefly": {"kind": "x", "input": "question", "target": "answer"},
-    "dolphin r1": {"messages": [USER], "answer": "answer", "model": "x"},
+    "dolphin r1": {"messages": [USER], "reasoning": "be careful", "answer": "answer", "model": "x"},
+    "llama factory's ratings": {"instruction": "question", "input": "", "output": "answer", "kto_tag": False},
     "openai responses": {"input": [USER], "output": [ANSWER]},
     "with a setting": {"instruction": "question", "output": "answer", "reasoning": "off"},
     "smoltalk 2": {
@@ -163,6 +164,7 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, tmp_path: Path
         "argilla orca pairs": "be kind",
         "nemotron v1": "be kind",
         "medical o1": "be careful",
+        "dolphin r1": "be careful",
     }
     assert kept.get(name, "question") in text
 

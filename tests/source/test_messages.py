@@ -385,6 +385,8 @@ def test_a_row_without_pictures_is_taken(sample, row):
         {"rejected": [USER]},
         {"label": True},
         {"label": False},
+        {"kto_tag": True},
+        {"kto_tag": "False"},
     ],
 )
 def test_rated_answers_refuse_the_row_unless_columns_hide_the_rating(sample, refusal, fields):
@@ -393,7 +395,7 @@ def test_rated_answers_refuse_the_row_unless_columns_hide_the_rating(sample, ref
 
 
 @pytest.mark.parametrize(
-    "fields", [{"label": "sports"}, {"label": 1}, {"label": None}, {"chosen": None, "rejected": ""}]
+    "fields", [{"label": "sports"}, {"label": 1}, {"label": None}, {"chosen": None, "rejected": ""}, {"kto_tag": None}]
 )
 def test_labels_that_rate_nothing_are_ignored(sample, fields):
     assert len(sample(turn() | fields).messages) == 2
