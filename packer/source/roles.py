@@ -10,7 +10,7 @@ from packer.source.row import Columns, rename
 
 _MESSAGE_FIELDS = (
     *("messages", "conversations", "conversation", "prompt", "completion"),
-    *("chosen", "rejected", "chosen_messages", "rejected_messages"),
+    *("chosen", "rejected", "chosen_messages", "rejected_messages", "preferred_output", "non_preferred_output"),
 )
 """Fields of a row that may contain messages, or a single one."""
 

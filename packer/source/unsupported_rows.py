@@ -14,6 +14,8 @@ PREFERENCE_FIELDS = (
     "rejected_messages",
     "chosen_response",
     "rejected_response",
+    "preferred_output",
+    "non_preferred_output",
 )
 _FLAGS = ("train", "training", "trainable")
 _WEIGHTS = ("weight", "loss_weight")
