@@ -101,7 +101,8 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
     if code in {"pair_no_prompt", "nothing_trained"} and (suggested := _by_names(code, file)) is not None:
         return suggested
-    has_columns = code in {"unread_content", "wrong_type"} or (code == "preference" and " reads the rating" in reason)
+    has_columns = code in {"unread_content", "wrong_type", "pair_context_differs"}
+    has_columns = has_columns or (code == "preference" and " reads the rating" in reason)
     if has_columns and (found := _COLUMNS.findall(reason)):
         return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found)
     if code == "template_error" and (hint := _about_calls(reason, recipe)) is not None:

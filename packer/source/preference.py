@@ -169,7 +169,7 @@ def _pair_rows(row: dict[str, Any], prompt: str | None) -> _PairRows:
             completion.refuse_chat_fields(row, columns=_AS_ALPACA)
             return _PairRows(completion.read, "completion", chosen, rejected)
         chosen, rejected = ((_parse_transcript if are_transcripts else _as_turns)(text) for text in (chosen, rejected))
-    return _chats(context, prompt, _as_turns(chosen), _as_turns(rejected))
+    return _chats(row, context, prompt, _as_turns(chosen), _as_turns(rejected))
 
 
 def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
@@ -229,7 +229,7 @@ def _context_messages(row: dict[str, Any], chosen: str | Turns) -> Turns:
     return coalesce_aliases(lists, where="$") or []
 
 
-def _chats(context: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -> _PairRows:
+def _chats(row: dict[str, Any], context: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -> _PairRows:
     """Return the pair as two whole chats: the opening followed by each answer, unless both answers contain it."""
     if context and chosen[: len(context)] == rejected[: len(context)] == context:
         context = []
@@ -237,9 +237,10 @@ def _chats(context: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -
     if prompt is not None and not context and speakers == {"assistant"}:
         context = [{"role": "user", "content": prompt}]
     if context and not speakers.isdisjoint({"system", "user"}):
+        name = next(name for name in _CONTEXT_FIELDS if isinstance(row.get(name), list))
         reason = (
-            "the answers neither open with a message of the assistant's nor repeat the messages before them; "
-            "`columns: {FIELD: null}` passes over the field that holds those"
+            f"the answers neither open with a message of the assistant's nor repeat the messages of `{name}`; "
+            f"`columns: {{{name}: null}}` passes over those"
         )
         raise Refused("pair_context_differs", reason)
     chosen, rejected = [*context, *chosen], [*context, *rejected]

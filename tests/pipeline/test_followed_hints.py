@@ -117,6 +117,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "source": "x",
         "conversation": [{"input": "question", "output": "answer"}, {"input": "more", "output": "rest"}],
     },
+    "capybara pairs": {
+        "conversation": [{"input": "question", "output": "answer"}, {"input": "more", "output": "rest"}],
+        "prompt": "question",
+        "chosen": [USER, ANSWER, {"role": "user", "content": "more"}, {"role": "assistant", "content": "rest"}],
+        "rejected": [USER, ANSWER, {"role": "user", "content": "more"}, {"role": "assistant", "content": "other"}],
+    },
     "code feedback": {"query": "question", "answer": "answer", "lang": "x"},
     "gsm8k": {"question": "question", "answer": "answer"},
     "intel orca pairs": {"system": "be kind", "question": "question", "chosen": "answer", "rejected": "other"},
