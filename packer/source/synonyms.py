@@ -16,10 +16,19 @@ from packer.source.row import PlaceOf
 
 SYNONYMS = {
     "instruction": ("instruction", "question", "prompt", "query", "problem", "inputs"),
-    "output": ("output", "answer", "response", "completion", "solution", "target", "targets"),
-    "input": ("input", "context", "passage"),
-    "system": ("system", "systemprompt", "systemmessage"),
-    "reasoning": ("reasoning", "reasoningcontent", "cot", "complexcot", "chainofthought", "thinking", "rationale"),
+    "output": (
+        *("output", "answer", "response", "completion", "solution", "target", "targets", "reply"),
+        *("generation", "generatedsolution"),
+    ),
+    "input": ("input", "context", "contexts", "passage", "passages", "document", "documents", "article", "paragraph"),
+    "system": (
+        *("system", "systemprompt", "systemmessage", "systeminstruction", "systeminstructions", "systemcontent"),
+        *("sysprompt", "metainstruction"),
+    ),
+    "reasoning": (
+        *("reasoning", "reasoningcontent", "reasoningtext", "reasoningtrace", "cot", "complexcot", "chainofthought"),
+        *("think", "thinking", "thinkingcontent", "thought", "thoughts", "rationale"),
+    ),
 }
 """Fields of schema `alpaca` and the names that data sets use for them, reduced to lower-case letters and digits."""
 

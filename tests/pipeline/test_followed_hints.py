@@ -142,6 +142,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "system_prompt": "be kind",
         "category": "x",
     },
+    "moss": {"meta_instruction": "be kind", "conversation": [{"human": "question", "assistant": "answer"}]},
+    "open math reasoning": {"problem": "question", "generated_solution": "answer", "expected_answer": "42"},
+    "summaries": {"instruction": "question", "document": "be kind", "output": "answer"},
     "open code reasoning": {"id": "x", "input": "question", "output": "answer", "license": "x"},
     "firefly": {"kind": "x", "input": "question", "target": "answer"},
     "dolphin r1": {"messages": [USER], "reasoning": "be careful", "answer": "answer", "model": "x"},
@@ -167,6 +170,8 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, tmp_path: Path
         assert not isinstance(value, str) or value in text or field in said, field
     kept = {
         "intel orca pairs": "be kind",
+        "moss": "be kind",
+        "summaries": "be kind",
         "argilla orca pairs": "be kind",
         "nemotron v1": "be kind",
         "medical o1": "be careful",

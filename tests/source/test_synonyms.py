@@ -27,7 +27,20 @@ ROWS = {
     "preference": {"prompt": CHAT[:1], "chosen": CHAT[1:], "rejected": [CHAT[1] | {"content": "other"}]},
     "rated": {"prompt": CHAT[:1], "completion": CHAT[1:], "label": True},
 }
-NAMES = ("system_prompt", "System Prompt", "systemMessage", "context", "passage", "cot", "Complex-CoT", "topic")
+NAMES = (
+    "meta_instruction",
+    "systemInstruction",
+    "document",
+    "thought",
+    "system_prompt",
+    "System Prompt",
+    "systemMessage",
+    "context",
+    "passage",
+    "cot",
+    "Complex-CoT",
+    "topic",
+)
 
 
 def test_names_stand_for_fields_of_alpaca() -> None:
