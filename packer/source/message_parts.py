@@ -213,6 +213,8 @@ _UNIFIED = (
 _ARGUMENT_KEYS = ("args", "parameters", "input", "params", "kwargs")
 """Names of arguments outside of `function`, where packer does not read them."""
 
+_LOST_KEYS = frozenset({*_ARGUMENT_KEYS, *_NOT_INPUT})
+
 _CALL_KEYS = frozenset({"name", "arguments", "id", "index", "type"})
 
 
@@ -343,20 +345,29 @@ def _call(call: Any, *, where: str) -> dict[str, Any]:
         return {**default, **call, "function": function}
     outer = {key: call[key] for key in ("id", "type") if key in call}
     inner = {key: value for key, value in call.items() if key not in outer}
-    return {**outer, "type": "function", "function": _function(inner, where=where)}
+    function = _function(inner, where=where)
+    # What else a log has stays beside the call: some templates write all of `function`, and it would be trained.
+    more = {key: function.pop(key) for key in inner if key not in ("name", "arguments")}
+    return {**outer, "type": "function", "function": function, **more}
 
 
 def _function(function: Any, *, where: str) -> dict[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Refused("bad_tools", f"a call without a name at {where}")
-    arguments = function.get("arguments")
+    arguments = given = function.get("arguments")
     if isinstance(arguments, str):
         arguments = _json(arguments, where=f"{where}.arguments") if arguments.strip() else None
     if arguments is None:
         arguments = {}  # a call without arguments, for which servers write "" or null
     if not isinstance(arguments, dict):
         raise Refused("bad_tools", f"expected an object, got `{type_name(arguments)}` at {where}.arguments")
-    others = [key for key, value in function.items() if key not in _CALL_KEYS and not isinstance(value, bool)]
+    # Of a call that has its empty arguments, other keys are the log's own, as the `requestor` of tau2-bench.
+    has_own = isinstance(given, dict) or (isinstance(given, str) and bool(given.strip()))
+    others = [
+        key
+        for key, value in function.items()
+        if (key in _LOST_KEYS if has_own else key not in _CALL_KEYS) and not isinstance(value, bool)
+    ]
     if not arguments and any(function[key] not in (None, "", {}, []) for key in others):
         described = ", ".join(map(quoted, others))
         raise Refused("bad_tools", f"a call without `arguments` at {where}; its other keys: {described}")
