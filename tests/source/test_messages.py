@@ -107,6 +107,24 @@ def test_text_parts_are_joined(sample):
     assert answer(sample, content=parts).fields == {"role": "assistant", "content": "a\n b"}
 
 
+@pytest.mark.parametrize("schema", ["messages", "sharegpt", "completion", "preference"])
+def test_a_part_that_is_a_text_alone_needs_no_type(sample, refusal, schema):
+    """As Amazon's Nova is given its rows: `{"text": …}` in lists, and the system message in one, too."""
+    question, reply = {"role": "user", "content": [{"text": "a"}, {"text": "b"}]}, {"role": "assistant"}
+    said, other = reply | {"content": [{"text": "c"}]}, reply | {"content": [{"text": "d"}]}
+    row = {
+        "messages": {"messages": [question, said]},
+        "sharegpt": {"conversations": [question, said]},
+        "completion": {"prompt": [question], "completion": [said]},
+        "preference": {"prompt": [question], "chosen": [said], "rejected": [other]},
+    }[schema]
+    found = sample(row | {"system": [{"text": "be kind"}]}, schema)
+    assert [message.fields["content"] for message in found.messages] == ["be kind", "ab", "c"]
+    for part in ({"text": "a", "image": "b"}, {"toolUse": {"name": "f"}}, {"value": "a"}):
+        question["content"] = [part]
+        assert refusal(row, schema)[0] == "wrong_type"
+
+
 def test_parts_of_reasoning_and_calls_go_where_a_message_keeps_them(sample):
     parts = [
         {"type": "reasoning", "value": "hm"},
