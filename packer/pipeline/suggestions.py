@@ -101,13 +101,23 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
     if code in {"pair_no_prompt", "nothing_trained"} and (suggested := _by_names(code, file)) is not None:
         return suggested
-    has_columns = code in {"unread_content", "wrong_type", "pair_context_differs"}
-    has_columns = has_columns or (code == "preference" and " reads the rating" in reason)
-    if has_columns and (found := _COLUMNS.findall(reason)):
-        return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found)
+    if (found := _columns_of(code, reason)) is not None:
+        return found
     if code == "template_error" and (hint := _about_calls(reason, recipe)) is not None:
         return hint
-    return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+    hint = rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+    # What is under a key of its own cannot be put into the text.
+    is_under_key = code == "dropped_reasoning" and "which the template does not read" in reason
+    return hint.partition("; ")[2] if is_under_key else hint
+
+
+def _columns_of(code: str, reason: str) -> str | None:
+    """Return the hint for a reason that names columns with which the row is read."""
+    may_name = code in {"unread_content", "wrong_type", "pair_context_differs"}
+    if not may_name and not (code == "preference" and " reads the rating" in reason):
+        return None
+    found = _COLUMNS.findall(reason)
+    return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found) or None
 
 
 def _about_calls(reason: str, recipe: Recipe) -> str | None:

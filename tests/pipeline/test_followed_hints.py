@@ -233,3 +233,13 @@ def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Pa
     (shown,) = preview(recipe).rows
     assert shown.hint is not None
     assert shown.hint.startswith("a message keeps its text under `content`")
+
+
+def test_the_hint_for_reasoning_under_a_key_that_nothing_reads_is_one_that_helps(tmp_path: Path, starter: Path) -> None:
+    row = {"messages": [USER, ANSWER | {"thought": "I should think."}]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
+    given_keys = {"sources": [{"path": str(tmp_path / "rows.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    (shown,) = preview(make_recipe(given_keys)).rows
+    assert [each.code for each in shown.view.rejected] == ["dropped_reasoning"]
+    _, override, *_ = shlex.split(shown.hint or "")
+    assert preview(make_recipe(given_keys, [override])).totals.kept == 1
