@@ -84,7 +84,8 @@ def _with_own_columns(members: str, columns: Mapping[str, str | None]) -> str:
 
 def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str]) -> str:
     if code == "unknown_schema":
-        return schema_hint([*first_rows(file.path, file.format, file.columns)], file.schema, file.columns)
+        rows = first_rows(file.path, file.format, file.columns, every_column=True)
+        return schema_hint([*rows], file.schema, file.columns)
     if code == "unknown_role":
         return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
     if code == "no_content" and (keys := _OTHER_KEYS.search(reason)) is not None and file.format == "jsonl":
@@ -129,7 +130,7 @@ def _about_calls(reason: str, recipe: Recipe) -> str | None:
 
 def _by_names(code: str, file: InputFile) -> str | None:
     """Suggest columns for rows whose question or answer is in a field with a usual name."""
-    rows = [*first_rows(file.path, file.format, file.columns)]
+    rows = [*first_rows(file.path, file.format, file.columns, every_column=True)]
     if code == "nothing_trained":
         hint = columns_hint(rows, file.columns)
         return hint if file.schema == "messages" and "{prompt: " in hint else None

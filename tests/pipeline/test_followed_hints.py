@@ -5,6 +5,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import twins
 import yaml
@@ -60,7 +62,10 @@ def follow(
     path: Path, row: dict[str, Any], columns: dict[str, str], tokenizer: Path, *, last: bool
 ) -> tuple[list[str], str, str]:
     """Follow hints until the row builds: of each, the first way out or the last. Return them, the rendered row, and the notes."""
-    path.write_text(json.dumps(row) + "\n", "utf-8")
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([row]), path)
+    else:
+        path.write_text(json.dumps(row) + "\n", "utf-8")
     values = {"sources": [{"path": str(path), "columns": columns}], "tokenizer": str(tokenizer)}
     followed: list[str] = []
     while len(followed) <= 4:
@@ -159,10 +164,11 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 """Rows in the forms of published data sets, in other words."""
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_row_of_a_published_form_builds_by_its_hints(name: str, tmp_path: Path, starter: Path) -> None:
+def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp_path: Path, starter: Path) -> None:
     row = PUBLISHED[name]
-    followed, text, notes = follow(tmp_path / "rows.jsonl", row, {}, starter / "tokenizer", last=False)
+    followed, text, notes = follow(tmp_path / f"rows.{kind}", row, {}, starter / "tokenizer", last=False)
     assert len(followed) <= 2
     assert "question" in text and "answer" in text
     said = "\n".join([text, notes, *followed])
