@@ -73,10 +73,15 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -
 
 
 def schema_hint(rows: Sequence[Mapping[str, Any]], schema: str, columns: Columns) -> str:
-    """Return the hint for a file of which no row fits the schema that the user named for it."""
+    """Return the hint for rows that do not fit the schema of their file."""
     renamed = [rename(dict(row), columns) for row in rows]
     found = f"the first rows have the fields {list_names(_names(renamed))}"
-    votes = Counter(fit for row in renamed if (fit := schema_of(row)) not in {None, schema})
+    votes = Counter(fit for row in renamed if (fit := schema_of(row)) is not None)
+    if votes.pop(schema, 0) and votes:
+        others = " or ".join(f"--schema {name}" for name, _ in votes.most_common())
+        return (
+            f"a file is read by one schema, here {schema}; other first rows fit {others}: give them files of their own"
+        )
     if not votes:
         return f"{found}; {columns_hint(rows, columns)}"
     return f"{found}, which fit --schema {votes.most_common(1)[0][0]}; so does --schema auto"

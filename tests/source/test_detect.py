@@ -156,6 +156,13 @@ def test_rows_that_do_not_fit_the_schema_named_say_which_they_would(tmp_path, ro
     assert said in schema_hint([*first_rows(path, "jsonl", {})], "alpaca", {})
 
 
+def test_the_hint_for_a_file_of_several_schemas_says_so(tmp_path):
+    """That `--schema auto` fits the others, too, led to the same build."""
+    path = write(tmp_path, lines({"messages": TURNS}, {"instruction": "a", "output": "b"}))
+    hint = schema_hint([*first_rows(path, "jsonl", {})], detect_schema(path, format="jsonl", columns={}), {})
+    assert "here messages; other first rows fit --schema alpaca: give them files of their own" in hint
+
+
 def test_rows_that_are_no_objects_are_an_error(tmp_path):
     with pytest.raises(InputError, match="none of the sampled rows is a JSON object"):
         detect_schema(write(tmp_path, b"1\n[]\nx\n"), format="jsonl", columns={})
