@@ -46,7 +46,6 @@ TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "compl
 _MAX_LISTED = 8
 _PLAIN_FIELDS = frozenset({"role", "content"})
 
-
 ROLES = {
     "system": "system",
     "developer": "developer",
@@ -366,8 +365,9 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     system = read_system(fields.system)
     if system and messages[0].role != "system":
         messages = (Message(fields={"role": "system", "content": system}), *messages)
-    elif system and messages[0].fields.get("content") != system:
-        raise Refused("wrong_type", "a system message in the field `system` and another among the messages")
+    elif system and (messages[0].fields.get("content") or "").strip() != system.strip():
+        reason = "a system message in the field `system` and another among the messages"
+        raise Refused("wrong_type", f"{reason}; `columns: {{system: null}}` leaves out the first")
     kwargs = fields.chat_template_kwargs or {}
     set_twice = next((name for name in _OWN_VARIABLES if kwargs.get(name)), None)
     if set_twice is not None:

@@ -352,7 +352,12 @@ def test_a_row_without_messages_is_empty(refusal):
 def test_a_system_field_becomes_the_first_message_and_two_are_refused(sample, refusal):
     assert sample(turn() | {"system": "s"}).messages[0].fields == {"role": "system", "content": "s"}
     assert len(sample(turn() | {"system": ""}).messages) == 2
-    assert refusal({"system": "s", "messages": [{"role": "system", "content": "t"}]})[0] == "wrong_type"
+    same = {"system": " s\n", "messages": [{"role": "system", "content": "s"}, *turn()["messages"]]}
+    assert sample(same).messages == sample(turn() | {"system": "s"}).messages
+    row = {"system": "s", "messages": [{"role": "system", "content": "t"}]}
+    code, reason = refusal(row)
+    assert code == "wrong_type" and "`columns: {system: null}`" in reason
+    assert sample(row, columns={"system": None}).messages[0].fields["content"] == "t"
 
 
 @pytest.mark.parametrize(
