@@ -65,7 +65,7 @@ def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
     if isinstance(row.get("prompt"), list) or isinstance(row.get("completion"), list):
         # A text is one answer, and the reasoning is its own; a list of messages may hold several.
         is_one = isinstance(row.get("completion"), str) and not is_setting(row.get("reasoning"))
-        return {} if field == "system" or (field == "reasoning" and is_one) else None
+        return {} if field in ("system", "tools") or (field == "reasoning" and is_one) else None
     return _AS_ALPACA
 
 

@@ -183,7 +183,7 @@ def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
         return _AS_ALPACA
     if are_texts and field in ("input", "context") and not any(row.get(name) for name in _CONTEXT_FIELDS):
         return {"instruction": field}  # nothing else can be the prompt
-    return {} if field == "system" else None
+    return {} if field in ("system", "tools") else None
 
 
 def _answers(row: dict[str, Any], *, are_texts: bool) -> tuple[str | Turns, str | Turns]:

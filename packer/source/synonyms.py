@@ -29,6 +29,7 @@ SYNONYMS = {
         *("reasoning", "reasoningcontent", "reasoningtext", "reasoningtrace", "cot", "complexcot", "chainofthought"),
         *("think", "thinking", "thinkingcontent", "thought", "thoughts", "rationale"),
     ),
+    "tools": ("tools", "availabletools", "tooldefinitions", "toolschemas"),
 }
 """Fields of schema `alpaca` and the names that data sets use for them, reduced to lower-case letters and digits."""
 
@@ -38,9 +39,12 @@ _SETTINGS = frozenset({"on", "off", "true", "false", "yes", "no", "none", "low",
 _SEVERAL = ("answers", "responses", "outputs")
 """Names under which data sets have a list of answers, or an API's whole response, beside the messages before it."""
 
+_NOTHING = frozenset({"", "[]", "{}", "null"})
+"""Texts that say nothing, among them the JSON of what is empty."""
+
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
-_AROUND_THE_ANSWER = ("input", "system", "reasoning")
+_AROUND_THE_ANSWER = ("input", "system", "reasoning", "tools")
 """Fields that a row may lack. One that is there under another name would not be missed."""
 
 _AROUND_THE_ANSWER_BY_ANY_NAME = ("input", "context", "system", "reasoning")
@@ -123,7 +127,8 @@ def refuse_unread(row: Mapping[str, Any], fields: frozenset[str], place_of: Plac
     columns: dict[str, str | None] = {}
     taken = {field for field in names.values() if field in read and row.get(field)}
     for name, field in names.items():
-        place = None if field in taken or not _is_text(row[name]) else {} if place_of is None else place_of(row, field)
+        is_readable = field not in taken and (field == "tools" or _is_text(row[name]))
+        place = None if not is_readable else {} if place_of is None else place_of(row, field)
         if place is None:
             columns[name] = None
             continue
@@ -167,7 +172,7 @@ def _is_lost(row: Mapping[str, Any], name: str, read: Collection[str]) -> bool:
     """Whether a field has a text, alone or in a list or an object, that no field that is read contains."""
     texts = [text.strip() for text in _texts(row.get(name))]
     others = [other for key in row if key in read and key != name for other in _texts(row[key])] if any(texts) else []
-    return any(text and not any(text in other for other in others) for text in texts)
+    return any(text not in _NOTHING and not any(text in other for other in others) for text in texts)
 
 
 def _unread(reason: str, names: Collection[str], *, columns: Mapping[str, str | None] | None) -> Refused:

@@ -186,3 +186,25 @@ def test_the_answer_in_a_column_of_a_table_is_read_to_be_refused(tmp_path) -> No
     (piece,) = partition_file(path, format="parquet", partition_bytes=1000).partitions
     (batch,) = read_rows(piece, schema="messages", columns={}, max_row_bytes=1000)
     assert [each.code for each in batch.rejections] == ["unread_content"]
+
+
+@pytest.mark.parametrize("schema", [*ROWS, "completion"])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_tools_under_another_name_are_not_lost(sample, refusal, schema, as_text) -> None:
+    """As Toucan's `available_tools`: the model learned to call tools that it was not shown."""
+    tools = [{"name": "f", "parameters": {"type": "object", "properties": {}}}]
+    row = {"prompt": CHAT[:1], "completion": CHAT[1:]} if schema == "completion" else ROWS[schema]
+    found = row | {"available_tools": json.dumps(tools) if as_text else tools}
+    code, reason = refusal(found, schema)
+    reads, hides = (yaml.safe_load(part.split("`")[0]) for part in reason.split("`columns: ")[1:])
+    assert code == "unread_content" and reads == {"tools": "available_tools"} and hides == {"available_tools": None}
+    assert sample(found, schema, columns=reads) == sample(row | {"tools": tools}, schema)
+    assert sample(found, schema, columns=hides) == sample(row, schema)
+    assert sample(row | {"available_tools": "[]"}, schema).tools is None
+
+
+def test_tools_beside_a_prompt_of_text_are_read_as_those_of_a_chat(refusal) -> None:
+    row = {"prompt": "question", "completion": "answer", "tool_definitions": '[{"name": "f"}]'}
+    code, reason = refusal(row, "completion")
+    assert code == "unread_content"
+    assert "`columns: {instruction: prompt, output: completion, tools: tool_definitions}` reads it" in reason
