@@ -24,7 +24,7 @@ from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.row import Columns, rename
 from packer.source.rows import file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
-from packer.source.schema_errors import no_schema
+from packer.source.schema_errors import no_object, no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
 from packer.source.tables import table_rows
 from packer.source.text_rows import cells_of, delimiter_of, read_csv
@@ -135,6 +135,8 @@ def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  
     if votes:
         return max(SCHEMAS, key=lambda schema: votes[schema])  # on a tie, the first schema
     if format not in CSV_FORMATS and format not in TABLE_FORMATS:
+        if not rows:
+            raise no_object(path, _first_value(path, format, columns), is_array=format == "json")
         raise no_schema(path, rows, columns)
     found = _columns_of(path, format)
     schema = schema_of(rename(found, columns))  # rows are empty or unreadable: each gets a rejection of its own
@@ -142,6 +144,15 @@ def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  
         whole = first_rows(path, format, columns, _HINT_ROWS, every_column=True)
         raise no_schema(path, [dict.fromkeys(found) | row for row in whole] or [found], columns)
     return schema
+
+
+def _first_value(path: FilePath, format: Format, columns: Columns) -> Any:  # noqa: A002 - as above
+    """Return the first row, or why it cannot be read."""
+    rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
+    try:
+        return next(rows).value()
+    except Refused as refused:
+        return refused
 
 
 def field_names(path: FilePath, *, format: Format, max_rows: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word

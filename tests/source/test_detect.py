@@ -168,6 +168,24 @@ def test_rows_that_are_no_objects_are_an_error(tmp_path):
         detect_schema(write(tmp_path, b"1\n[]\nx\n"), format="jsonl", columns={})
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "hint"),
+    [
+        ("rows.jsonl", [TURNS, TURNS], "jq -c '{messages: .}' "),
+        ("rows.json", [TURNS, TURNS], "jq -c '.[] | {messages: .}' "),
+        ("rows.jsonl", [{"instruction": "a", "input": float("nan")}], "the first: not_json, "),
+        ("rows.jsonl", [[1]], "expected one object per row"),
+    ],
+)
+def test_the_hint_for_rows_that_are_no_objects_says_what_the_first_is(tmp_path, name, content, hint):
+    """XTuner's rows are lists of messages, and what Python writes for a missing number is no JSON."""
+    is_array = name == "rows.json"
+    data = json.dumps(content) if is_array else "".join(json.dumps(row) + "\n" for row in content)
+    with pytest.raises(InputError, match="none of the sampled rows is a JSON object") as caught:
+        detect_schema(write(tmp_path, data.encode()), format=name.removeprefix("rows."), columns={})
+    assert hint in caught.value.hint
+
+
 def test_a_broken_array_is_an_error_here_too(tmp_path):
     with pytest.raises(InputError, match="is not JSON: it ends inside"):
         detect_schema(write(tmp_path, b'[{"text": "a"}'), format="json", columns={})
