@@ -243,7 +243,8 @@ def _note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
     if entry.schema != "text":
         return
     try:
-        rows = [rename(row, entry.columns) for row in first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)]
+        first = first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS, every_column=True)
+        rows = [rename(row, entry.columns) for row in first]
     except InputError:
         return  # as above
     found = [_HEADERS.search(row["text"]) for row in rows if isinstance(row.get("text"), str)]

@@ -84,7 +84,8 @@ def _with_own_columns(members: str, columns: Mapping[str, str | None]) -> str:
 
 def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str]) -> str:
     if code == "unknown_schema":
-        return schema_hint([*first_rows(file.path, file.format, file.columns)], file.schema, file.columns)
+        rows = first_rows(file.path, file.format, file.columns, every_column=True)
+        return schema_hint([*rows], file.schema, file.columns)
     if code == "unknown_role":
         return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
     if code == "no_content" and (keys := _OTHER_KEYS.search(reason)) is not None and file.format == "jsonl":
@@ -101,11 +102,23 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
     if code in {"pair_no_prompt", "nothing_trained"} and (suggested := _by_names(code, file)) is not None:
         return suggested
-    if code in {"unread_content", "wrong_type"} and (found := _COLUMNS.findall(reason)):
-        return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found)
+    if (found := _columns_of(code, reason)) is not None:
+        return found
     if code == "template_error" and (hint := _about_calls(reason, recipe)) is not None:
         return hint
-    return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+    hint = rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+    # What is under a key of its own cannot be put into the text.
+    is_under_key = code == "dropped_reasoning" and "which the template does not read" in reason
+    return hint.partition("; ")[2] if is_under_key else hint
+
+
+def _columns_of(code: str, reason: str) -> str | None:
+    """Return the hint for a reason that names columns with which the row is read."""
+    may_name = code in {"unread_content", "wrong_type", "pair_context_differs"}
+    if not may_name and not (code == "preference" and " reads the rating" in reason):
+        return None
+    found = _COLUMNS.findall(reason)
+    return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found) or None
 
 
 def _about_calls(reason: str, recipe: Recipe) -> str | None:
@@ -117,7 +130,7 @@ def _about_calls(reason: str, recipe: Recipe) -> str | None:
 
 def _by_names(code: str, file: InputFile) -> str | None:
     """Suggest columns for rows whose question or answer is in a field with a usual name."""
-    rows = [*first_rows(file.path, file.format, file.columns)]
+    rows = [*first_rows(file.path, file.format, file.columns, every_column=True)]
     if code == "nothing_trained":
         hint = columns_hint(rows, file.columns)
         return hint if file.schema == "messages" and "{prompt: " in hint else None

@@ -28,10 +28,10 @@ from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
 from packer.render.placeholders import text_of
-from packer.render.readback import strings
 from packer.render.reasoning import ANY_TAG, Reasoning, cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
+from packer.render.unread import refuse_unread_keys, refuse_unread_variables
 from packer.watchdog import ROW, place
 
 COMPARE_EVERY = 128
@@ -212,8 +212,9 @@ class Renderer:
             if sample.kind != "chat":
                 return RenderedRow((self._plain(sample),), 0)
             template = self._template_of(sample)
-            if template is not None and sample.template_kwargs:
-                _refuse_unread_variables(sample, template)
+            if template is not None:
+                refuse_unread_variables(sample, template)
+                refuse_unread_keys(sample, template, self._rules.allow_dropped)
             if template is None or by_reference or self._rules.marked:
                 return self._render_chat(sample, losses, template)
             return self._render_chat(sample, losses, IncrementalTemplate(template, len(sample.messages)))
@@ -340,21 +341,6 @@ def _turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
         if np.float32(weight) > 0:
             weights[k] = weight
     return weights
-
-
-def _refuse_unread_variables(sample: Sample, template: ChatTemplate) -> None:
-    """Refuse a row that gives the template a text, tools or documents in a variable that the template does not have."""
-    for name, value in sample.template_kwargs.items():
-        is_content = _is_prose(value) if isinstance(value, str) else bool(strings(value))
-        if is_content and name not in template.read_variables:
-            reason = f"`chat_template_kwargs` has {name!r}, which the template does not read"
-            hides = "`columns: {chat_template_kwargs: null}` leaves out all variables of rows"
-            raise RenderError(f"{reason}; {hides}", code="unread_content")
-
-
-def _is_prose(text: str) -> bool:
-    """Whether a text is more than a setting: several words, or letters of a script that may not separate words."""
-    return len(text.split()) > 1 or not text.isascii()
 
 
 def _turn_batch(

@@ -10,11 +10,8 @@ from packer.source.chat import chat_sample, with_reasoning_fields
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
 from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
-from packer.source.synonyms import refuse_lost
+from packer.source.synonyms import is_setting, refuse_lost
 from packer.source.unsupported_rows import refuse_media_tags
-
-_FLAGS = frozenset({"on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"})
-"""What data sets of models with and without reasoning have under `reasoning` to say which row is which."""
 
 
 class AlpacaRow(RowFields, frozen=True, kw_only=True):
@@ -45,8 +42,11 @@ def read(row: dict[str, Any], number: int) -> Sample:
         output = coalesce_aliases({"output": output, "response": shape.response}, where="$")
     assert instruction is not None, "rows without it do not get here"
     assert output is not None, "rows without it do not get here"
+    read = frozenset(AlpacaRow.__struct_fields__) - {"context"}
     if shape.input:
-        refuse_lost(row, "context", "`input` is read in place of `context`", read=AlpacaRow.__struct_fields__)
+        refuse_lost(row, "context", "`input` is read in place of `context`", read=read)
+    elif not isinstance(shape.context, str):
+        refuse_lost(row, "context", "`context` is read only if it is a text", read=read)
     given = shape.input or (shape.context if isinstance(shape.context, str) else None)
     question = f"{instruction}\n{given}" if instruction and given else instruction or given
     if not question:
@@ -59,7 +59,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         messages.append(Message(fields={"role": "user", "content": asked}))
         messages.append(Message(fields={"role": "assistant", "content": answered}))
     if shape.reasoning:
-        if shape.reasoning.strip().lower() in _FLAGS:
+        if is_setting(shape.reasoning):
             raise Refused(
                 "wrong_type",
                 f"`reasoning` is {quoted(shape.reasoning)}, which is a setting, not reasoning; "

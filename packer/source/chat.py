@@ -27,19 +27,24 @@ from packer.source.message_parts import (
     read_tools,
     refuse_unified,
 )
-from packer.source.row import TRAIN_FIELDS, RowFields, RowSchema, coalesce_aliases, sample_id, typed_row
+from packer.source.row import (
+    OPTIONAL_MESSAGE_FIELDS,
+    TRAIN_FIELDS,
+    RowFields,
+    RowSchema,
+    coalesce_aliases,
+    sample_id,
+    typed_row,
+)
 from packer.source.tool_results import holds_results, read_results
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
 
-_READ_FIELDS = frozenset(
-    {"role", "content", "tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "masked", "weight", "loss_weight"}
-)
+_READ_FIELDS = OPTIONAL_MESSAGE_FIELDS | {"role", "content"}
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
 TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
 _MAX_LISTED = 8
 _PLAIN_FIELDS = frozenset({"role", "content"})
-
 
 ROLES = {
     "system": "system",
@@ -90,6 +95,8 @@ class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
 
     weight: Weight | None = None
     loss_weight: Weight | None = None
+    train_detail: list[Any] | None = None
+    """axolotl's: which characters of the message are trained."""
 
 
 class ChatMessage(MessageFields, frozen=True, kw_only=True):
@@ -204,6 +211,9 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         fields["tool_calls"] = calls
     if role != "assistant":
         content = replace(content, trained=frozenset())
+    elif shape.train_detail:
+        reason = f"`train_detail` at {where}: a message is trained whole or not at all; give it `train` or a weight"
+        raise Refused("wrong_type", reason)
     weight = _message_weight(shape, content, where=where)
     return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight)
 
@@ -359,8 +369,9 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     system = read_system(fields.system)
     if system and messages[0].role != "system":
         messages = (Message(fields={"role": "system", "content": system}), *messages)
-    elif system and messages[0].fields.get("content") != system:
-        raise Refused("wrong_type", "a system message in the field `system` and another among the messages")
+    elif system and (messages[0].fields.get("content") or "").strip() != system.strip():
+        reason = "a system message in the field `system` and another among the messages"
+        raise Refused("wrong_type", f"{reason}; `columns: {{system: null}}` leaves out the first")
     kwargs = fields.chat_template_kwargs or {}
     set_twice = next((name for name in _OWN_VARIABLES if kwargs.get(name)), None)
     if set_twice is not None:
@@ -390,5 +401,6 @@ SCHEMA = RowSchema(
     "`tool_use` and `tool_result`); `tool_calls`, role `tool`, `reasoning_content` (also `reasoning`, `thinking`), "
     "`refusal` as content; row-level `tools`, `chat_template_kwargs`, `id`",
     is_templated=True,
+    may_lack_answer=True,
     json_fields=("messages", "chat_template_kwargs"),
 )

@@ -9,7 +9,7 @@ from packer.batches import Sample
 from packer.source.chat import ChatMessage, chat_sample, read_messages, with_weight
 from packer.source.decode import Refused
 from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id, type_name, typed
-from packer.source.synonyms import columns_yaml
+from packer.source.synonyms import columns_yaml, is_setting
 from packer.source.unsupported_rows import refuse_media_tags
 
 _AS_ALPACA = {"instruction": "prompt", "output": "completion"}
@@ -41,7 +41,10 @@ def read(row: dict[str, Any], number: int) -> Sample:
     row = drop_empty_optional_fields(row, "prompt", "completion")
     prompt, completion = row.get("prompt"), row.get("completion")
     if isinstance(prompt, list) and isinstance(completion, str) and completion.strip():
-        completion = [{"role": "assistant", "content": completion}]
+        answer = {"role": "assistant", "content": completion}
+        if row.get("reasoning") and not is_setting(row["reasoning"]):
+            answer["reasoning_content"] = row["reasoning"]
+        completion = [answer]
         row = {**row, "completion": completion}
     if isinstance(prompt, list) != isinstance(completion, list):
         raise Refused("wrong_type", f"`prompt` is `{type_name(prompt)}`, but `completion` is `{type_name(completion)}`")
@@ -60,7 +63,9 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
 def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
     if isinstance(row.get("prompt"), list) or isinstance(row.get("completion"), list):
-        return {} if field == "system" else None
+        # A text is one answer, and the reasoning is its own; a list of messages may hold several.
+        is_one = isinstance(row.get("completion"), str) and not is_setting(row.get("reasoning"))
+        return {} if field in ("system", "tools") or (field == "reasoning" and is_one) else None
     return _AS_ALPACA
 
 

@@ -24,13 +24,17 @@ from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.row import Columns, rename
 from packer.source.rows import file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
-from packer.source.schema_errors import no_schema
+from packer.source.schema_errors import no_object, no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
+from packer.source.tables import table_rows
 from packer.source.text_rows import cells_of, delimiter_of, read_csv
 
 _SAMPLED_ROWS = 1000
 _SAMPLED_BYTES = 64 * 2**20
 """Limits of the sample of first rows that determines a file's schema."""
+
+_HINT_ROWS = 64
+"""Rows of a table that a hint is made of."""
 
 _LONGEST_SAMPLED_BYTES = 16 * 2**20
 """Longer rows are not part of the sample, so that inspecting a file stays cheap."""
@@ -131,12 +135,24 @@ def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  
     if votes:
         return max(SCHEMAS, key=lambda schema: votes[schema])  # on a tie, the first schema
     if format not in CSV_FORMATS and format not in TABLE_FORMATS:
+        if not rows:
+            raise no_object(path, _first_value(path, format, columns), is_array=format == "json")
         raise no_schema(path, rows, columns)
     found = _columns_of(path, format)
     schema = schema_of(rename(found, columns))  # rows are empty or unreadable: each gets a rejection of its own
     if schema is None:
-        raise no_schema(path, [found], columns)
+        whole = first_rows(path, format, columns, _HINT_ROWS, every_column=True)
+        raise no_schema(path, [dict.fromkeys(found) | row for row in whole] or [found], columns)
     return schema
+
+
+def _first_value(path: FilePath, format: Format, columns: Columns) -> Any:  # noqa: A002 - as above
+    """Return the first row, or why it cannot be read."""
+    rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
+    try:
+        return next(rows).value()
+    except Refused as refused:
+        return refused
 
 
 def field_names(path: FilePath, *, format: Format, max_rows: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word
@@ -194,15 +210,29 @@ def first_rows(
     format: Format,  # noqa: A002 - the recipe's word
     columns: Columns,
     max_rows: int = _SAMPLED_ROWS,
+    *,
+    every_column: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the objects among the first rows, as many as fit in a few megabytes.
+
+    Args:
+        path: the file.
+        format: its format.
+        columns: those of its source.
+        max_rows: how many rows are read at most.
+        every_column: whether rows of a table have all columns that may hold texts; otherwise those that determine a
+            schema.
 
     Raises:
         InputError: the file cannot be read.
         NoRowsError: it contains no rows.
     """
     left, row = _SAMPLED_BYTES, None
-    rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
+    if every_column and format in TABLE_FORMATS:
+        names = [field.name for field in table_schema(path, format) if _may_hold_text(field.type)]
+        rows = table_rows(path, format, names, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
+    else:
+        rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
     for row in islice(rows, max_rows):
         with suppress(Refused):
             if isinstance(value := row.value(), dict):
@@ -212,3 +242,12 @@ def first_rows(
             return
     if row is None:
         raise no_rows_error(path)
+
+
+def _may_hold_text(kind: pa.DataType) -> bool:
+    """Whether a column may hold texts, and no bytes, which may be images."""
+    if pa.types.is_struct(kind):
+        return all(_may_hold_text(field.type) for field in kind.fields)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _may_hold_text(kind.value_type)
+    return not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))

@@ -28,7 +28,7 @@ import msgspec
 from packer.errors import InputError, StorageError, UsageError
 from packer.hub import may_be_repository
 from packer.limits import out_of
-from packer.names import SPLIT_NAME, FileName, data_ending, in_words, is_file_name
+from packer.names import SPLIT_NAME, FileName, data_ending, fits, in_words, is_file_name
 from packer.source.file_bytes import no_rows_error
 
 T = TypeVar("T")
@@ -86,6 +86,12 @@ def _matches(pattern: str) -> list[Path]:
     return files
 
 
+_HELD_OUT = re.compile(r"(?<![^/_.-])(?:test|validation|valid|val|dev|eval)(?![^/_.-])", re.IGNORECASE)
+"""Names of files and folders of a split that is not trained on."""
+
+_MOST_NAMED = 3
+
+
 def _not_a_data_set(folder: Path) -> InputError:
     """Return the error for a folder that is not a dataset. It does not guess which file belongs to which split."""
     if _is_cache(folder):
@@ -97,11 +103,28 @@ def _not_a_data_set(folder: Path) -> InputError:
     found = [path for path in folder.rglob("*") if path.is_file()]
     kinds = Counter(kind for path in found if (kind := data_ending(path.name)) is not None)
     kind = kinds.most_common(1)[0][0] if kinds else ".jsonl"
-    is_flat = all(path.parent == folder for path in found if data_ending(path.name) == kind)
+    files = [path for path in found if data_ending(path.name) == kind]
+    held_out = [path for path in files if _HELD_OUT.search(path.relative_to(folder).as_posix())]
+    training = [path for path in files if path not in held_out]
+    hint = f"name its files: '{_pattern(folder, files, kind)}'"
+    if held_out and training:
+        pattern = _pattern(Path(os.path.commonpath([path.parent for path in training])), training, kind)
+        mixed = any(fits(path.as_posix(), pattern) for path in held_out)
+        named = " ".join(f"'{path.as_posix()}'" for path in training[:_MOST_NAMED]) if mixed else f"'{pattern}'"
+        hint = (
+            f"name its files: {named}; those that are held out by their names, such as "
+            f"{held_out[0].relative_to(folder).as_posix()}, are a source of their own in a recipe, with its `split`"
+        )
     return InputError(
-        f"{folder}: is a folder, but not a data set of `save_to_disk`, which contains {_STATE} or {_SPLITS}",
-        hint=f"name its files: '{(folder / ('' if is_flat else '**') / f'*{kind}').as_posix()}'",
+        f"{folder}: is a folder, but not a data set of `save_to_disk`, which contains {_STATE} or {_SPLITS}", hint=hint
     )
+
+
+def _pattern(folder: Path, files: Sequence[Path], kind: str) -> str:
+    """Return a pattern for files in a folder; if all are called `train` and more, for those alone."""
+    is_flat = all(path.parent == folder for path in files)
+    start = "train" if files and all(path.name.startswith("train") for path in files) else ""
+    return (folder / ("" if is_flat else "**") / f"{start}*{kind}").as_posix()
 
 
 def _is_cache(folder: Path) -> bool:

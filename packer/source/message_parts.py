@@ -16,7 +16,7 @@ import msgspec
 from packer.batches import tool_parameters
 from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import quoted
-from packer.source.row import coalesce_aliases, nested_json, type_name, typed
+from packer.source.row import coalesce_aliases, nested_json, type_name, typed, typed_parts
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
 
 _json = partial(nested_json, code="bad_tools")
@@ -137,7 +137,7 @@ def read_system(system: str | list[Any] | None) -> str | None:
     parts = _parts_in(system) if isinstance(system, str) else system
     if parts is None:
         return system if isinstance(system, str) else None
-    content = read_content(typed({"system": parts}, _SystemParts).system, where="$.system")
+    content = read_content(typed({"system": typed_parts(parts)}, _SystemParts).system, where="$.system")
     if content.calls or content.reasoning:
         raise Refused("wrong_type", "calls or reasoning of a message that is not the assistant's at $.system")
     return content.text
@@ -212,6 +212,8 @@ _UNIFIED = (
 
 _ARGUMENT_KEYS = ("args", "parameters", "input", "params", "kwargs")
 """Names of arguments outside of `function`, where packer does not read them."""
+
+_LOST_KEYS = frozenset({*_ARGUMENT_KEYS, *_NOT_INPUT})
 
 _CALL_KEYS = frozenset({"name", "arguments", "id", "index", "type"})
 
@@ -343,20 +345,29 @@ def _call(call: Any, *, where: str) -> dict[str, Any]:
         return {**default, **call, "function": function}
     outer = {key: call[key] for key in ("id", "type") if key in call}
     inner = {key: value for key, value in call.items() if key not in outer}
-    return {**outer, "type": "function", "function": _function(inner, where=where)}
+    function = _function(inner, where=where)
+    # What else a log has stays beside the call: some templates write all of `function`, and it would be trained.
+    more = {key: function.pop(key) for key in inner if key not in ("name", "arguments")}
+    return {**outer, "type": "function", "function": function, **more}
 
 
 def _function(function: Any, *, where: str) -> dict[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Refused("bad_tools", f"a call without a name at {where}")
-    arguments = function.get("arguments")
+    arguments = given = function.get("arguments")
     if isinstance(arguments, str):
         arguments = _json(arguments, where=f"{where}.arguments") if arguments.strip() else None
     if arguments is None:
         arguments = {}  # a call without arguments, for which servers write "" or null
     if not isinstance(arguments, dict):
         raise Refused("bad_tools", f"expected an object, got `{type_name(arguments)}` at {where}.arguments")
-    others = [key for key, value in function.items() if key not in _CALL_KEYS and not isinstance(value, bool)]
+    # Of a call that has its empty arguments, other keys are the log's own, as the `requestor` of tau2-bench.
+    has_own = isinstance(given, dict) or (isinstance(given, str) and bool(given.strip()))
+    others = [
+        key
+        for key, value in function.items()
+        if (key in _LOST_KEYS if has_own else key not in _CALL_KEYS) and not isinstance(value, bool)
+    ]
     if not arguments and any(function[key] not in (None, "", {}, []) for key in others):
         described = ", ".join(map(quoted, others))
         raise Refused("bad_tools", f"a call without `arguments` at {where}; its other keys: {described}")

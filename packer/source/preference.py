@@ -19,7 +19,7 @@ from packer.batches import Message, Preference, Sample, has_content, num_common_
 from packer.source import alpaca, chat, completion, sharegpt
 from packer.source.chat import CALL_ROLES, ROLES, with_weight
 from packer.source.decode import Refused, decode_json
-from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, type_name
+from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, parse_cell_json, type_name
 from packer.source.tool_results import holds_results
 from packer.source.unsupported_rows import is_preference
 
@@ -28,10 +28,13 @@ Turns: TypeAlias = list[Any]
 
 Messages: TypeAlias = tuple[Message, ...]
 
-_CHOSEN = ("chosen", "chosen_messages", "chosen_response")
-_REJECTED = ("rejected", "rejected_messages", "rejected_response")
+_CHOSEN = ("chosen", "chosen_messages", "chosen_response", "preferred_output")
+_REJECTED = ("rejected", "rejected_messages", "rejected_response", "non_preferred_output")
 _CONTEXT_FIELDS = ("prompt", "conversations", "conversation", "messages")
 """Fields that may contain the messages before the answers."""
+
+_OF_REQUEST = ("messages", "tools", "functions")
+"""Fields of a request that pairs of OpenAI and Together have in `input`; its others are settings."""
 
 _ALPACA_FIELDS = ("instruction", "query", "input", "context", "history")
 _SCORES = (
@@ -72,6 +75,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
+    row = _with_request(row)
     shared_fields = {name: row[name] for name in row.keys() & _SHARED_FIELDS}
     prompt = _nonblank_text(row.get("prompt"))
     rows = _pair_rows(row, prompt)
@@ -88,6 +92,26 @@ def read(row: dict[str, Any], number: int) -> Sample:
         if chosen.text == rejected.text:
             raise _identical_error()
     return msgspec.structs.replace(chosen, preference=Preference(rejected=rejected, margin=_margin(row)))
+
+
+def _with_request(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with the messages and tools of its `input` as its own, if it is OpenAI's."""
+    if not _has_request(row):
+        return row
+    request = row["input"]
+    if isinstance(request, str):  # a cell of CSV
+        request = parse_cell_json(request, "input")
+    if not isinstance(request, dict):
+        raise Refused("wrong_type", f"expected `object`, got `{type_name(request)}` at $.input")
+    own = next((name for name in _OF_REQUEST if row.get(name) and request.get(name)), None)
+    if own is not None:
+        raise Refused("wrong_type", f"`{own}` both in `input` and beside it")
+    moved = {name: request[name] for name in _OF_REQUEST if request.get(name)}
+    return {name: value for name, value in row.items() if name != "input"} | moved
+
+
+def _has_request(row: Mapping[str, Any]) -> bool:
+    return row.get("preferred_output") is not None and row.get("input") is not None
 
 
 def _side(name: Literal["chosen", "rejected"], rows: _PairRows, shared_fields: dict[str, Any], number: int) -> Sample:
@@ -145,10 +169,12 @@ def _pair_rows(row: dict[str, Any], prompt: str | None) -> _PairRows:
             completion.refuse_chat_fields(row, columns=_AS_ALPACA)
             return _PairRows(completion.read, "completion", chosen, rejected)
         chosen, rejected = ((_parse_transcript if are_transcripts else _as_turns)(text) for text in (chosen, rejected))
-    return _chats(context, prompt, _as_turns(chosen), _as_turns(rejected))
+    return _chats(row, context, prompt, _as_turns(chosen), _as_turns(rejected))
 
 
 def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
+    if field == "input" and _has_request(row):
+        return {}
     if row.get("instruction") or row.get("query"):
         return {}
     answers = [row[name] for name in (*_CHOSEN, *_REJECTED) if row.get(name) is not None]
@@ -157,7 +183,7 @@ def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
         return _AS_ALPACA
     if are_texts and field in ("input", "context") and not any(row.get(name) for name in _CONTEXT_FIELDS):
         return {"instruction": field}  # nothing else can be the prompt
-    return {} if field == "system" else None
+    return {} if field in ("system", "tools") else None
 
 
 def _answers(row: dict[str, Any], *, are_texts: bool) -> tuple[str | Turns, str | Turns]:
@@ -203,7 +229,7 @@ def _context_messages(row: dict[str, Any], chosen: str | Turns) -> Turns:
     return coalesce_aliases(lists, where="$") or []
 
 
-def _chats(context: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -> _PairRows:
+def _chats(row: dict[str, Any], context: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -> _PairRows:
     """Return the pair as two whole chats: the opening followed by each answer, unless both answers contain it."""
     if context and chosen[: len(context)] == rejected[: len(context)] == context:
         context = []
@@ -211,9 +237,10 @@ def _chats(context: Turns, prompt: str | None, chosen: Turns, rejected: Turns) -
     if prompt is not None and not context and speakers == {"assistant"}:
         context = [{"role": "user", "content": prompt}]
     if context and not speakers.isdisjoint({"system", "user"}):
+        name = next(name for name in _CONTEXT_FIELDS if isinstance(row.get(name), list))
         reason = (
-            "the answers neither open with a message of the assistant's nor repeat the messages before them; "
-            "`columns: {FIELD: null}` passes over the field that holds those"
+            f"the answers neither open with a message of the assistant's nor repeat the messages of `{name}`; "
+            f"`columns: {{{name}: null}}` passes over those"
         )
         raise Refused("pair_context_differs", reason)
     chosen, rejected = [*context, *chosen], [*context, *rejected]
@@ -364,10 +391,10 @@ SCHEMA = RowSchema(
     read=read,
     help="`chosen` and `rejected` (also `chosen_messages`, `chosen_response` and so on) after a `prompt`, all texts "
     "or all messages; or with the whole conversation in each of them; or after `messages`, `conversations` or "
-    "`instruction`; `margin`, or scores as `score_chosen` and `score_rejected`; `tools`, `system`, "
-    "`chat_template_kwargs`, `id`",
+    "`instruction`; or `preferred_output` and `non_preferred_output` after an `input` with `messages`; `margin`, or "
+    "scores as `score_chosen` and `score_rejected`; `tools`, `system`, `chat_template_kwargs`, `id`",
     accepts=is_preference,
     json_fields=("chosen_messages", "rejected_messages"),
     place_of=_place_of,
-    message_fields=("prompt", "chosen", "rejected"),
+    message_fields=("prompt", "chosen", "rejected", "preferred_output", "non_preferred_output"),
 )

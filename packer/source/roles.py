@@ -10,7 +10,7 @@ from packer.source.row import Columns, rename
 
 _MESSAGE_FIELDS = (
     *("messages", "conversations", "conversation", "prompt", "completion"),
-    *("chosen", "rejected", "chosen_messages", "rejected_messages"),
+    *("chosen", "rejected", "chosen_messages", "rejected_messages", "preferred_output", "non_preferred_output"),
 )
 """Fields of a row that may contain messages, or a single one."""
 
@@ -26,6 +26,10 @@ _USERS = re.compile(
 _ASSISTANTS = re.compile(
     "adviser|advisor|agent|ai|answerer|chatbot|clinician|coach|consultant|counsell?or|doctor|expert|helper|instructor|"
     "llm|nurse|operator|physician|provider|responder|support|supporter|teacher|therapist|tutor|wizard"
+)
+_TOOLS = re.compile(
+    "api|codeoutput|env|environment|executor|(?:code|python)?interpreter|"
+    "(?:(?:function|tool)(?:call)?)?(?:output|response|result|return)s?"
 )
 _PLAIN_KEY = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)\Z)[A-Za-z]\w*", re.IGNORECASE)
 """Keys that need no quotes in YAML."""
@@ -100,7 +104,8 @@ def _is_known(name: str) -> bool:
 
 def _guess_role(name: str) -> str | None:
     word = re.sub(r"[^a-z]", "", name.lower())
-    return "user" if _USERS.fullmatch(word) else "assistant" if _ASSISTANTS.fullmatch(word) else None
+    patterns = {"user": _USERS, "assistant": _ASSISTANTS, "tool": _TOOLS}
+    return next((role for role, pattern in patterns.items() if pattern.fullmatch(word)), None)
 
 
 def _yaml_key(name: str) -> str:

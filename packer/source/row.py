@@ -137,6 +137,9 @@ class RowSchema:
     accepts: Callable[[Mapping[str, Any]], bool] = lambda _: True
     """Whether the values of a row that has the fields fit this schema; only used to infer the schema."""
 
+    may_lack_answer: bool = False
+    """Whether its messages may end before the answer, which then is in another field of the row."""
+
     json_fields: tuple[str, ...] = ()
     """Fields that are not texts: a text in such a column of a table is JSON. `tools` may be JSON in every format."""
 
@@ -186,7 +189,7 @@ OPTIONAL_FIELDS = frozenset(
 """Fields of a row that may be empty."""
 
 OPTIONAL_MESSAGE_FIELDS = frozenset(
-    {"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "masked", "weight", "loss_weight"}
+    {"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "masked", "weight", "loss_weight", "train_detail"}
 )
 """Fields of a message that may be empty. Empty reasoning is not among them, because some templates render it."""
 
@@ -206,10 +209,31 @@ def drop_empty_fields(fields: Any, optional: frozenset[str]) -> Any:
 
 
 def drop_empty_optional_fields(row: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return the row without empty optional fields, also in the lists of messages under these names."""
+    """Return the row without empty optional fields, also in the lists of messages under these names.
+
+    Content parts that are a text alone get their type.
+    """
     row = drop_empty_fields(row, OPTIONAL_FIELDS)
     lists = {name: row[name] for name in names if isinstance(row.get(name), list)}
-    return row | {name: [drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS) for each in lists[name]] for name in lists}
+    return row | {
+        name: [_with_part_types(drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS)) for each in lists[name]]
+        for name in lists
+    }
+
+
+def _with_part_types(message: Any) -> Any:
+    content = message.get("content") if isinstance(message, dict) else None
+    return message | {"content": typed_parts(content)} if isinstance(content, list) else message
+
+
+def typed_parts(parts: list[Any]) -> list[Any]:
+    """Return content parts with a type for those that have only a text, as Bedrock's and Gemini's do.
+
+    Example:
+        >>> typed_parts([{"text": "Hi"}, {"image": {}}])
+        [{'type': 'text', 'text': 'Hi'}, {'image': {}}]
+    """
+    return [{"type": "text", **part} if isinstance(part, dict) and part.keys() == {"text"} else part for part in parts]
 
 
 def typed(value: Any, shape: type[T]) -> T:
@@ -298,20 +322,38 @@ def nested_json(text: str, *, where: str, code: str | None = None) -> Any:
 
 
 _MESSAGES_START = re.compile(r"\s*\[\s*\{")
+_NAMED_ROLE = re.compile(r"""(["'])(?:role|from)\1\s*:\s*(["'])(?:system|user|human|assistant|gpt)\2""")
+_PYTHON_LIST_START = re.compile(r"\s*\[\s*(?:\{\s*)?'")
+_PYTHON_LIST = "it is a list as Python prints it, in a cell that `to_csv` wrote for example; write it with json.dumps"
 
 
-def parse_messages(text: str) -> Any:
-    """Return the messages whose JSON a text contains, or the text if it is not that."""
+def parse_messages(text: str, field: str) -> Any:
+    """Return the messages whose JSON a text contains, or the text if it is not that.
+
+    Raises:
+        Refused: `not_json`; the text is messages as Python prints them, or their JSON cut off. As a text it would be
+            trained letter by letter.
+    """
     if not _MESSAGES_START.match(text):
         return text
     try:
         value = decode_json(text.encode())
-    except Refused:
-        return text
+    except Refused as refused:
+        if refused.code != "not_json" or not _NAMED_ROLE.search(text):
+            return text
+        why = _PYTHON_LIST if _PYTHON_LIST_START.match(text) else refused.reason
+        raise Refused("not_json", f"the messages in field `{field}`: {why}") from None
     messages = all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in value)
     return value if messages else text
 
 
 def parse_cell_json(text: str, field: str) -> Any:
     """Decode a field that is given as JSON text, as tables do; None if it is blank."""
-    return nested_json(text, where=f"field `{field}`") if text.strip() else None
+    if not text.strip():
+        return None
+    try:
+        return nested_json(text, where=f"field `{field}`")
+    except Refused as refused:
+        if refused.code == "not_json" and _PYTHON_LIST_START.match(text):
+            raise Refused("not_json", f"the JSON in field `{field}`: {_PYTHON_LIST}") from None
+        raise

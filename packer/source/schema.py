@@ -18,7 +18,7 @@ from packer.source.row import (
     rename,
     type_name,
 )
-from packer.source.synonyms import refuse_unread, unread_fields
+from packer.source.synonyms import answer_names, refuse_lost_answer, refuse_unread, unread_fields
 from packer.source.tokens import LABEL_FIELDS
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference, refuse_unsupported
 
@@ -65,8 +65,8 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
         if isinstance(row.get(name), str):
             row = row | {name: parse_cell_json(row[name], name)}
     for name in _MESSAGE_FIELDS:
-        if isinstance(row.get(name), str):
-            row = row | {name: parse_messages(row[name])}
+        if isinstance(row.get(name), str) and name in _FIELDS[schema]:
+            row = row | {name: parse_messages(row[name], name)}
     row = rename_roles(row, roles)
     refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)
     missing = SCHEMAS[schema].missing(row)
@@ -75,7 +75,10 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
     refuse_unread(row, _FIELDS[schema], SCHEMAS[schema].place_of)
-    return SCHEMAS[schema].read(row, number)
+    sample = SCHEMAS[schema].read(row, number)
+    if SCHEMAS[schema].may_lack_answer and sample.messages[-1].role != "assistant":
+        refuse_lost_answer(row, _FIELDS[schema])
+    return sample
 
 
 def fields_read(schema: str) -> frozenset[str]:
@@ -93,6 +96,8 @@ def columns_read(names: Sequence[str], schema: str | None, columns: Columns) -> 
     )
     unread = () if schema is None else unread_fields(tuple(names), _FIELDS[schema])
     asked = {*read, *(name for name, _ in unread if name not in columns)}
+    if schema is not None and SCHEMAS[schema].may_lack_answer:
+        asked.update(name for name in answer_names(tuple(names), _FIELDS[schema]) if name not in columns)
     return [name for name in names if name in asked]
 
 

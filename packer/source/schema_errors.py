@@ -7,6 +7,7 @@ from typing import Any
 
 from packer.errors import InputError
 from packer.source.chat import ROLES
+from packer.source.decode import Refused
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.row import Columns, composed, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
@@ -18,13 +19,25 @@ _MAX_LISTED = 12
 _REQUIRED = {"instruction", "output"}
 
 
+def no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
+    """Return the error for a file of which no sampled row is an object.
+
+    Args:
+        path: the file.
+        first: its first row, or why that cannot be read.
+        is_array: whether the rows are the elements of an array.
+    """
+    hint = "expected one object per row; rows over 16 MiB are not sampled: name their schema with --schema"
+    if isinstance(first, Refused):
+        hint = f"the first: {first.code}, {first.reason}; {hint}"
+    elif isinstance(first, list) and first and all(isinstance(each, dict) and "role" in each for each in first):
+        rows = ".[] | " if is_array else ""
+        hint = f"rows are lists of messages; give them a name: jq -c '{rows}{{messages: .}}' {path} > rows.jsonl"
+    return InputError(f"{path}: none of the sampled rows is a JSON object", hint=hint)
+
+
 def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns) -> InputError:
     """Return the error for a file of which no row fits a schema. The rows are those before renaming columns."""
-    if not rows:
-        return InputError(
-            f"{path}: none of the sampled rows is a JSON object",
-            hint="expected one object per row; rows over 16 MiB are not sampled: name their schema with --schema",
-        )
     refuse_absent_columns(str(path), _names(rows), columns)
     needed = "; ".join(
         f"{name}: {' and '.join('/'.join(group[:2]) + '/...' * (len(group) > 2) for group in schema.needs)}"
@@ -73,10 +86,15 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -
 
 
 def schema_hint(rows: Sequence[Mapping[str, Any]], schema: str, columns: Columns) -> str:
-    """Return the hint for a file of which no row fits the schema that the user named for it."""
+    """Return the hint for rows that do not fit the schema of their file."""
     renamed = [rename(dict(row), columns) for row in rows]
     found = f"the first rows have the fields {list_names(_names(renamed))}"
-    votes = Counter(fit for row in renamed if (fit := schema_of(row)) not in {None, schema})
+    votes = Counter(fit for row in renamed if (fit := schema_of(row)) is not None)
+    if votes.pop(schema, 0) and votes:
+        others = " or ".join(f"--schema {name}" for name, _ in votes.most_common())
+        return (
+            f"a file is read by one schema, here {schema}; other first rows fit {others}: give them files of their own"
+        )
     if not votes:
         return f"{found}; {columns_hint(rows, columns)}"
     return f"{found}, which fit --schema {votes.most_common(1)[0][0]}; so does --schema auto"

@@ -16,16 +16,35 @@ from packer.source.row import PlaceOf
 
 SYNONYMS = {
     "instruction": ("instruction", "question", "prompt", "query", "problem", "inputs"),
-    "output": ("output", "answer", "response", "completion", "solution", "target", "targets"),
-    "input": ("input", "context", "passage"),
-    "system": ("system", "systemprompt", "systemmessage"),
-    "reasoning": ("reasoning", "reasoningcontent", "cot", "complexcot", "chainofthought", "thinking", "rationale"),
+    "output": (
+        *("output", "answer", "response", "completion", "solution", "target", "targets", "reply"),
+        *("generation", "generatedsolution"),
+    ),
+    "input": ("input", "context", "contexts", "passage", "passages", "document", "documents", "article", "paragraph"),
+    "system": (
+        *("system", "systemprompt", "systemmessage", "systeminstruction", "systeminstructions", "systemcontent"),
+        *("sysprompt", "metainstruction"),
+    ),
+    "reasoning": (
+        *("reasoning", "reasoningcontent", "reasoningtext", "reasoningtrace", "cot", "complexcot", "chainofthought"),
+        *("think", "thinking", "thinkingcontent", "thought", "thoughts", "rationale"),
+    ),
+    "tools": ("tools", "availabletools", "tooldefinitions", "toolschemas"),
 }
 """Fields of schema `alpaca` and the names that data sets use for them, reduced to lower-case letters and digits."""
 
+_SETTINGS = frozenset({"on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"})
+"""What data sets of models with and without reasoning have under `reasoning` to say which row is which."""
+
+_SEVERAL = ("answers", "responses", "outputs")
+"""Names under which data sets have a list of answers, or an API's whole response, beside the messages before it."""
+
+_NOTHING = frozenset({"", "[]", "{}", "null"})
+"""Texts that say nothing, among them the JSON of what is empty."""
+
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
-_AROUND_THE_ANSWER = ("input", "system", "reasoning")
+_AROUND_THE_ANSWER = ("input", "system", "reasoning", "tools")
 """Fields that a row may lack. One that is there under another name would not be missed."""
 
 _AROUND_THE_ANSWER_BY_ANY_NAME = ("input", "context", "system", "reasoning")
@@ -44,11 +63,44 @@ def meant_field(name: str) -> str | None:
     return _FIELD_BY_SYNONYM.get(re.sub(r"[^a-z0-9]", "", name.lower()))
 
 
+def is_setting(reasoning: Any) -> bool:
+    """Whether what a row has under `reasoning` says only whether, or how much, it is reasoned."""
+    return isinstance(reasoning, str) and reasoning.strip().lower() in _SETTINGS
+
+
 @functools.lru_cache(maxsize=4096)
 def unread_fields(names: tuple[str, ...], fields: frozenset[str]) -> tuple[tuple[str, str], ...]:
     """Return the names that stand for a field of a schema but are none of its fields, each with that field."""
     meant = ((name, meant_field(name)) for name in names if name not in fields)
     return tuple((name, field) for name, field in meant if field in _AROUND_THE_ANSWER and field in fields)
+
+
+@functools.lru_cache(maxsize=4096)
+def answer_names(names: tuple[str, ...], fields: frozenset[str]) -> tuple[str, ...]:
+    """Return the names that stand for the answer to messages in another field, and are no fields of their schema."""
+    return tuple(
+        name for name in names if name not in fields and (meant_field(name) == "output" or name.lower() in _SEVERAL)
+    )
+
+
+def refuse_lost_answer(row: Mapping[str, Any], fields: frozenset[str]) -> None:
+    """Refuse a row whose messages do not end with the assistant's and whose answer is in another field.
+
+    Args:
+        row: the row, its columns renamed.
+        fields: those of its schema.
+
+    Raises:
+        Refused: `unread_content`.
+    """
+    read = [name for name in row if name in fields]
+    lost = next((name for name in answer_names(tuple(row), fields) if _is_lost(row, name, read)), None)
+    if lost is None:
+        return
+    reason = f"the messages end before the answer, and {quoted(lost)} is not read"
+    is_read = "messages" in read and isinstance(row[lost], str)
+    columns = {"prompt": "messages", "completion": lost} if is_read else None
+    raise _unread(reason, [lost], columns=columns)
 
 
 def refuse_unread(row: Mapping[str, Any], fields: frozenset[str], place_of: PlaceOf | None) -> None:
@@ -75,7 +127,8 @@ def refuse_unread(row: Mapping[str, Any], fields: frozenset[str], place_of: Plac
     columns: dict[str, str | None] = {}
     taken = {field for field in names.values() if field in read and row.get(field)}
     for name, field in names.items():
-        place = None if field in taken else {} if place_of is None else place_of(row, field)
+        is_readable = field not in taken and (field == "tools" or _is_text(row[name]))
+        place = None if not is_readable else {} if place_of is None else place_of(row, field)
         if place is None:
             columns[name] = None
             continue
@@ -109,12 +162,17 @@ def refuse_lost(
         raise _unread(reason, [name], columns=columns)
 
 
+def _is_text(value: Any) -> bool:
+    """Whether a value can be read as a text: it is one, or a list of content parts."""
+    is_parts = isinstance(value, list) and all(isinstance(part, dict) and "type" in part for part in value)
+    return isinstance(value, str) or is_parts
+
+
 def _is_lost(row: Mapping[str, Any], name: str, read: Collection[str]) -> bool:
-    value = row.get(name)
-    text = value.strip() if isinstance(value, str) else ""
-    return bool(text) and not any(
-        text in other for key in row if key in read and key != name for other in _texts(row[key])
-    )
+    """Whether a field has a text, alone or in a list or an object, that no field that is read contains."""
+    texts = [text.strip() for text in _texts(row.get(name))]
+    others = [other for key in row if key in read and key != name for other in _texts(row[key])] if any(texts) else []
+    return any(text not in _NOTHING and not any(text in other for other in others) for text in texts)
 
 
 def _unread(reason: str, names: Collection[str], *, columns: Mapping[str, str | None] | None) -> Refused:

@@ -14,12 +14,17 @@ PREFERENCE_FIELDS = (
     "rejected_messages",
     "chosen_response",
     "rejected_response",
+    "preferred_output",
+    "non_preferred_output",
 )
 _FLAGS = ("train", "training", "trainable")
 _WEIGHTS = ("weight", "loss_weight")
 """Fields in which a row may say whether, or how much, it is trained as a whole."""
 
-SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *_FLAGS, *_WEIGHTS, "label"})
+_RATING = "kto_tag"
+"""What LLaMA-Factory calls the rating of an answer; the schema of rated answers reads it as `label`."""
+
+SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *_FLAGS, *_WEIGHTS, "label", _RATING})
 """A row with none of these is an example to imitate, as far as its fields tell."""
 
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
@@ -50,6 +55,10 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
             raise Refused("preference", f"the field `{field}` makes it a preference pair")
     if rated and "label" in suspect and isinstance(row.get("label"), bool):
         raise Refused("preference", "the field `label` rates the answer; `columns: {label: null}` takes the row anyway")
+    if rated and "label" in suspect and str(row.get(_RATING)).lower() in {"true", "false"}:  # a text in a cell of CSV
+        reads = f"`columns: {{label: {_RATING}}}` reads the rating"
+        hides = f"`columns: {{{_RATING}: null}}` takes the row anyway"
+        raise Refused("preference", f"the field `{_RATING}` rates the answer; {reads}, {hides}")
 
 
 def _refuse_weight(field: str, value: Any) -> None:

@@ -5,6 +5,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import twins
 import yaml
@@ -60,7 +62,10 @@ def follow(
     path: Path, row: dict[str, Any], columns: dict[str, str], tokenizer: Path, *, last: bool
 ) -> tuple[list[str], str, str]:
     """Follow hints until the row builds: of each, the first way out or the last. Return them, the rendered row, and the notes."""
-    path.write_text(json.dumps(row) + "\n", "utf-8")
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([row]), path)
+    else:
+        path.write_text(json.dumps(row) + "\n", "utf-8")
     values = {"sources": [{"path": str(path), "columns": columns}], "tokenizer": str(tokenizer)}
     followed: list[str] = []
     while len(followed) <= 4:
@@ -117,6 +122,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "source": "x",
         "conversation": [{"input": "question", "output": "answer"}, {"input": "more", "output": "rest"}],
     },
+    "capybara pairs": {
+        "conversation": [{"input": "question", "output": "answer"}, {"input": "more", "output": "rest"}],
+        "prompt": "question",
+        "chosen": [USER, ANSWER, {"role": "user", "content": "more"}, {"role": "assistant", "content": "rest"}],
+        "rejected": [USER, ANSWER, {"role": "user", "content": "more"}, {"role": "assistant", "content": "other"}],
+    },
     "code feedback": {"query": "question", "answer": "answer", "lang": "x"},
     "gsm8k": {"question": "question", "answer": "answer"},
     "intel orca pairs": {"system": "be kind", "question": "question", "chosen": "answer", "rejected": "other"},
@@ -136,9 +147,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "system_prompt": "be kind",
         "category": "x",
     },
+    "moss": {"meta_instruction": "be kind", "conversation": [{"human": "question", "assistant": "answer"}]},
+    "open math reasoning": {"problem": "question", "generated_solution": "answer", "expected_answer": "42"},
+    "summaries": {"instruction": "question", "document": "be kind", "output": "answer"},
     "open code reasoning": {"id": "x", "input": "question", "output": "answer", "license": "x"},
     "firefly": {"kind": "x", "input": "question", "target": "answer"},
-    "dolphin r1": {"messages": [USER], "answer": "answer", "model": "x"},
+    "dolphin r1": {"messages": [USER], "reasoning": "be careful", "answer": "answer", "model": "x"},
+    "llama factory's ratings": {"instruction": "question", "input": "", "output": "answer", "kto_tag": False},
     "openai responses": {"input": [USER], "output": [ANSWER]},
     "with a setting": {"instruction": "question", "output": "answer", "reasoning": "off"},
     "smoltalk 2": {
@@ -149,10 +164,11 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 """Rows in the forms of published data sets, in other words."""
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_row_of_a_published_form_builds_by_its_hints(name: str, tmp_path: Path, starter: Path) -> None:
+def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp_path: Path, starter: Path) -> None:
     row = PUBLISHED[name]
-    followed, text, notes = follow(tmp_path / "rows.jsonl", row, {}, starter / "tokenizer", last=False)
+    followed, text, notes = follow(tmp_path / f"rows.{kind}", row, {}, starter / "tokenizer", last=False)
     assert len(followed) <= 2
     assert "question" in text and "answer" in text
     said = "\n".join([text, notes, *followed])
@@ -160,9 +176,12 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, tmp_path: Path
         assert not isinstance(value, str) or value in text or field in said, field
     kept = {
         "intel orca pairs": "be kind",
+        "moss": "be kind",
+        "summaries": "be kind",
         "argilla orca pairs": "be kind",
         "nemotron v1": "be kind",
         "medical o1": "be careful",
+        "dolphin r1": "be careful",
     }
     assert kept.get(name, "question") in text
 
@@ -220,3 +239,13 @@ def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Pa
     (shown,) = preview(recipe).rows
     assert shown.hint is not None
     assert shown.hint.startswith("a message keeps its text under `content`")
+
+
+def test_the_hint_for_reasoning_under_a_key_that_nothing_reads_is_one_that_helps(tmp_path: Path, starter: Path) -> None:
+    row = {"messages": [USER, ANSWER | {"thought": "I should think."}]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
+    given_keys = {"sources": [{"path": str(tmp_path / "rows.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    (shown,) = preview(make_recipe(given_keys)).rows
+    assert [each.code for each in shown.view.rejected] == ["dropped_reasoning"]
+    _, override, *_ = shlex.split(shown.hint or "")
+    assert preview(make_recipe(given_keys, [override])).totals.kept == 1

@@ -494,5 +494,7 @@ def test_texts_that_are_dialogues_are_reported(tokenizer, tmp_path, capsys, text
 @pytest.mark.parametrize(("role", "is_noted"), [("prompter", True), ("user", True), ("editor", False), (3, False)])
 def test_texts_that_are_single_messages_are_reported(tokenizer, tmp_path, capsys, role, is_noted):
     rows = [{"text": f"1+{number}?", "role": role, "parent_id": None} for number in range(8)]
-    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
-    assert ("its rows are single messages" in capsys.readouterr().err) is is_noted
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    for source in (rows, tmp_path / "rows.parquet"):
+        packer.build(source, tmp_path / "cache", force=True, **{**options_of(tokenizer), "progress": True})
+        assert ("its rows are single messages" in capsys.readouterr().err) is is_noted

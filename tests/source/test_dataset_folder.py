@@ -88,7 +88,11 @@ def test_a_dict_that_is_not_whole_is_an_error(tmp_path, splits, said):
         (["a.parquet", "b.parquet", "README.md", "c.json"], "*.parquet"),
         (["a.jsonl", "deep/b.jsonl"], "**/*.jsonl"),
         (["only.csv"], "*.csv"),
-        (["data/train-0.jsonl.gz", "data/train-1.jsonl.gz"], "**/*.jsonl.gz"),
+        (["data/train-0.jsonl.gz", "data/train-1.jsonl.gz"], "**/train*.jsonl.gz"),
+        (["train-00000-of-00001.parquet", "test-00000-of-00001.parquet"], "train*.parquet"),
+        (["data/train.jsonl", "data/validation.jsonl", "data/train_2.jsonl"], "data/train*.jsonl"),
+        (["train/0.parquet", "test/0.parquet", "test/1.parquet"], "train/*.parquet"),
+        (["test.jsonl", "latest.jsonl"], "latest.jsonl"),
         (["dataset_info.txt"], "*.jsonl"),
     ],
 )
@@ -101,6 +105,9 @@ def test_any_other_folder_is_an_error_that_names_a_pattern_for_its_files(tmp_pat
     ) as caught:
         expand([str(tmp_path)])
     assert f"'{tmp_path.as_posix()}/{pattern}'" in caught.value.hint
+    held_out = [file for file in files if file.startswith(("test", "data/val"))]
+    assert ("held out by their names" in caught.value.hint) is bool(held_out)
+    assert not {tmp_path / file for file in held_out}.intersection(tmp_path.glob(pattern))
 
 
 def test_a_cache_is_no_source_and_is_reported_as_one(starter_cache):

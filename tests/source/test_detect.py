@@ -156,9 +156,34 @@ def test_rows_that_do_not_fit_the_schema_named_say_which_they_would(tmp_path, ro
     assert said in schema_hint([*first_rows(path, "jsonl", {})], "alpaca", {})
 
 
+def test_the_hint_for_a_file_of_several_schemas_says_so(tmp_path):
+    """That `--schema auto` fits the others, too, led to the same build."""
+    path = write(tmp_path, lines({"messages": TURNS}, {"instruction": "a", "output": "b"}))
+    hint = schema_hint([*first_rows(path, "jsonl", {})], detect_schema(path, format="jsonl", columns={}), {})
+    assert "here messages; other first rows fit --schema alpaca: give them files of their own" in hint
+
+
 def test_rows_that_are_no_objects_are_an_error(tmp_path):
     with pytest.raises(InputError, match="none of the sampled rows is a JSON object"):
         detect_schema(write(tmp_path, b"1\n[]\nx\n"), format="jsonl", columns={})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "hint"),
+    [
+        ("rows.jsonl", [TURNS, TURNS], "jq -c '{messages: .}' "),
+        ("rows.json", [TURNS, TURNS], "jq -c '.[] | {messages: .}' "),
+        ("rows.jsonl", [{"instruction": "a", "input": float("nan")}], "the first: not_json, "),
+        ("rows.jsonl", [[1]], "expected one object per row"),
+    ],
+)
+def test_the_hint_for_rows_that_are_no_objects_says_what_the_first_is(tmp_path, name, content, hint):
+    """XTuner's rows are lists of messages, and what Python writes for a missing number is no JSON."""
+    is_array = name == "rows.json"
+    data = json.dumps(content) if is_array else "".join(json.dumps(row) + "\n" for row in content)
+    with pytest.raises(InputError, match="none of the sampled rows is a JSON object") as caught:
+        detect_schema(write(tmp_path, data.encode()), format=name.removeprefix("rows."), columns={})
+    assert hint in caught.value.hint
 
 
 def test_a_broken_array_is_an_error_here_too(tmp_path):

@@ -107,6 +107,24 @@ def test_text_parts_are_joined(sample):
     assert answer(sample, content=parts).fields == {"role": "assistant", "content": "a\n b"}
 
 
+@pytest.mark.parametrize("schema", ["messages", "sharegpt", "completion", "preference"])
+def test_a_part_that_is_a_text_alone_needs_no_type(sample, refusal, schema):
+    """As Amazon's Nova is given its rows: `{"text": …}` in lists, and the system message in one, too."""
+    question, reply = {"role": "user", "content": [{"text": "a"}, {"text": "b"}]}, {"role": "assistant"}
+    said, other = reply | {"content": [{"text": "c"}]}, reply | {"content": [{"text": "d"}]}
+    row = {
+        "messages": {"messages": [question, said]},
+        "sharegpt": {"conversations": [question, said]},
+        "completion": {"prompt": [question], "completion": [said]},
+        "preference": {"prompt": [question], "chosen": [said], "rejected": [other]},
+    }[schema]
+    found = sample(row | {"system": [{"text": "be kind"}]}, schema)
+    assert [message.fields["content"] for message in found.messages] == ["be kind", "ab", "c"]
+    for part in ({"text": "a", "image": "b"}, {"toolUse": {"name": "f"}}, {"value": "a"}):
+        question["content"] = [part]
+        assert refusal(row, schema)[0] == "wrong_type"
+
+
 def test_parts_of_reasoning_and_calls_go_where_a_message_keeps_them(sample):
     parts = [
         {"type": "reasoning", "value": "hm"},
@@ -334,7 +352,12 @@ def test_a_row_without_messages_is_empty(refusal):
 def test_a_system_field_becomes_the_first_message_and_two_are_refused(sample, refusal):
     assert sample(turn() | {"system": "s"}).messages[0].fields == {"role": "system", "content": "s"}
     assert len(sample(turn() | {"system": ""}).messages) == 2
-    assert refusal({"system": "s", "messages": [{"role": "system", "content": "t"}]})[0] == "wrong_type"
+    same = {"system": " s\n", "messages": [{"role": "system", "content": "s"}, *turn()["messages"]]}
+    assert sample(same).messages == sample(turn() | {"system": "s"}).messages
+    row = {"system": "s", "messages": [{"role": "system", "content": "t"}]}
+    code, reason = refusal(row)
+    assert code == "wrong_type" and "`columns: {system: null}`" in reason
+    assert sample(row, columns={"system": None}).messages[0].fields["content"] == "t"
 
 
 @pytest.mark.parametrize(
@@ -385,6 +408,8 @@ def test_a_row_without_pictures_is_taken(sample, row):
         {"rejected": [USER]},
         {"label": True},
         {"label": False},
+        {"kto_tag": True},
+        {"kto_tag": "False"},
     ],
 )
 def test_rated_answers_refuse_the_row_unless_columns_hide_the_rating(sample, refusal, fields):
@@ -393,7 +418,7 @@ def test_rated_answers_refuse_the_row_unless_columns_hide_the_rating(sample, ref
 
 
 @pytest.mark.parametrize(
-    "fields", [{"label": "sports"}, {"label": 1}, {"label": None}, {"chosen": None, "rejected": ""}]
+    "fields", [{"label": "sports"}, {"label": 1}, {"label": None}, {"chosen": None, "rejected": ""}, {"kto_tag": None}]
 )
 def test_labels_that_rate_nothing_are_ignored(sample, fields):
     assert len(sample(turn() | fields).messages) == 2
@@ -427,6 +452,22 @@ def test_a_message_of_which_a_part_is_trained_refuses_the_row(refusal, words):
     code, reason = refusal(turn(content=parts))
     assert code == "wrong_type"
     assert "part" in reason
+
+
+def test_a_message_of_which_some_characters_are_trained_refuses_the_row(refusal, sample):
+    """As axolotl's `message_field_training_detail` has them; they were trained with the rest."""
+    detail = [{"begin_offset": 0, "end_offset": 3, "train": False}, {"begin_offset": 4, "end_offset": 9, "train": True}]
+    for kind in ("messages", "sharegpt"):
+        row = (
+            turn(train_detail=detail)
+            if kind == "messages"
+            else {"conversations": turn(train_detail=detail)["messages"]}
+        )
+        code, reason = refusal(row, kind)
+        assert code == "wrong_type" and "`train_detail`" in reason
+    assert answer(sample, train_detail=[]) == answer(sample, train_detail=None) == answer(sample)
+    question = {"role": "user", "content": "q", "train_detail": detail}
+    assert len(sample({"messages": [question, turn()["messages"][-1]]}).messages) == 2
 
 
 def test_what_parts_of_a_question_say_of_training_does_not_matter(sample):

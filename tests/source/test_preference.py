@@ -58,6 +58,7 @@ def forms(prompt, chosen, rejected):
     asked = [each["content"] for each in prompt if each["role"] == "user"]
     shared = {"chosen": chosen, "rejected": rejected}
     yield "prompt of messages", {"prompt": prompt, **shared}
+    yield "OpenAI", {"input": {"messages": prompt}, "preferred_output": chosen, "non_preferred_output": rejected}
     yield "implicit prompt", {"chosen": ours, "rejected": theirs}
     yield "LLaMA-Factory V1", {"chosen_messages": ours, "rejected_messages": theirs}
     yield "prompt that both sides repeat", {"prompt": prompt, "chosen": ours, "rejected": theirs}
@@ -146,7 +147,9 @@ def test_every_form_of_a_pair_is_the_sample_that_it_means(pair):
             continue
         found = read(row | beside)
         assert found in expected if isinstance(expected, set) else found == expected, name
-        says_a_side = any(value for field, value in row.items() if field.startswith(("chosen", "rejected")))
+        says_a_side = any(
+            value for field, value in row.items() if field.startswith(("chosen", "rejected", "preferred"))
+        )
         assert says_a_side == (schema_of(row) == "preference"), name
         num_forms += 1
     assert num_forms >= 6
@@ -263,6 +266,18 @@ def test_an_answer_keeps_its_own_weights_and_the_context_has_none(sample):
 )
 def test_a_margin_is_carried_or_is_how_far_two_scores_lie_apart(sample, fields, margin):
     assert sample({"prompt": "q", "chosen": "a", "rejected": "b"} | fields, "preference").preference.margin == margin
+
+
+def test_the_request_of_a_pair_as_openai_writes_it_is_its_own(sample, refusal):
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    answers = {"preferred_output": [assistant("yes")], "non_preferred_output": [assistant("no")]}
+    request = {"messages": [user("q")], "tools": tools, "parallel_tool_calls": True}
+    row = {"messages": [user("q")], "tools": tools, "chosen": assistant("yes"), "rejected": assistant("no")}
+    assert sample({"input": request} | answers, "preference") == sample(row, "preference")
+    assert schema_of({"input": request} | answers) == "preference"
+    assert refusal({"input": request, "tools": tools} | answers, "preference")[0] == "wrong_type"
+    assert refusal({"input": "q"} | answers, "preference")[0] == "not_json"
+    assert refusal({"input": [user("q")]} | answers, "preference")[0] == "wrong_type"
 
 
 def test_roles_of_the_rows_own_are_renamed_on_both_sides():

@@ -69,6 +69,10 @@ def test_the_hint_followed_literally_makes_samples_of_the_rows(pair, turns):
         (["AI"], {"AI": "assistant"}),
         (["Patient", "assistant"], {"Patient": "user"}),
         (["user", "assistant"], {}),
+        (["user", "assistant", "environment"], {"environment": "tool"}),
+        (["user", "assistant", "tool-response"], {"tool-response": "tool"}),
+        (["user", "assistant", "code_interpreter"], {"code_interpreter": "tool"}),
+        (["environment", "agent"], {"environment": "user", "agent": "assistant"}),
     ],
 )
 def test_names_say_who_is_who_and_else_the_order(spoken, expected):

@@ -100,6 +100,24 @@ def test_messages_that_are_given_as_their_json_are_messages(sample):
     assert sample({"prompt": "[{", "completion": '[{"a": 1}]'}, "completion").text == '[{"a": 1}]'
 
 
+@pytest.mark.parametrize("schema", ["completion", "preference", "rated"])
+def test_messages_that_are_not_quite_json_are_not_trained_as_text(refusal, schema):
+    """A data frame's `to_csv` prints lists as Python does, and a spreadsheet cuts long cells off."""
+    messages = [{"content": "{x}", "role": "assistant"}] * 2
+    names = ("chosen", "rejected") if schema == "preference" else ("completion",)
+    for broken, said in ((str(messages), "as Python prints it"), (json.dumps(messages)[:-4], "ends too early")):
+        row = {"prompt": "Hi", "label": True} | dict.fromkeys(names, broken)
+        code, reason = refusal(row, schema)
+        assert code == "not_json" and f"`{names[0]}`" in reason and said in reason
+    assert refusal({"messages": str(messages)})[0] == "not_json"
+    assert "as Python prints it" in refusal({"messages": str(messages)})[1]
+
+
+@pytest.mark.parametrize("text", ["[{'a': 1}]", '[{"role": "nurse"}] and more', "[{x}]"])
+def test_a_text_that_is_no_message_stays_a_text(sample, text):
+    assert sample({"prompt": "Hi", "completion": text}, "completion").text == text
+
+
 def test_of_conversational_completions_only_the_completion_is_learned(sample):
     row = {
         "prompt": [USER, REPLY, USER],
@@ -174,6 +192,22 @@ def test_a_text_after_messages_is_the_answer(sample):
     answer = [{"role": "assistant", "content": "a"}]
     row = {"prompt": [USER], "completion": "a", "system": "s"}
     assert sample(row, "completion").messages == sample(row | {"completion": answer}, "completion").messages
+
+
+@pytest.mark.parametrize("label", [None, True])
+def test_reasoning_beside_a_text_after_messages_is_that_of_the_answer(sample, refusal, label):
+    """As Dolphin R1 has it: the messages before, `reasoning` and `answer`."""
+    schema = "completion" if label is None else "rated"
+    row = {"prompt": [USER], "completion": "a", "reasoning": "because", "label": label}
+    answer = [{"role": "assistant", "content": "a", "reasoning_content": "because"}]
+    expected = sample({"prompt": [USER], "completion": answer, "label": label}, schema)
+    assert [m.fields for m in sample(row, schema).messages] == [m.fields for m in expected.messages]
+    code, reason = refusal({"prompt": [USER], "completion": "a", "cot": "because", "label": label}, schema)
+    assert code == "unread_content" and "`columns: {reasoning: cot}` reads it" in reason
+    answers = [{"role": "assistant", "content": "a"}] * 2  # it may be that of either
+    assert refusal(row | {"completion": answers}, schema)[0] == "unread_content"
+    assert refusal(row | {"reasoning": "off"}, schema)[0] == "unread_content"
+    assert refusal(row | {"reasoning": 7}, schema)[0] == "wrong_type"
 
 
 @pytest.mark.parametrize("setting", ["on", "off", " Off\n", "high"])

@@ -13,8 +13,9 @@ from packer.audit import preview, view_row
 from packer.errors import NothingKeptError
 from packer.pipeline import build
 from packer.recipe import make_recipe
+from packer.source import partition_file, read_rows
 from packer.source.decode import Refused
-from packer.source.schema import SCHEMAS, read_row
+from packer.source.schema import SCHEMAS, columns_read, read_row
 from packer.source.synonyms import SYNONYMS, meant_field
 from packer.store.cache import Cache
 
@@ -26,7 +27,20 @@ ROWS = {
     "preference": {"prompt": CHAT[:1], "chosen": CHAT[1:], "rejected": [CHAT[1] | {"content": "other"}]},
     "rated": {"prompt": CHAT[:1], "completion": CHAT[1:], "label": True},
 }
-NAMES = ("system_prompt", "System Prompt", "systemMessage", "context", "passage", "cot", "Complex-CoT", "topic")
+NAMES = (
+    "meta_instruction",
+    "systemInstruction",
+    "document",
+    "thought",
+    "system_prompt",
+    "System Prompt",
+    "systemMessage",
+    "context",
+    "passage",
+    "cot",
+    "Complex-CoT",
+    "topic",
+)
 
 
 def test_names_stand_for_fields_of_alpaca() -> None:
@@ -48,19 +62,22 @@ def test_a_text_is_read_or_refused_and_the_reason_says_how_it_is_read_or_left_ou
     row = ROWS[schema] | {name: text}
     has_place = meant_field(name) in SCHEMAS[schema].fields
     is_text = isinstance(text, str) and bool(text.strip())
+    is_list = isinstance(text, list)  # as retrieved passages are
     try:
         said = everything_said(row, schema, {})
     except Refused as refused:
         if refused.code == "unread_content":
-            assert is_text and has_place
+            assert (is_text or is_list) and has_place
             *reads, hides = (yaml.safe_load(part.split("`")[0]) for part in refused.reason.split("`columns: ")[1:])
             assert hides == {name: None}
             assert "kept apart" not in everything_said(row, schema, hides)
-            assert reads or schema in {"preference", "rated"}  # this form of theirs may lack what another form has
+            assert (
+                reads or is_list or schema in {"preference", "rated"}
+            )  # this form of theirs may lack what another form has
             for columns in reads:
                 assert "kept apart" in everything_said(row, schema, columns)
     else:
-        assert not (is_text and has_place) or "kept apart" in said
+        assert not ((is_text or is_list) and has_place) or "kept apart" in said
 
 
 @pytest.mark.parametrize("schema", ["messages", "sharegpt"])
@@ -81,7 +98,17 @@ def test_context_is_the_input_as_dolly_calls_it(sample, refusal) -> None:
     (question, _) = sample({"instruction": "When?", "context": "", "response": "1970"}, "alpaca").messages
     assert question.fields["content"] == "When?"
     assert refusal({"instruction": "a", "input": "b", "context": "c", "output": "d"}, "alpaca")[0] == "unread_content"
-    assert sample({"instruction": "a", "context": ["b"], "output": "c"}, "alpaca").messages[0].fields["content"] == "a"
+
+
+@pytest.mark.parametrize("context", [["passage", "another"], {"title": ["t"], "sentences": [["passage"]]}])
+def test_a_context_that_is_no_text_is_not_lost(sample, refusal, context) -> None:
+    """Retrieved passages are lists, and HotpotQA's are lists in an object."""
+    row = {"instruction": "a", "context": context, "output": "c"}
+    code, reason = refusal(row, "alpaca")
+    assert code == "unread_content" and reason.endswith("`columns: {context: null}` leaves it out")
+    hidden = sample(row, "alpaca", columns={"context": None})
+    assert hidden.messages[0].fields["content"] == "a"
+    assert sample(row | {"context": ["a", " ", 7]}, "alpaca").messages == hidden.messages  # says nothing else
 
 
 def test_context_beside_a_completion_is_in_its_prompt_or_refused(sample, refusal) -> None:
@@ -117,3 +144,67 @@ def test_hints_of_a_build_are_followed_literally(starter, tmp_path, kind) -> Non
         with Cache.open(folder) as cache:
             shown = "".join(run.text for run in view_row(cache, path.name, 2).documents[0].runs)
         assert ("be 2" in shown) == is_read and "question" in shown
+
+
+ASKED = [*CHAT, {"role": "user", "content": "and then?"}]
+FROM_ASKED = [*ROWS["sharegpt"]["conversations"], {"from": "human", "value": "and then?"}]
+
+
+@pytest.mark.parametrize("name", ["answer", "Response", "completion", "target"])
+def test_the_answer_to_messages_in_another_field_is_not_lost(sample, refusal, name) -> None:
+    """The answers before it were trained, and the last question and its answer were lost."""
+    row = {"messages": ASKED, name: "kept apart"}
+    code, reason = refusal(row)
+    assert code == "unread_content"
+    reads, hides = (yaml.safe_load(part.split("`")[0]) for part in reason.split("`columns: ")[1:])
+    assert reads == {"prompt": "messages", "completion": name} and hides == {name: None}
+    assert sample(row, "completion", columns=reads).messages[-1].fields["content"] == "kept apart"
+    assert sample(row, columns=hides) == sample({"messages": ASKED})
+    assert sample({"messages": CHAT, name: "kept apart"}) == sample({"messages": CHAT})  # a label, or another's answer
+    assert sample({"messages": ASKED, name: " question "}) == sample({"messages": ASKED})
+
+
+@pytest.mark.parametrize(
+    ("schema", "row"),
+    [
+        ("messages", {"messages": ASKED, "answers": ["kept apart"]}),
+        ("messages", {"messages": ASKED, "response": {"choices": [{"message": {"content": "kept apart"}}]}}),
+        ("sharegpt", {"conversations": FROM_ASKED, "response": "kept apart"}),
+    ],
+)
+def test_an_answer_that_columns_cannot_read_is_not_lost_either(sample, refusal, schema, row) -> None:
+    code, reason = refusal(row, schema)
+    name = [*row][-1]
+    assert code == "unread_content" and reason.endswith(f"`columns: {{{name}: null}}` leaves it out")
+    assert sample(row, schema, columns={name: None}).messages
+
+
+def test_the_answer_in_a_column_of_a_table_is_read_to_be_refused(tmp_path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist([{"messages": ASKED, "answer": "kept apart"}]), path)
+    assert set(columns_read(["messages", "answer", "score"], "messages", {})) == {"messages", "answer"}
+    (piece,) = partition_file(path, format="parquet", partition_bytes=1000).partitions
+    (batch,) = read_rows(piece, schema="messages", columns={}, max_row_bytes=1000)
+    assert [each.code for each in batch.rejections] == ["unread_content"]
+
+
+@pytest.mark.parametrize("schema", [*ROWS, "completion"])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_tools_under_another_name_are_not_lost(sample, refusal, schema, as_text) -> None:
+    """As Toucan's `available_tools`: the model learned to call tools that it was not shown."""
+    tools = [{"name": "f", "parameters": {"type": "object", "properties": {}}}]
+    row = {"prompt": CHAT[:1], "completion": CHAT[1:]} if schema == "completion" else ROWS[schema]
+    found = row | {"available_tools": json.dumps(tools) if as_text else tools}
+    code, reason = refusal(found, schema)
+    reads, hides = (yaml.safe_load(part.split("`")[0]) for part in reason.split("`columns: ")[1:])
+    assert code == "unread_content" and reads == {"tools": "available_tools"} and hides == {"available_tools": None}
+    assert sample(found, schema, columns=reads) == sample(row | {"tools": tools}, schema)
+    assert sample(found, schema, columns=hides) == sample(row, schema)
+    assert sample(row | {"available_tools": "[]"}, schema).tools is None
+
+
+def test_tools_beside_a_prompt_of_text_are_read_as_those_of_a_chat(refusal) -> None:
+    row = {"prompt": "question", "completion": "answer", "tool_definitions": '[{"name": "f"}]'}
+    code, reason = refusal(row, "completion")
+    assert code == "unread_content"
+    assert "`columns: {instruction: prompt, output: completion, tools: tool_definitions}` reads it" in reason

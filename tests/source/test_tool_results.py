@@ -94,7 +94,7 @@ def test_the_system_message_of_a_request_may_be_parts() -> None:
         assert read(row | {"system": text}, 0).messages[0].fields["content"] == text
     for part, reason in (
         ({"type": "image"}, r"\$\.system\[0\]"),
-        ({"text": "a"}, r"`type` at \$\.system\[0\]"),
+        ({"text": "a", "image": "b"}, r"`type` at \$\.system\[0\]"),
         ({"type": "tool_use", "name": "f", "input": {}}, "not the assistant's at"),
     ):
         with pytest.raises(Refused, match=reason):

@@ -92,6 +92,18 @@ def test_a_call_without_arguments_has_none(sample, arguments):
     assert found == [{"type": "function", "function": {"name": "f", "arguments": {}}}]
 
 
+def test_what_else_a_log_says_of_a_call_is_no_part_of_its_function(sample):
+    """Templates that write all of `function` would train it; tau2-bench says who asked, servers number their calls."""
+    for arguments in ({}, "{}", {"x": 1}):
+        call = {"id": "a", "name": "f", "arguments": arguments, "requestor": "assistant", "index": 0}
+        (found,) = sample(row(tool_calls=[call])).messages[1].fields["tool_calls"]
+        assert found["function"] == {
+            "name": "f",
+            "arguments": json.loads(arguments) if arguments == "{}" else arguments,
+        }
+        assert (found["id"], found["requestor"], found["index"]) == ("a", "assistant", 0)
+
+
 def test_the_older_function_call_is_a_call(sample):
     fields = sample(row(function_call={"name": "f", "arguments": '{"x": 1}'})).messages[1].fields
     assert fields == {"role": "assistant", "content": None, "tool_calls": [CALL]}
@@ -117,6 +129,11 @@ WHERE = "$.messages[1].tool_calls[0]"
             f"a call without `arguments` at {WHERE}.function; its other keys: `parameters`",
         ),
         ({"name": "f", "input": 0}, f"a call without `arguments` at {WHERE}; its other keys: `input`"),
+        ({"name": "f", "city": "x"}, f"a call without `arguments` at {WHERE}; its other keys: `city`"),
+        (
+            {"name": "f", "arguments": {}, "params": {"x": 1}},
+            f"a call without `arguments` at {WHERE}; its other keys: `params`",
+        ),
         ({"name": "f", "args": "x"}, f"a call without `arguments` at {WHERE}; its other keys: `args`"),
         (
             {"name": "f", "arguments": {}, "parameters": {"x": 1}},
