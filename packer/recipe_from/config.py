@@ -19,7 +19,7 @@ from packer.errors import RecipeError
 from packer.hub import SCHEME, may_be_repository
 from packer.names import data_ending
 from packer.source import is_data_set
-from packer.source.chat import CALL_ROLES, ROLES
+from packer.source.roles import CALL_ROLES, ROLES
 from packer.strict_yaml import load_mapping
 
 _MOST_SHOWN = 60

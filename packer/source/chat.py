@@ -6,7 +6,6 @@ fields that weight the message are removed; a null counts as absent, except as t
 reasoning. A message without content, calls and reasoning is refused: its text may be stored under another key.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -27,6 +26,7 @@ from packer.source.message_parts import (
     read_tools,
     refuse_unified,
 )
+from packer.source.roles import CALL_ROLES, ROLES, role_of
 from packer.source.row import (
     OPTIONAL_MESSAGE_FIELDS,
     TRAIN_FIELDS,
@@ -46,28 +46,8 @@ TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "compl
 _MAX_LISTED = 8
 _PLAIN_FIELDS = frozenset({"role", "content"})
 
-ROLES = {
-    "system": "system",
-    "developer": "developer",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "chatgpt": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "observation": "tool",
-    "ipython": "tool",
-    "tool_response": "tool",
-}
-
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 """Variables of a template that a row cannot set by `chat_template_kwargs`."""
-
-CALL_ROLES = frozenset({"function_call", "tool_call"})
-"""Senders whose messages are the JSON of one call or of a list of calls, made by the assistant."""
 
 
 class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,19 +90,6 @@ class MessagesRow(RowFields, frozen=True, kw_only=True):
     messages: list[ChatMessage]
 
 
-def role_of(name: str, *, where: str) -> str:
-    """Return the OpenAI name of a role.
-
-    Raises:
-        Refused: `unknown_role`; the reason quotes the role only if it looks like a name.
-    """
-    role = ROLES.get(name) or ROLES.get(name.lower())
-    if role is None:
-        described = f"`{name}`" if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", name) else "no role packer knows"
-        raise Refused("unknown_role", f"the role at {where} is {described}; known: {', '.join(ROLES)}")
-    return role
-
-
 def read(row: dict[str, Any], number: int) -> Sample:
     """``{"messages": [{"role": "user", "content": "…"}, …], "tools": […], …}``
 
@@ -151,11 +118,7 @@ def read_messages(raw: Sequence[dict[str, Any]], shapes: Sequence[ChatMessage], 
 
 
 def plain_message(sender: str, content: Any) -> Message | None:
-    """Build a message of which nothing else is given, several times as fast as :func:`read_message`.
-
-    Returns:
-        None if the role or the content needs a closer look.
-    """
+    """Build a message of which nothing else is given, as :func:`read_message` would; None if it needs a closer look."""
     role = ROLES.get(sender)
     if role is None or type(content) is not str or content.startswith(PARTS_START) or "<img>" in content:
         return None

@@ -17,8 +17,9 @@ import numpy as np
 
 from packer.batches import Message, Preference, Sample, has_content, num_common_messages
 from packer.source import alpaca, chat, completion, sharegpt
-from packer.source.chat import CALL_ROLES, ROLES, with_weight
+from packer.source.chat import with_weight
 from packer.source.decode import Refused, decode_json
+from packer.source.roles import CALL_ROLES, ROLES
 from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, parse_cell_json, type_name
 from packer.source.tool_results import holds_results
 from packer.source.unsupported_rows import is_preference
@@ -173,9 +174,7 @@ def _pair_rows(row: dict[str, Any], prompt: str | None) -> _PairRows:
 
 
 def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
-    if field == "input" and _has_request(row):
-        return {}
-    if row.get("instruction") or row.get("query"):
+    if row.get("instruction") or row.get("query") or (field == "input" and _has_request(row)):
         return {}
     answers = [row[name] for name in (*_CHOSEN, *_REJECTED) if row.get(name) is not None]
     are_texts = all(isinstance(answer, str) and not answer.startswith("\n\nHuman:") for answer in answers)

@@ -1,12 +1,32 @@
-"""Roles under a dataset's own names: applies `roles` of a source, and suggests them if a source has none."""
+"""The roles of messages: their names in data sets, `roles` of a source that names others, and hints that suggest them."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from packer.source.chat import CALL_ROLES, ROLES
+from packer.source.decode import Refused
 from packer.source.row import Columns, rename
+
+ROLES = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "chatgpt": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "ipython": "tool",
+    "tool_response": "tool",
+}
+
+CALL_ROLES = frozenset({"function_call", "tool_call"})
+"""Senders whose messages are the JSON of one call or of a list of calls, made by the assistant."""
 
 _MESSAGE_FIELDS = (
     *("messages", "conversations", "conversation", "prompt", "completion"),
@@ -33,6 +53,19 @@ _TOOLS = re.compile(
 )
 _PLAIN_KEY = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)\Z)[A-Za-z]\w*", re.IGNORECASE)
 """Keys that need no quotes in YAML."""
+
+
+def role_of(name: str, *, where: str) -> str:
+    """Return the OpenAI name of a role.
+
+    Raises:
+        Refused: `unknown_role`; the reason quotes the role only if it looks like a name.
+    """
+    role = ROLES.get(name) or ROLES.get(name.lower())
+    if role is None:
+        described = f"`{name}`" if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", name) else "no role packer knows"
+        raise Refused("unknown_role", f"the role at {where} is {described}; known: {', '.join(ROLES)}")
+    return role
 
 
 def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:

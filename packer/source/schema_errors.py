@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from packer.errors import InputError
-from packer.source.chat import ROLES
 from packer.source.decode import Refused
 from packer.source.file_bytes import FilePath, quoted
+from packer.source.roles import ROLES
 from packer.source.row import Columns, composed, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
 from packer.source.synonyms import SYNONYMS, columns_yaml, meant_field

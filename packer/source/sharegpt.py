@@ -14,17 +14,16 @@ from msgspec import UNSET
 
 from packer.batches import Message, Sample
 from packer.source.chat import (
-    CALL_ROLES,
     ChatMessage,
     MessageFields,
     chat_sample,
     join_calls,
     plain_message,
     read_message,
-    role_of,
 )
 from packer.source.decode import Refused
 from packer.source.message_parts import Part
+from packer.source.roles import CALL_ROLES, role_of
 from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
 from packer.source.unsupported_rows import refuse_media_tags
 

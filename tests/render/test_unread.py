@@ -29,6 +29,8 @@ def test_content_under_a_key_that_the_template_does_not_read_is_not_lost(tmp_pat
     allowed = Stages.load(twins.byte_level(tmp_path / "allowed"), rule)
     assert allowed.reasons([row]) == []
     template = "{% for m in messages %}{{ m." + key + " or '' }}{% endfor %}" + twins.CHATML
+    many = [chat(USER, ANSWER, row=0), *(chat(USER, ANSWER | {key: value}, row=row) for row in range(1, 9))]
+    assert [each for each, _ in stages.reasons(many)] == [code] * 8  # as frequent as what skeletons are made for
     reads = Stages.load(twins.byte_level(tmp_path / "with", template=template))
     assert reads.reasons([chat(USER | {key: value}, ANSWER)]) == []
 

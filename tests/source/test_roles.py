@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.recipe import make_recipe
-from packer.source.chat import ROLES
 from packer.source.decode import Refused
-from packer.source.roles import guess_roles, rename_roles, roles_hint
+from packer.source.roles import ROLES, guess_roles, rename_roles, roles_hint
 from packer.source.schema import read_row
 
 NAMES = st.one_of(
