@@ -8,6 +8,7 @@ and including the first stop token. This module knows nothing of token ids; the 
 boundaries.
 """
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from packer.batches import REASONING_FIELDS
 from packer.render.common_prefix import common_length
 from packer.render.environment import RenderError
+from packer.render.next_header import next_header
 from packer.render.reasoning import ANY_TAG, continuation, opened_by, reasoning_of, split_inline
 
 _UNUSED_CHARACTER = "\ue0f4"
@@ -353,35 +355,13 @@ class Conversation:
         if stop is not None:
             return whole[: stop.end()]
         if rules.stops:
-            header = self._next_header(k, whole, mode, rules.stops)
+            header = next_header(functools.partial(self.render, mode=mode), self.messages, k, whole, rules.stops)
             if header is not None:
                 return whole + header
         if rules.append is not None:
             return whole + rules.append
         reason = f"messages[{k}]: the template writes no stop token after this turn"
         raise RenderError(reason, code="no_terminator", message=k)
-
-    def _next_header(self, k: int, whole: str, mode: Mode, stops: re.Pattern[str]) -> str | None:
-        """Return the stop token, if any, that opens the header after turn k (GLM closes turns this way)."""
-        turn = self.messages[k]
-        calls = bool(turn.get("tool_calls"))
-        after: JSONMessage = {"role": "tool", "content": "?"} if calls else {"role": "user", "content": "?"}
-        following = self.messages[k + 1] if k + 1 < len(self.messages) else after
-        try:
-            longer = self.render([*self.messages[: k + 1], following], mode)
-        except RenderError:
-            longer = ""
-        if not longer.startswith(whole):
-            # The next message rewrites this turn: try a conversation in which there is nothing to rewrite.
-            plain: list[JSONMessage] = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
-            if calls:
-                plain[1] = {**plain[1], "tool_calls": turn["tool_calls"]}
-            try:
-                whole, longer = self.render(plain, mode), self.render([*plain, after], mode)
-            except RenderError:
-                return None
-        match = stops.match(longer, len(whole)) if longer.startswith(whole) else None
-        return match[0] if match else None
 
 
 def _word(number: int) -> str:

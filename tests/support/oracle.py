@@ -383,7 +383,7 @@ class Oracle:
         if any(i in self.stops and start >= len(prompt) for i, (start, _) in zip(q.ids, q.offsets, strict=True)):
             return turn
         calls = messages[k].get("tool_calls")
-        user, reply = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
+        user, reply = {"role": "user", "content": "?"}, {"role": "assistant", "content": "Zq0W"}
         after = {"role": "tool", "content": "?"} if calls else user
         reply |= {"tool_calls": calls} if calls else {}
         following = messages[k + 1] if k + 1 < len(messages) else after
@@ -391,6 +391,8 @@ class Oracle:
         base: str | None = turn
         if longer is None or not longer.startswith(turn):  # the next message rewrites this one: a chat without history
             base, longer = self._try([user, reply], tools, kwargs), self._try([user, reply, after], tools, kwargs)
+            if base is not None and longer is not None and not longer.startswith(base) and "Zq0W" in base:
+                base, longer = base.rsplit("Zq0W", 1)[1], longer.rsplit("Zq0W", 1)[1]  # what follows the reply
         if base is not None and longer is not None and longer.startswith(base):
             for stop in self._stop_texts():
                 if longer[len(base) :].startswith(stop):
