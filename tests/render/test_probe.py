@@ -35,6 +35,13 @@ def test_reasoning_tags_of_a_prompt_are_ordinary_words() -> None:
     assert "<think>" not in role_markers(template(HEADS), added("<think>", "</think>", "<|bot|>"))
 
 
+def test_reasoning_tags_that_instructions_of_the_template_name_are_ordinary_words() -> None:
+    """Those of SmolLM3 and Phi-4-reasoning say how to reason; an answer with such a block was rejected."""
+    instructed = "<|sys|>Reason in <think> and </think> first." + HEADS
+    markers = role_markers(template(instructed), added("<think>", "</think>", "<|sys|>", "<|bot|>"))
+    assert markers == {"<|sys|>": 2, "<|bot|>": 3}
+
+
 def test_added_letters_are_ordinary_words() -> None:
     assert role_markers(template(HEADS), added("p", "ü", "INST")) == {}
 
