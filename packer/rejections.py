@@ -176,7 +176,8 @@ def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
     """
     if code.startswith("dropped_"):
         inline = (
-            "--set supervision.reasoning=inline puts it into the text, in <think> tags; "
+            "--set supervision.reasoning=inline puts it into the text, in <think> tags, and =field takes it out of "
+            "there: packer lint shows which of them the template renders; "
             if code == "dropped_reasoning"
             else ""
         )
