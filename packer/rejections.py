@@ -176,8 +176,9 @@ def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
     """
     if code.startswith("dropped_"):
         inline = (
-            "--set supervision.reasoning=inline puts it into the text, in <think> tags, and =field takes it out of "
-            "there: packer lint shows which of them the template renders; "
+            "--set supervision.reasoning=inline puts it into the text, in <think> tags, =field takes it out of there, "
+            "and --set supervision.on_prompt_mismatch=continue writes it behind a prompt that opens the reasoning: "
+            "packer lint says which of them helps; "
             if code == "dropped_reasoning"
             else ""
         )

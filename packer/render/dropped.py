@@ -47,7 +47,8 @@ from packer.render.reasoning import ANY_TAG, OPENING, shows_as_reasoning, split_
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
 
-_AS_TEXT = "writes the reasoning of its text as part of the answer, behind a block that is closed"
+AS_TEXT = "writes the reasoning of its text as part of the answer, behind a block that is closed"
+"""What a template does with inline reasoning if it knows reasoning in a field only."""
 
 _MAY_BE_JSON = frozenset({"tool_result", "tool_call"})
 """Kinds of items that templates may write as JSON."""
@@ -329,7 +330,7 @@ def _inline_losses(message: Message, turn: RenderedTurn) -> Iterator[Loss]:
     reasoning = inline[1].strip() if inline else ""
     prompt = turn.text[: turn.prompt_end]
     if reasoning and reasoning in completion and not shows_as_reasoning(reasoning, prompt, completion):
-        yield Loss("reasoning", turn.message, _AS_TEXT)
+        yield Loss("reasoning", turn.message, AS_TEXT)
     tags = ["", *ANY_TAG.findall(text), ""]
     for before, part, after in zip(tags, map(str.strip, ANY_TAG.split(text)), tags[1:], strict=False):
         place = completion.find(part, at)
