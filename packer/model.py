@@ -67,8 +67,8 @@ class _Config(msgspec.Struct, frozen=True, kw_only=True):
     mask_token: str | _Token | None = None
     additional_special_tokens: list[str | _Token] | dict[str, Any] | str | None = None
     added_tokens_decoder: dict[int, _Token] | None = None
-    chat_template: str | list[_NamedTemplate] | None = None
-    """Older versions of transformers wrote several templates as a list."""
+    chat_template: str | list[_NamedTemplate] | dict[str, str] | None = None
+    """Older versions of transformers wrote several templates as a list. They read an object of templates, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +283,10 @@ def _templates(files: Mapping[str, bytes], config: _Config, where: Path) -> tupl
     contains named templates.
     """
     inline = config.chat_template
-    named = {"default": inline} if isinstance(inline, str) else {each.name: each.template for each in inline or ()}
+    if isinstance(inline, str | dict):
+        named = {"default": inline} if isinstance(inline, str) else dict(inline)
+    else:
+        named = {each.name: each.template for each in inline or ()}
     for name, file in (("default", TEMPLATE_FILE), ("tool_use", TOOL_TEMPLATE_FILE)):
         if file in files:
             try:

@@ -133,7 +133,8 @@ _HINTS = {
     "no_terminator": "--set supervision.no_terminator=append closes every turn with the EOS token",
     "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.on_prompt_mismatch=continue "
     "trains the answer behind its own prompt, if that opens the reasoning, or has a system message where the finished "
-    "chat has none (Mistral); =common_prefix takes what both have in common as the prompt",
+    "chat has none (Mistral); =common_prefix takes what both have in common as the prompt. A variable of the template "
+    "that asks for reasoning, such as reasoning_effort, is set in template.kwargs",
     "control_token": "packer does not take rows that are already rendered: give the messages, or take the markers "
     "out (the build writes the EOS after a text or completion itself); --set supervision.control_tokens=allow trains "
     "the letters of a marker as text, never the token",
@@ -176,7 +177,9 @@ def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
     """
     if code.startswith("dropped_"):
         inline = (
-            "--set supervision.reasoning=inline puts it into the text, in <think> tags; "
+            "--set supervision.reasoning=inline puts it into the text, in <think> tags, =field takes it out of there, "
+            "and --set supervision.on_prompt_mismatch=continue writes it behind a prompt that opens the reasoning: "
+            "packer lint says which of them helps; "
             if code == "dropped_reasoning"
             else ""
         )

@@ -117,8 +117,15 @@ def test_a_given_template_beats_the_folders_own(tmp_path: Path) -> None:
     assert model.files["chat_template.jinja"] == b"given"
 
 
-def test_a_list_of_templates_gives_the_default_and_the_one_for_tools(tmp_path: Path) -> None:
-    templates = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
+@pytest.mark.parametrize(
+    "templates",
+    [
+        [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}],
+        {"default": "plain", "tool_use": "tools", "rag": "documents"},
+    ],
+    ids=["list", "object"],
+)
+def test_named_templates_give_the_default_and_the_one_for_tools(tmp_path: Path, templates: Any) -> None:
     folder = change(twins.byte_level(tmp_path, template=None), "tokenizer_config.json", chat_template=templates)
     model = load_model(folder)
     assert (model.template, model.tool_template) == ("plain", "tools")

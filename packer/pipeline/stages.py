@@ -1,16 +1,20 @@
 """Run all stages for one model and recipe: from rows to verified documents."""
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from packer.batches import DocumentBatch, Int32, Rejection, RowBatch, TurnBatch
 from packer.errors import TemplateError
+from packer.literals import longest_of
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.engine import encoder_of
 from packer.pipeline.timing import Clock
@@ -237,21 +241,46 @@ def _refuse_split_markers(template: ChatTemplate, model: Model) -> None:
         )
 
 
-def turn_end_marker(model: Model, recipe: Recipe) -> str | None:
-    """Return the added token that directly follows every answer but is no stop token; None if there is none."""
+def turn_end_marker(model: Model, recipe: Recipe, *, of_calls: bool = False) -> str | None:
+    """Return the added token that ends every answer, or every turn of calls, but is no stop token; None if none does.
+
+    It is the first one behind the text that the turn contains only once. Kimi K3 closes a text, its channel and the
+    message with `<|close|>`, and only then writes `<|end_of_msg|>`.
+    """
     if model.template is None:
         return None
     template = compile_template(model.template, model, recipe)
-    answer = "pong"
-    try:
-        text = template.render([{"role": "user", "content": "ping"}, {"role": "assistant", "content": answer}])
-    except RenderError:
-        return None
-    rest = text.partition(answer)[2]
-    markers = (token.content for token in model.added_tokens if not token.is_text)
-    contents = sorted(markers, key=len, reverse=True)
-    closing = next((content for content in contents if rest.startswith(content)), None)
-    return closing if closing is not None and closing not in model.stops else None
+    asked = [{"role": "user", "content": "ping"}]
+    for turn in _calling_turns() if of_calls else [{"role": "assistant", "content": _ANSWER}]:
+        try:
+            prompt, text = template.render(asked, add_generation_prompt=True), template.render([*asked, turn])
+        except RenderError:
+            continue
+        before, _, rest = text.rpartition(_ANSWER)
+        written = text[len(prompt) :] if text.startswith(prompt) and len(prompt) <= len(before) else rest
+        markers = (token.content for token in model.added_tokens if not token.is_text)
+        found = re.findall(longest_of(markers), rest) if before and model.added_tokens else []
+        closing = next((marker for marker in found if written.count(marker) == 1), None)
+        return closing if closing not in model.stops else None
+    return None
+
+
+_ANSWER = "pong"
+
+
+def _calling_turns() -> Iterator[dict[str, Any]]:
+    """Yield turns of calls in the forms that templates accept: two calls before one, objects before JSON text."""
+    for arguments in ([_ANSWER, _ANSWER], [_ANSWER]):
+        for form in (dict, json.dumps):
+            calls = [
+                {
+                    "type": "function",
+                    "id": f"call0000{number}",
+                    "function": {"name": "f", "arguments": form({"x": text})},
+                }
+                for number, text in enumerate(arguments)
+            ]
+            yield {"role": "assistant", "content": "", "tool_calls": calls}
 
 
 def compile_template(source: str, model: Model, recipe: Recipe) -> ChatTemplate:

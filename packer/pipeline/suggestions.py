@@ -64,12 +64,15 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
         InputError: the file cannot be read.
 
     """
-    if code == "no_terminator" and (end := turn_end_marker(model, recipe)) is not None:
-        stop = json.dumps([*recipe.supervision.stop, end], ensure_ascii=False)
-        return (
-            f"--set {shlex.quote(f'supervision.stop={stop}')} makes {end}, with which the template ends an answer, "
-            "a stop token; generation has to stop at it, too"
-        )
+    if code == "no_terminator":
+        for what, of_calls in (("an answer", False), ("a call", True)):
+            end = turn_end_marker(model, recipe, of_calls=of_calls)
+            if end is not None:
+                stop = json.dumps([*recipe.supervision.stop, end], ensure_ascii=False)
+                return (
+                    f"--set {shlex.quote(f'supervision.stop={stop}')} makes {end}, with which the template ends "
+                    f"{what}, a stop token; generation has to stop at it, too"
+                )
     hint = _remedy(code, reason, file, recipe, lost=lost)
     if code in {"unknown_schema", "nothing_trained"} or "sources.columns=" not in hint or not file.columns:
         return hint

@@ -8,6 +8,7 @@ and including the first stop token. This module knows nothing of token ids; the 
 boundaries.
 """
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,16 @@ from typing import Any, Literal, NamedTuple, Protocol
 from packer.batches import REASONING_FIELDS
 from packer.render.common_prefix import common_length
 from packer.render.environment import RenderError
-from packer.render.reasoning import ANY_TAG, continuation, opened_by, reasoning_of, split_inline
+from packer.render.next_header import next_header
+from packer.render.reasoning import (
+    ANY_TAG,
+    closes_reasoning,
+    continuation,
+    opened_by,
+    reasoning_of,
+    shows_as_reasoning,
+    split_inline,
+)
 
 _UNUSED_CHARACTER = "\ue0f4"
 """A private-use character that no prompt contains."""
@@ -161,7 +171,7 @@ class Conversation:
             if any(message["role"] == "user" for message in self.messages[:k]):
                 raise
             return None
-        tried, failure = self._try_modes(k, prompts, patient=rules.on_prompt_mismatch == "continue")
+        tried, failure = self._try_modes(k, prompts)
         chosen = self._choose(k, tried, rules)
         if chosen is None and failure is not None:
             raise failure
@@ -174,14 +184,12 @@ class Conversation:
         tried_turn, continued = chosen
         return self._close(k, tried_turn, weight=weight, prompts=prompts, rules=rules, continued=continued)
 
-    def _try_modes(
-        self, k: int, prompts: Sequence[tuple[str, Mode]], *, patient: bool
-    ) -> tuple[list[_Attempt], RenderError | None]:
+    def _try_modes(self, k: int, prompts: Sequence[tuple[str, Mode]]) -> tuple[list[_Attempt], RenderError | None]:
         """Render prompt and turn mode by mode, longest prompt first, until no further mode is needed.
 
         If the prompts differ only in their endings, the longest one that its turn continues leaves the least to write,
-        so the search ends there. If a mode also changes the context, all modes are rendered. `patient`: also continue
-        past a turn that fits but lacks its reasoning.
+        so the search ends there, unless that turn lacks its reasoning. If a mode also changes the context, all modes
+        are rendered.
         """
         tried: list[_Attempt] = []
         failure: RenderError | None = None
@@ -193,7 +201,7 @@ class Conversation:
                 failure = error if failure is None or not mode else failure  # prefer the default mode's reason
                 continue
             same_context = default is None or prompt.startswith(default)
-            if tried[-1].fits and same_context and not (patient and self._lacks_reasoning(k, tried[-1])):
+            if tried[-1].fits and same_context and not self._lacks_reasoning(k, tried[-1]):
                 break
         return tried, failure
 
@@ -202,16 +210,21 @@ class Conversation:
         fitting = sorted(
             (entry for entry in tried if entry.fits), key=lambda entry: (entry.turn_length, bool(entry.mode))
         )
+        default = next((entry for entry in tried if not entry.mode), None)
+        if default is not None and not default.fits and not reasoning_of(self.messages[k]):
+            # A prompt that asks for reasoning is not the one of an answer whose own prompt closes it (Gemma 4).
+            fitting = [
+                entry for entry in fitting if not closes_reasoning(default.prompt) or closes_reasoning(entry.prompt)
+            ]
+        shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
         if rules.on_prompt_mismatch == "continue":
-            shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
             if not shown and (found := self._continued_turn(k, tried)) is not None:
                 return found, True
-            fitting = shown or fitting
             if not fitting and (found := self._moved_turn(k, tried)) is not None:
                 return found, True
+        fitting = shown or fitting
         if fitting:
             return fitting[0], False
-        default = next((entry for entry in tried if not entry.mode), None)
         if (
             rules.on_prompt_mismatch == "common_prefix"
             and default is not None
@@ -293,12 +306,15 @@ class Conversation:
         return min(moved, key=lambda each: each.turn_length, default=None)
 
     def _lacks_reasoning(self, k: int, tried: _Attempt) -> bool:
-        """Whether a message has reasoning that its turn does not show before the answer."""
-        reasoning, completion = reasoning_of(self.messages[k]), tried.whole[len(tried.prompt) :]
+        """Whether a message has reasoning that its turn does not show, as reasoning, before the answer."""
+        reasoning = reasoning_of(self.messages[k])
+        if not reasoning:
+            return False
+        completion = tried.whole[len(tried.prompt) :]
         inline = split_inline(self.messages[k].get("content"))
         text = (inline[2] if inline else str(self.messages[k].get("content") or "")).strip()
         before, found, _ = completion.rpartition(text) if text else ("", "", "")
-        return bool(reasoning) and reasoning not in (before if found else completion)
+        return not shows_as_reasoning(reasoning, tried.prompt, before if found else completion)
 
     def _continued_turn(self, k: int, tried: Sequence[_Attempt]) -> _Attempt | None:
         """Return the turn continued from a prompt that opens the reasoning, if the template begins the turn earlier.
@@ -312,10 +328,13 @@ class Conversation:
             if opened is None or not whole.startswith(prompt[: opened.start]):
                 continue
             reasoning, answer = reasoning_of(self.messages[k]), whole[opened.start :]
-            if inline and inline[0] in answer and split_inline(answer) is None:
+            before, written, rest = (
+                answer.partition(inline[0]) if inline and split_inline(answer) is None else ("",) * 3
+            )
+            if written and not closes_reasoning(before):
                 reasoning = ""  # the template treats the block as part of the text
-            elif inline:
-                answer = answer.lstrip("\n")  # newlines that separated the text from the block, which is gone
+            elif inline:  # newlines separated the text from the block, which is gone or stands behind an empty one
+                answer = (rest if written else answer).lstrip("\n")
             if opened.closed and reasoning:
                 continue  # this prompt announces that there is no reasoning
             continued = _Attempt(prompt, prompt + continuation(opened, reasoning, answer), mode)
@@ -353,35 +372,13 @@ class Conversation:
         if stop is not None:
             return whole[: stop.end()]
         if rules.stops:
-            header = self._next_header(k, whole, mode, rules.stops)
+            header = next_header(functools.partial(self.render, mode=mode), self.messages, k, whole, rules.stops)
             if header is not None:
                 return whole + header
         if rules.append is not None:
             return whole + rules.append
         reason = f"messages[{k}]: the template writes no stop token after this turn"
         raise RenderError(reason, code="no_terminator", message=k)
-
-    def _next_header(self, k: int, whole: str, mode: Mode, stops: re.Pattern[str]) -> str | None:
-        """Return the stop token, if any, that opens the header after turn k (GLM closes turns this way)."""
-        turn = self.messages[k]
-        calls = bool(turn.get("tool_calls"))
-        after: JSONMessage = {"role": "tool", "content": "?"} if calls else {"role": "user", "content": "?"}
-        following = self.messages[k + 1] if k + 1 < len(self.messages) else after
-        try:
-            longer = self.render([*self.messages[: k + 1], following], mode)
-        except RenderError:
-            longer = ""
-        if not longer.startswith(whole):
-            # The next message rewrites this turn: try a conversation in which there is nothing to rewrite.
-            plain: list[JSONMessage] = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
-            if calls:
-                plain[1] = {**plain[1], "tool_calls": turn["tool_calls"]}
-            try:
-                whole, longer = self.render(plain, mode), self.render([*plain, after], mode)
-            except RenderError:
-                return None
-        match = stops.match(longer, len(whole)) if longer.startswith(whole) else None
-        return match[0] if match else None
 
 
 def _word(number: int) -> str:

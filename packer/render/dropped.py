@@ -42,10 +42,13 @@ from packer.render.readback import (
     spellings,
     strings,
 )
-from packer.render.reasoning import ANY_TAG, OPENING
+from packer.render.reasoning import ANY_TAG, OPENING, shows_as_reasoning, split_inline
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
+
+AS_TEXT = "writes the reasoning of its text as part of the answer, behind a block that is closed"
+"""What a template does with inline reasoning if it knows reasoning in a field only."""
 
 _MAY_BE_JSON = frozenset({"tool_result", "tool_call"})
 """Kinds of items that templates may write as JSON."""
@@ -286,9 +289,9 @@ def refusal(loss: Loss) -> RenderError:
         what = "this call" if loss.kind == "mangled_call" else "this text, or one before it,"
         reason = f"messages[{loss.message}]: the template writes {what} differently from the row"
         return RenderError(reason, code=loss.kind, message=loss.message)
-    what = loss.kind.replace("_", " ")
+    what = loss.how or f"does not render its {loss.kind.replace('_', ' ')}"
     return RenderError(
-        f"messages[{loss.message}]: the template does not render its {what}",
+        f"messages[{loss.message}]: the template {what}",
         code=f"dropped_{loss.kind}",
         message=loss.message,
     )
@@ -323,6 +326,11 @@ def _inline_losses(message: Message, turn: RenderedTurn) -> Iterator[Loss]:
     text, completion, at = text_of(message), turn.text[turn.prompt_end :], 0
     if not ANY_TAG.search(text):
         return
+    inline = split_inline(text)
+    reasoning = inline[1].strip() if inline else ""
+    prompt = turn.text[: turn.prompt_end]
+    if reasoning and reasoning in completion and not shows_as_reasoning(reasoning, prompt, completion):
+        yield Loss("reasoning", turn.message, AS_TEXT)
     tags = ["", *ANY_TAG.findall(text), ""]
     for before, part, after in zip(tags, map(str.strip, ANY_TAG.split(text)), tags[1:], strict=False):
         place = completion.find(part, at)

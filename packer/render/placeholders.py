@@ -24,6 +24,8 @@ class Loss(NamedTuple):
 
     kind: str
     message: int = -1
+    how: str = ""
+    """What the template does with it, if it does not just leave it out."""
 
 
 def text_of(message: Message) -> str:

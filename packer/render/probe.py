@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from packer.model import AddedToken
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.reasoning import ANY_TAG
 
 _MARKER = re.compile(r"<\|[^\s<>|]{1,60}\|?>|<[^\s<>|]{1,60}\|>|<｜[^\s<>｜]{1,60}｜>|<(?:start|end)_of_turn>")
 """Text that looks like a control token."""
@@ -21,8 +22,9 @@ _CHATS = (
 def role_markers(template: ChatTemplate, added_tokens: Sequence[AddedToken]) -> dict[str, int]:
     """Return the added tokens that the template writes around plain messages (the headers of roles), with their ids.
 
-    Paired tags that do not surround user messages, such as `<think>` and `</think>`, structure an answer and are not
-    role markers. Nor are added tokens that any text may contain.
+    Paired tags that do not surround user messages structure an answer and are not role markers. Nor are tags of
+    reasoning, even if instructions of the template's own name them (SmolLM3), nor added tokens that any text may
+    contain.
     """
     contents = {token.content for token in added_tokens}
     around_user = "".join(_renders(template, prompt=False)[-1:])
@@ -31,6 +33,7 @@ def role_markers(template: ChatTemplate, added_tokens: Sequence[AddedToken]) -> 
         token.content: token.id
         for token in added_tokens
         if not token.is_text
+        and not ANY_TAG.fullmatch(token.content)
         and (token.content in around_user or (token.content in anywhere and not _partner(token.content) & contents))
     }
 

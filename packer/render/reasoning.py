@@ -17,6 +17,7 @@ TAGS = (
     ("<thinking>", "</thinking>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("[THINK]", "[/THINK]"),
+    ("<|channel>thought", "<channel|>"),
 )
 """Opening and closing tags that templates delimit reasoning with."""
 
@@ -39,6 +40,14 @@ _OPENED = re.compile(
     + "|".join(opening for opening, _ in _PAIRS)
     + r")(?P<space>\s*)(?:(?P<close>"
     + "|".join(closing for _, closing in _PAIRS)
+    + r")\s*)?\Z"
+)
+
+_CLOSED = re.compile(
+    "(?:"
+    + "|".join(closing for _, closing in _PAIRS)
+    + r")\s*(?P<again>(?:"
+    + "|".join(opening for opening, _ in _PAIRS)
     + r")\s*)?\Z"
 )
 
@@ -80,6 +89,22 @@ def opened_by(prompt: str) -> ReasoningOpening | None:
     if close is not None and close != _CLOSING[match["open"]]:
         return None
     return ReasoningOpening(match.start(), match["open"], match["space"], close is not None)
+
+
+def closes_reasoning(prompt: str) -> bool:
+    """Whether a prompt ends with a closing tag, so that the model is to answer without reasoning."""
+    match = _CLOSED.search(prompt)
+    return match is not None and match["again"] is None
+
+
+def shows_as_reasoning(reasoning: str, prompt: str, completion: str) -> bool:
+    """Whether a completion shows a reasoning, and not behind a block of reasoning that is closed already.
+
+    Some templates know reasoning in a field only. They write the block that a text starts with as part of the answer:
+    after a prompt that ends in `</think>`, or after an empty block of their own.
+    """
+    place = completion.find(reasoning)
+    return place >= 0 and _CLOSED.search(prompt + completion[:place]) is None
 
 
 def continuation(opened: ReasoningOpening, reasoning: str, answer: str) -> str:

@@ -248,6 +248,33 @@ def test_what_the_hint_of_an_error_sets_leaves_no_error(code: str, cases: Cases)
     assert "terminator" in codes(again)
 
 
+def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_an_error_with_its_prompt(tmp_path: Path) -> None:
+    """As Gemma 4: the default prompt closes the reasoning, and no finished answer has the empty block."""
+    asks = "{{ '<|im_start|>system\\nReason.<|im_end|>\\n' if thinking }}" + twins.CHATML
+    template = asks.replace(
+        "<|im_start|>assistant\\n' }}", "<|im_start|>assistant\\n' + ('' if thinking else '<think></think>') }}"
+    )
+    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
+    report = of(folder)
+    assert codes(report) == ["prompt_diverges"]
+    assert places(report, "prompt_diverges") == ["<think></think>", ""]
+    assert hinted(report, "prompt_diverges") == ["supervision.on_prompt_mismatch=continue"]
+    assert of(folder, "supervision.on_prompt_mismatch=continue").ok
+
+
+def test_inline_reasoning_behind_a_closed_block_is_shown_with_the_form_that_helps(tmp_path: Path) -> None:
+    """As Qwen3.8, which knows reasoning in a field only."""
+    always = "{%- if m.role == 'assistant' %}{{ '<think>' + (m.reasoning_content or '') + '</think>' }}{% endif %}"
+    template = changed("{%- if m.reasoning_content %}", "{%- if false %}").replace(CONTENT, always + CONTENT)
+    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
+    report = of(folder)
+    assert places(report, "dropped_reasoning") == ["first thoughts"]
+    first, *others = hinted(report, "dropped_reasoning")
+    assert first == "supervision.reasoning=field"
+    assert not any(override.startswith("supervision.allow_dropped") for override in others)
+    assert "dropped_reasoning" not in codes(of(folder, first))
+
+
 def test_of_two_errors_the_second_is_reported_when_the_first_is_mended(tmp_path: Path) -> None:
     template = twins.NO_TERMINATOR.replace("'assistant:'", "'assistant - '")
     folder = twins.byte_level(tmp_path / "tokenizer", template=template)

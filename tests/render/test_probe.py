@@ -35,6 +35,13 @@ def test_reasoning_tags_of_a_prompt_are_ordinary_words() -> None:
     assert "<think>" not in role_markers(template(HEADS), added("<think>", "</think>", "<|bot|>"))
 
 
+def test_reasoning_tags_that_instructions_of_the_template_name_are_ordinary_words() -> None:
+    """Those of SmolLM3 and Phi-4-reasoning say how to reason; an answer with such a block was rejected."""
+    instructed = "<|sys|>Reason in <think> and </think> first." + HEADS
+    markers = role_markers(template(instructed), added("<think>", "</think>", "<|sys|>", "<|bot|>"))
+    assert markers == {"<|sys|>": 2, "<|bot|>": 3}
+
+
 def test_added_letters_are_ordinary_words() -> None:
     assert role_markers(template(HEADS), added("p", "ü", "INST")) == {}
 
@@ -70,3 +77,26 @@ def test_the_end_of_a_turn_is_no_line_break(tmp_path: Path) -> None:
     assert turn_end_marker(replace(named, stop_ids=()), make_recipe({})) == "<end_of_turn>"
     plain = load_model(twins.line_breaks(tmp_path / "plain", template=twins.NO_TERMINATOR))
     assert turn_end_marker(plain, make_recipe({})) is None
+
+
+CHANNELS = """\
+{% for message in messages %}{{ '<|open|>' + message.role + '<|sep|>' }}
+{%- for call in message.tool_calls or [] %}{{ '<|open|>call<|sep|>' + call.function.arguments.x + '<|close|>call<|sep|>' }}
+{%- endfor %}
+{%- if message.content %}{{ '<|open|>text<|sep|>' + message.content + '<|close|>text<|sep|>' }}{% endif %}
+{{- '<|calls|>' if message.tool_calls else '<|close|>message<|sep|><|done|>' if message.role == 'assistant' }}
+{%- endfor %}
+{% if add_generation_prompt %}<|open|>assistant<|sep|>{% endif %}"""
+"""As Kimi K3, which closes parts of a turn with one marker and the turn with another; calls end as Solar Open's do."""
+
+
+def test_the_end_of_a_turn_is_written_once_in_it(tmp_path: Path) -> None:
+    model = replace(load_model(twins.byte_level(tmp_path, template=CHANNELS)), stop_ids=())
+    model = replace(model, added_tokens=tuple(added("<|open|>", "<|close|>", "<|sep|>", "<|calls|>", "<|done|>")))
+    assert turn_end_marker(model, make_recipe({})) == "<|done|>"
+    assert turn_end_marker(model, make_recipe({}), of_calls=True) == "<|calls|>"
+
+
+def test_a_template_that_writes_no_calls_ends_none(tmp_path: Path) -> None:
+    model = load_model(twins.byte_level(tmp_path))
+    assert turn_end_marker(replace(model, stop_ids=()), make_recipe({}), of_calls=True) is None

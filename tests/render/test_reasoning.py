@@ -274,3 +274,79 @@ def test_the_same_reasoning_in_a_field_and_inline_is_written_once(make: Make) ->
 def test_other_reasoning_inline_than_in_the_field_refuses_the_row(make: Make) -> None:
     [rejection] = make(OPENS).render([chat(ASKED, {**INLINE, "reasoning_content": "Guess."})]).rejections
     assert (rejection.code, rejection.message) == ("wrong_type", 1)
+
+
+HYBRID = """\
+{% set on = thinking is defined and thinking %}
+{% for message in messages %}
+{{ '<|im_start|>' + message.role + '\\n' }}
+{%- if message.role == 'assistant' %}
+{{- ('<think>' + (message.reasoning_content or '') + '</think>') if on else '</think>' }}
+{%- endif %}
+{{- message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('<think>' if on else '</think>') }}{% endif %}"""
+"""As DeepSeek V4: answers at once unless it is asked to reason, and then shows the reasoning of a field."""
+
+
+@pytest.mark.parametrize("rule", ["refuse", "continue"])
+def test_an_answer_is_learned_in_the_mode_that_shows_its_reasoning(make: Make, rule: str) -> None:
+    """The default prompt fits, too, and leaves less to write: without the reasoning."""
+    stages = make(HYBRID, f"supervision.on_prompt_mismatch={rule}")
+    assert learned(stages, ASKED, FIELD) == [("<think>", "Count.</think>One.<|im_end|>")]
+    assert learned(stages, ASKED, PLAIN) == [("</think>", "One.<|im_end|>")]
+
+
+def test_reasoning_that_a_prompt_has_closed_is_not_learned_as_text(make: Make) -> None:
+    """A template that knows reasoning in a field only writes the block of a text behind a block that is closed."""
+    stages = make(HYBRID)
+    ((code, reason),) = stages.reasons([chat(ASKED, INLINE)])
+    assert code == "dropped_reasoning"
+    assert reason.endswith("as part of the answer, behind a block that is closed")
+    as_field = make(HYBRID, "supervision.reasoning=field")
+    assert learned(as_field, ASKED, INLINE) == [("<think>", "Count.</think>One.<|im_end|>")]
+
+
+def test_reasoning_behind_an_empty_block_of_the_template_is_not_learned_as_text(make: Make) -> None:
+    always = HYBRID.replace("thinking is defined and thinking", "true")
+    assert make(always).outcomes([chat(ASKED, INLINE)]) == ["dropped_reasoning"]
+    assert learned(make(always), ASKED, FIELD) == [("<think>", "Count.</think>One.<|im_end|>")]
+
+
+def test_continue_takes_a_block_behind_a_closed_one_for_the_reasoning(make: Make) -> None:
+    stages = make(HYBRID, "supervision.on_prompt_mismatch=continue")
+    assert learned(stages, ASKED, INLINE) == [("<think>", "Count.</think>One.<|im_end|>")]
+
+
+ASKS_TO_REASON = """\
+{% set on = thinking is defined and thinking %}
+{{ '<|im_start|>system\\nReason.<|im_end|>\\n' if on }}
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' }}
+{%- if message.reasoning_content %}{{ 'OPEN\\n' + message.reasoning_content + '\\nCLOSE' }}{% endif %}
+{{- message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('' if on else 'OPEN\\nCLOSE') }}{% endif %}"""
+"""As Gemma 4: the default prompt closes the reasoning, and no finished answer has the empty block."""
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"), [("<think>", "</think>"), ("<|channel>thought", "<channel|>")], ids=["think", "channel"]
+)
+def test_a_plain_answer_is_not_learned_under_a_prompt_that_asks_for_reasoning(
+    make: Make, opening: str, closing: str
+) -> None:
+    source = ASKS_TO_REASON.replace("OPEN", opening).replace("CLOSE", closing)
+    assert make(source).outcomes([chat(ASKED, PLAIN)]) == ["prompt_diverges"]
+    stages = make(source, "supervision.on_prompt_mismatch=continue")
+    ((prompt, completion),) = stages.turns(chat(ASKED, PLAIN))
+    assert "Reason." not in prompt
+    assert prompt.endswith(f"{opening}\n{closing}")
+    assert completion == "One.<|im_end|>"
+
+
+def test_a_reasoned_answer_is_learned_under_the_prompt_that_asks_for_it(make: Make) -> None:
+    source = ASKS_TO_REASON.replace("OPEN", "<think>").replace("CLOSE", "</think>")
+    ((prompt, completion),) = make(source).turns(chat(ASKED, FIELD))
+    assert "Reason." in prompt
+    assert completion == "<think>\nCount.\n</think>One.<|im_end|>"

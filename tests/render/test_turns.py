@@ -254,6 +254,21 @@ def test_the_header_of_the_next_message_can_be_the_terminator(make: Make) -> Non
     assert completions(stages, *TALK) == ["One.<|user|>", "Two.<|user|>"]
 
 
+GLM_FORGETS = """\
+{% for message in messages %}
+{{ '<|user|>' if message.role == 'user' else '<|assistant|>' }}
+{%- if message.role == 'assistant' %}{{ '<think></think>' if loop.last else '</think>' }}{% endif %}
+{{- message.content }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|assistant|><think>' }}{% endif %}"""
+"""As GLM 5.1: the next question rewrites what stands before every answer."""
+
+
+def test_the_header_after_a_turn_is_found_where_it_rewrites_every_turn(make: Make) -> None:
+    stages = make(GLM_FORGETS, twin=twins.header_stops)
+    assert completions(stages, *TALK) == ["</think>One.<|user|>", "</think>Two.<|user|>"]
+
+
 def test_a_template_without_a_terminator_is_refused(make: Make) -> None:
     assert refusal(make(twins.NO_TERMINATOR), user("hi"), assistant("Hello."))[0] == "no_terminator"
 

@@ -160,6 +160,10 @@ class Oracle:
         prompt, turn = self._try(messages[:k], tools, mode, prompt=True), self._try(messages[: k + 1], tools, mode)
         if prompt is None or turn is None or not turn.startswith(prompt):
             return False
+        own, plain = self._try(messages[:k], tools, {}, prompt=True), self._try(messages[: k + 1], tools, {})
+        closed = own is not None and plain is not None and ends_closed(own) and not plain.startswith(own)
+        if closed and not ends_closed(prompt) and not spoken_reasoning(messages[k]):
+            return False  # its own prompt asks for no reasoning, and this one does
         return any(stop in turn[len(prompt) :] for stop in self._stop_texts())
 
     def _documents(self, messages: list, tools: Any, kwargs: dict, trained: Sequence[int] | None) -> list[Document]:
@@ -311,15 +315,17 @@ class Oracle:
             if prompt is not None and turn is not None and turn.startswith(prompt)
         ]
         tried = [(p, t, m) for p, t, m in zip(prompts, turns, modes, strict=True) if p is not None and t is not None]
-        if self.rules.on_prompt_mismatch == "continue" and not any(
-            shows_reasoning(messages[k], pair) for pair in pairs
-        ):
+        own = [(p, t) for p, t, m in tried if m == {}]
+        if own and not own[0][1].startswith(own[0][0]) and ends_closed(own[0][0]) and not spoken_reasoning(messages[k]):
+            pairs = [pair for pair in pairs if ends_closed(pair[0])]  # no prompt that asks for reasoning
+        shown = [pair for pair in pairs if shows_reasoning(messages[k], pair)]
+        if shown:
+            pairs = shown
+        elif self.rules.on_prompt_mismatch == "continue":
             going_on = [found for entry in tried if (found := goes_on(*entry, messages[k])) is not None]
             if going_on:
                 # Without reasoning a prompt that closes it at once comes first; then the longest.
                 pairs = [max(going_on, key=lambda found: (found[0], len(found[1])))[1:]]
-        elif self.rules.on_prompt_mismatch == "continue":
-            pairs = [pair for pair in pairs if shows_reasoning(messages[k], pair)]
         if not pairs and self.rules.on_prompt_mismatch == "continue" and context:
             asked = context[-1].get("content")
             pairs = [found for entry in tried if (found := answered(*entry, asked)) is not None]
@@ -383,7 +389,7 @@ class Oracle:
         if any(i in self.stops and start >= len(prompt) for i, (start, _) in zip(q.ids, q.offsets, strict=True)):
             return turn
         calls = messages[k].get("tool_calls")
-        user, reply = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
+        user, reply = {"role": "user", "content": "?"}, {"role": "assistant", "content": "Zq0W"}
         after = {"role": "tool", "content": "?"} if calls else user
         reply |= {"tool_calls": calls} if calls else {}
         following = messages[k + 1] if k + 1 < len(messages) else after
@@ -391,6 +397,8 @@ class Oracle:
         base: str | None = turn
         if longer is None or not longer.startswith(turn):  # the next message rewrites this one: a chat without history
             base, longer = self._try([user, reply], tools, kwargs), self._try([user, reply, after], tools, kwargs)
+            if base is not None and longer is not None and not longer.startswith(base) and "Zq0W" in base:
+                base, longer = base.rsplit("Zq0W", 1)[1], longer.rsplit("Zq0W", 1)[1]  # what follows the reply
         if base is not None and longer is not None and longer.startswith(base):
             for stop in self._stop_texts():
                 if longer[len(base) :].startswith(stop):
@@ -566,7 +574,13 @@ TAGS = {
     "<thinking>": "</thinking>",
     "<|START_THINKING|>": "<|END_THINKING|>",
     "[THINK]": "[/THINK]",
+    "<|channel>thought": "<channel|>",
 }
+
+
+def ends_closed(text: str) -> bool:
+    """Whether a text ends with the end of reasoning."""
+    return text.rstrip().endswith(tuple(TAGS.values()))
 
 
 def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> tuple[bool, str, str, dict] | None:
@@ -584,7 +598,10 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
         reasoning, inline = spoken_reasoning(message), split_inline(message.get("content"))
         block = str(message.get("content")).strip().removesuffix(inline[1].strip()).strip() if inline else ""
         if inline and block in answer and split_inline(answer) is None:
-            reasoning = ""  # the block is written as part of the text
+            if ends_closed(answer.split(block)[0]):
+                answer = answer.split(block, 1)[1].lstrip("\n")
+            else:
+                reasoning = ""  # the block is written as part of the text
         elif inline:
             answer = answer.lstrip("\n")
         if closed and reasoning:
@@ -627,7 +644,11 @@ def shows_reasoning(message: Mapping[str, Any], pair: tuple[str, str, dict]) -> 
     text = as_text(inline[1] if inline else message.get("content")).strip()
     if text and text in completion:
         completion = completion[: completion.rindex(text)]
-    return spoken_reasoning(message) in completion
+    reasoning = spoken_reasoning(message)
+    before = (pair[0] + completion.split(reasoning, 1)[0]).rstrip() if reasoning else ""
+    for opening in TAGS:
+        before = before.removesuffix(opening)
+    return reasoning in completion and not ends_closed(before)
 
 
 def as_text(content: Any) -> str:

@@ -19,6 +19,7 @@ from packer.audit.lint.probed_template import (
     PLAIN,
     QUESTION,
     REASONED,
+    REASONING,
     SHAPES,
     TAGS,
     TOOLS,
@@ -40,6 +41,7 @@ from packer.rejections import rejection_hint
 from packer.render import ChatTemplate, RenderError
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
+from packer.render.dropped import AS_TEXT
 
 _WITHOUT = {
     "system": "the system message",
@@ -165,7 +167,8 @@ def _suggestions(probed: ProbedTemplate, rejection: Rejection) -> Iterator[Overr
 def _failure_finding(probed: ProbedTemplate, row: Row, rejection: Rejection) -> CodedFinding:
     override = _key_that_helps(probed, rejection)
     if rejection.code == "prompt_diverges":
-        return _diverging(probed, row, override)
+        assert rejection.message is not None
+        return _diverging(probed, row, override, rejection.message)
     if rejection.code == "no_terminator":
         return _unterminated(probed, row, override)
     chat = "a plain chat of two turns" if row is CHAT else "a plain chat"
@@ -183,7 +186,7 @@ def _failure_finding(probed: ProbedTemplate, row: Row, rejection: Rejection) -> 
     return finding("plain_chat_refused", f"{message}: {rejection.reason}", hint=hint)
 
 
-def _diverging(probed: ProbedTemplate, row: Row, override: Override | None) -> CodedFinding:
+def _diverging(probed: ProbedTemplate, row: Row, override: Override | None, k: int) -> CodedFinding:
     field, tags = (probed.outcome(row).rejection is None for row in (REASONED, INLINE))
     where = "" if field and tags else " in a field" if field else " in <think> tags"
     hint = "use another template, or correct this one"
@@ -195,24 +198,23 @@ def _diverging(probed: ProbedTemplate, row: Row, override: Override | None) -> C
         "prompt_diverges",
         "the template begins a plain answer differently from its own prompt for one"
         + (f"; answers with reasoning{where} can be trained on" if field or tags else ""),
-        examples=_divergence(probed.conversation(probed.outcome(row))),
+        examples=_divergence(probed.conversation(probed.outcome(row)), k),
         hint=hint,
     )
 
 
-def _divergence(conversation: Conversation) -> tuple[Example, ...]:
-    """Show the first answer that does not start with any of its prompts, beside its default prompt."""
-    for k in (k for k, message in enumerate(conversation.messages) if message["role"] == "assistant"):
-        upto = conversation.messages[: k + 1]
-        pairs = [(prompt, conversation.render(upto, mode), mode) for prompt, mode in conversation.prompts(k)]
-        if not any(whole.startswith(prompt) for prompt, whole, _ in pairs):
-            prompt, whole, _ = next((pair for pair in pairs if not pair[2]), pairs[-1])
-            place = common_length(prompt, whole)
-            return (
-                Example(label="prompt", text=prompt, mark=(place, len(prompt)), note="only in the prompt"),
-                Example(label="turn", text=whole, mark=(place, place), note="differs from here"),
-            )
-    raise AssertionError("a row that was rejected as prompt_diverges has an answer that diverges")
+def _divergence(conversation: Conversation, k: int) -> tuple[Example, ...]:
+    """Show answer k, which starts with no prompt that is its own, beside its default prompt."""
+    pairs = [
+        (prompt, conversation.render(conversation.messages[: k + 1], mode), mode)
+        for prompt, mode in conversation.prompts(k)
+    ]
+    prompt, whole, _ = next((pair for pair in pairs if not pair[2]), pairs[-1])
+    place = common_length(prompt, whole)
+    return (
+        Example(label="prompt", text=prompt, mark=(place, len(prompt)), note="only in the prompt"),
+        Example(label="turn", text=whole, mark=(place, place), note="differs from here"),
+    )
 
 
 def _unterminated(probed: ProbedTemplate, row: Row, override: Override | None) -> CodedFinding:
@@ -265,7 +267,16 @@ def _example(probed: ProbedTemplate, kind: str, outcome: Outcome) -> Iterator[Ex
         return
     place = text.find(QUESTION if kind in ("system", "user", "tools") else ANSWER)
     place = place if place >= 0 else len(text)
+    if _is_written_as_text(outcome) and REASONING in text:
+        place = text.find(REASONING)
+        yield Example(label="rendered", text=text, mark=(place, place + len(REASONING)), note="behind a closed block")
+        return
     yield Example(label="rendered", text=text, mark=(place, place), note="nothing of it")
+
+
+def _is_written_as_text(outcome: Outcome) -> bool:
+    """Whether a row is rejected because its reasoning is written as part of the answer."""
+    return outcome.rejection is not None and outcome.rejection.reason.endswith(AS_TEXT)
 
 
 def _hint(probed: ProbedTemplate, kind: str, labels: Sequence[str]) -> str:
@@ -276,6 +287,11 @@ def _hint(probed: ProbedTemplate, kind: str, labels: Sequence[str]) -> str:
             override, row = Override("supervision.reasoning", form), SHAPES[label]
             if "reasoning" in probed.losses(row) and probed.render(row, override).rejection is None:
                 ways.append(f"{override} gives it to the template in {what}")
+        continues = Override("supervision.on_prompt_mismatch", "continue")
+        if all(probed.render(SHAPES[label], continues).rejection is None for label in labels):
+            ways.append(f"{continues} writes it behind a prompt that opens the reasoning")
+        if ways and _is_written_as_text(probed.outcome(SHAPES[labels[0]])):
+            return "; or ".join(ways)  # if it is allowed, the reasoning is trained as text
     lost = [other for other in probed.losses(SHAPES[labels[0]]) if other not in probed.allowed]
     override = Override.allowing(probed.recipe_given, lost)
     ways.append(f"{override} trains such rows without {listed([_WITHOUT[each] for each in lost])}")
