@@ -1,4 +1,4 @@
-"""The roles of messages: their names in data sets, `roles` of a source that names others, and hints that suggest them."""
+"""The roles of messages: the names that data sets use, `roles` of a source that uses others, and hints for them."""
 
 import re
 from collections import Counter
