@@ -148,7 +148,7 @@ CHARACTERS = [
 
 TYPES = {
     "wrong_type": (
-        *map(chat, (b"7", b"true", b'{"text":"a"}', b"[1,2]", b"[null]", b'[{"text":"a"}]', b'[{"type":"exec","text":"a"}]')),
+        *map(chat, (b"7", b"true", b'{"text":"a"}', b"[1,2]", b"[null]", b'[{"text":"a","x":1}]', b'[{"type":"exec","text":"a"}]')),
         *map(chat, (b'[{"type":"text","text":7}]', b'[{"type":"text"}]', b'[{"type":["text"],"text":"a"}]')),
         *(b'{"messages":%b}' % value for value in (b'{"role":"user","content":"a"}', b'"7"', b"7", b"false")),
         *(b'{"messages":[%b]}' % value for value in (b"null", b'["user","a"]', b'"a","b"', b'{"content":"a"}')),
@@ -170,6 +170,7 @@ TYPES = {
         *(b'{"messages":[{"role":"user","content":"a"}]}', chat(message=b',"weight":-0.0'), chat(message=b',"weight":1e-320')),
     ),
     KEPT: (
+        chat(b'[{"text":"fine"}]'),
         *(chat(b'[{"type":"text","text":"fine"}]'), chat(b"[" + b",".join([b'{"type":"text","text":"a "}'] * 10_000) + b"]")),
         *(chat().replace(b"assistant", b"ASSISTANT"), chat(row=b',"id":{"a":1}'), chat(row=rb',"id":"\u0000\n\r\u2028"')),
         *(chat(row=b',"id":' + b"9" * 4300), chat(row=b',"chat_template_kwargs":{"x":%d}' % 2**70)),

@@ -107,8 +107,7 @@ def test_inline_teaches_reasoning_under_templates_that_know_none(template: str, 
 
 def test_field_keeps_inline_reasoning_from_being_taken_for_text(real: Path, fitted: Fitted) -> None:
     row, template = chat(user("Q"), INLINE), "llamacpp__deepseek-ai-DeepSeek-V3.2"
-    ((_, as_given),) = learned(stages_of(fitted, template), row)
-    assert as_given == "</think><think>\nR\n</think>\n\nA<｜end▁of▁sentence｜>"
+    assert learned(stages_of(fitted, template), row) == "dropped_reasoning"  # it would be </think><think>⏎R⏎</think>
     ((_, completion),) = learned(stages_of(fitted, template, "supervision.reasoning=field"), row)
     assert completion == "R</think>A<｜end▁of▁sentence｜>"
 
@@ -134,7 +133,9 @@ TERMINATORS = [
 def test_a_turn_ends_with_its_terminator_and_nothing_after(
     template: str, shape: str, endings: list[str], real: Path, fitted: Fitted
 ) -> None:
-    turns = learned(stages_of(fitted, template, ALLOW_ALL), sample(shape))
+    # `continue` for Command R7B, whose prompt closes the reasoning.
+    rules = (ALLOW_ALL, "supervision.on_prompt_mismatch=continue")
+    turns = learned(stages_of(fitted, template, *rules), sample(shape))
     assert not isinstance(turns, str), turns
     assert [completion[-len(ending) :] for (_, completion), ending in zip(turns, endings, strict=True)] == endings
 
