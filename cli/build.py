@@ -77,7 +77,6 @@ def command(
     from packer.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
     recipe = _recipe(options, output, block_len)
-    began = time.monotonic()
     if share is not None:
         _make_share(recipe, output, share, rules | {"profile": profile}, reply)
         return
@@ -85,6 +84,7 @@ def command(
     with begin_loading(recipe, output, rules["jobs"]) if is_here else nullcontext():
         from packer.pipeline import build  # noqa: PLC0415 - meanwhile
 
+        began = time.monotonic()
         with listener(quiet=reply.quiet) as progress:
             result = build(recipe, output, progress=progress, **rules)
     seconds = time.monotonic() - began

@@ -1,6 +1,6 @@
 """The `tokenizers` encoder of a `tokenizer.json` and the file's JSON, cached per process.
 
-This module imports next to nothing, so that a process can start loading before its other imports.
+This module imports little, so that a process can start loading before its other imports.
 """
 
 import functools
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
+from packer.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular
 from packer.trials import is_known_fast
 
 if TYPE_CHECKING:
@@ -74,10 +75,10 @@ def warm_up(tokenizer: Path, *, engine: str) -> threading.Thread | None:
         The thread that is still loading `fastokens`, if it is needed.
 
     Raises:
-        OSError: the file cannot be read.
+        InputError: the file cannot be read.
     """
     path = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
-    content = path.read_bytes()
+    content = read_regular(path, max_bytes=MAX_TOKENIZER_BYTES, what=f"tokenizer {tokenizer}")
     loading = load_fast_meanwhile(content) if is_known_fast(engine, content) else None
     load_backend(content)
     return loading

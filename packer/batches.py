@@ -368,8 +368,8 @@ def numbers_of(column: Any) -> npt.NDArray[Any]:
 
     Arrow's own `to_numpy` and `to_pandas_dtype` import pandas, which takes a third of a second or is not installed.
     """
-    kind = {"u": "u", "i": "i"}.get(str(column.type)[0], "f")  # as uint64, int32, float and double begin
-    dtype = np.dtype(f"{kind}{column.type.bit_width // 8}")
+    name = str(column.type)
+    dtype = np.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(name, name))
     parts = [
         np.frombuffer(chunk.buffers()[1], dtype)[chunk.offset : chunk.offset + len(chunk)]
         for chunk in getattr(column, "chunks", [column])

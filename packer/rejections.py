@@ -59,7 +59,8 @@ CODES: dict[str, str] = {
     "dropped_system": "the template does not render a system message",
     "dropped_user": "the template does not render a user message",
     "dropped_content": "the template does not render the text of an assistant turn",
-    "dropped_reasoning": "the template does not render the reasoning of an assistant turn",
+    "dropped_reasoning": "the template does not render the reasoning of an assistant turn, or writes it as part of "
+    "the answer",
     "dropped_tool_call": "the template does not render a tool call",
     "dropped_tool_result": "the template does not render a tool result",
     "dropped_tools": "the template does not render the tool definitions, or not the names of all parameters",
@@ -176,13 +177,18 @@ def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
             as a whole, so the hint has to repeat them.
     """
     if code.startswith("dropped_"):
-        inline = (
-            "--set supervision.reasoning=inline puts it into the text, in <think> tags, =field takes it out of there, "
-            "and --set supervision.on_prompt_mismatch=continue writes it behind a prompt that opens the reasoning: "
-            "packer lint says which of them helps; "
-            if code == "dropped_reasoning"
-            else ""
-        )
-        kinds = dict.fromkeys((*allowed, code.removeprefix("dropped_")))
-        return f"{inline}--set 'supervision.allow_dropped=[{','.join(kinds)}]' builds without it"
+        kind = code.removeprefix("dropped_")
+        return (_OTHER_FORMS if kind == "reasoning" else "") + allowing_hint(kind, allowed)
     return _HINTS[code]
+
+
+_OTHER_FORMS = (
+    "packer lint says which of these helps: --set supervision.reasoning=inline puts it into the text, in <think> tags; "
+    "=field takes it out of there; --set supervision.on_prompt_mismatch=continue writes it behind a prompt that opens "
+    "the reasoning. Or "
+)
+
+
+def allowing_hint(kind: str, allowed: Iterable[str]) -> str:
+    """Return how to build without a kind of content that the template drops; `allowed` as in :func:`rejection_hint`."""
+    return f"--set 'supervision.allow_dropped=[{','.join(dict.fromkeys((*allowed, kind)))}]' builds without it"

@@ -5,7 +5,7 @@ cache folder, under a key of the tokenizer and the versions of both encoders. It
 possible contents, both derived from that key; any other content counts as a cache miss. The file belongs to the user:
 whoever can write it can make a build skip the trial, but the documents of each partition are still verified.
 
-This module imports next to nothing, so that a process knows early which encoder to load.
+This module imports little, so that a process knows early which encoder to load.
 """
 
 import hashlib
@@ -33,23 +33,23 @@ def fast_version() -> str | None:
 
 def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
     """Whether the fast engine will be chosen, judging by cached outcomes alone; runs no trial."""
-    return asked != "reference" and fast_version() is not None and remembered(tokenizer_json) is True
+    return asked != "reference" and fast_version() is not None and cached_outcome(tokenizer_json) is True
 
 
-def remembered(tokenizer_json: bytes) -> bool | None:
+def cached_outcome(tokenizer_json: bytes) -> bool | None:
     """Return the cached outcome: whether the fast engine agreed; None without one, or if the file is not a trial's."""
     with suppress(InputError, UsageError):
-        found = read_regular(place(tokenizer_json), max_bytes=80, what="the outcome of a trial")
-        return {outcome(tokenizer_json, agrees=agrees): agrees for agrees in (True, False)}.get(found)
+        found = read_regular(trial_path(tokenizer_json), max_bytes=80, what="the outcome of a trial")
+        return {encode_outcome(tokenizer_json, agrees=agrees): agrees for agrees in (True, False)}.get(found)
     return None
 
 
-def outcome(tokenizer_json: bytes, *, agrees: bool) -> bytes:
+def encode_outcome(tokenizer_json: bytes, *, agrees: bool) -> bytes:
     """Return the exact content of the file that records an outcome."""
     return f"{_key(tokenizer_json)} {'agrees' if agrees else 'differs'}\n".encode()
 
 
-def place(tokenizer_json: bytes) -> Path:
+def trial_path(tokenizer_json: bytes) -> Path:
     """Return the path of a tokenizer's cached outcome.
 
     Raises:

@@ -211,14 +211,6 @@ def end_if_stuck() -> None:
     _ends_process = hasattr(signal, "setitimer")
 
 
-def leave_unwatched() -> None:
-    """Start no watching thread in this process, from which others are forked: a fork would not copy the thread.
-
-    Processes forked from it watch their own renderings.
-    """
-    _WATCH.running = True
-
-
 def place() -> list[int]:
     """Return the progress of the calling thread; see :data:`COUNT`."""
     return _LOCAL.thread.place

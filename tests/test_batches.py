@@ -26,6 +26,11 @@ def test_numbers_come_back_from_arrays_slices_and_chunks(kind):
         assert found.dtype == kind and found.tolist() == expected.tolist()
 
 
+def test_what_is_no_number_is_refused():
+    with pytest.raises(TypeError):
+        numbers_of(pa.array([0], pa.timestamp("us")))
+
+
 def test_pandas_is_not_imported():
     code = """
 import sys

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from packer.errors import RecipeError, StorageError, UsageError
 from packer.store.folder import write_atomically
 from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences
-from packer.trials import fast_version, outcome, place, remembered
+from packer.trials import cached_outcome, encode_outcome, fast_version, trial_path
 
 EngineName: TypeAlias = Literal["reference", "fast"]
 
@@ -71,7 +71,7 @@ def remember(tokenizer_json: bytes, *, agrees: bool) -> None:
     """Cache whether the fast engine agrees with the reference for a tokenizer."""
     # If the home directory is not writable, every build repeats the trial; nothing else breaks.
     with suppress(StorageError, UsageError):
-        write_atomically(place(tokenizer_json), outcome(tokenizer_json, agrees=agrees))
+        write_atomically(trial_path(tokenizer_json), encode_outcome(tokenizer_json, agrees=agrees))
 
 
 def _reference() -> Engine:
@@ -80,7 +80,7 @@ def _reference() -> Engine:
 
 def _difference(tokenizer_json: bytes) -> str | None:
     """Return how the fast engine differs, or None if it agrees; run the trial unless its outcome is cached."""
-    agrees = remembered(tokenizer_json)
+    agrees = cached_outcome(tokenizer_json)
     if agrees is None:
         difference = differences(tokenizer_json)
         remember(tokenizer_json, agrees=difference is None)

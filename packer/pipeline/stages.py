@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from packer.source import Partition
 from packer.supervise import PretokenizedSupervisor, RoundTrip, Supervisor, join_sides, row_of_side, split_sides
 from packer.token_bytes import TokenBytes
 from packer.tokenize import Encoder, ReferenceEncoder, TurnTokenizer
-from packer.watchdog import TemplateOverrunError, leave_unwatched
+from packer.watchdog import TemplateOverrunError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,19 +152,16 @@ def _supervised(
 
 
 def warm_up(tokenizer: Path) -> None:
-    """Make what :class:`Stages` would make, and what stays cached, for a tokenizer with its own template.
+    """Fill the caches of this process with what :class:`Stages` needs of a tokenizer, whatever its template.
 
-    For a process from which others are forked: no thread is left.
+    These are the vocabulary, and the patterns that find control tokens.
 
     Raises:
-        PackerError: the tokenizer or its template cannot be used.
+        PackerError: the tokenizer cannot be used.
 
     """
-    leave_unwatched()
-    # Whether markers are split is not asked here, because encoding them starts a thread.
-    recipe = make_recipe({"tokenizer": str(tokenizer), "supervision": {"markers": "text"}})
-    model = with_role_markers(load_model(tokenizer), recipe)
-    Renderer(model, RenderRules.of(recipe))
+    model = replace(load_model(tokenizer), template=None, tool_template=None)
+    Renderer(model, RenderRules.of(make_recipe({})))
     TokenBytes(model)
 
 
@@ -241,6 +238,9 @@ def _refuse_split_markers(template: ChatTemplate, model: Model) -> None:
         )
 
 
+_ANSWER = "pong"
+
+
 def turn_end_marker(model: Model, recipe: Recipe, *, of_calls: bool = False) -> str | None:
     """Return the added token that ends every answer, or every turn of calls, but is no stop token; None if none does.
 
@@ -261,11 +261,9 @@ def turn_end_marker(model: Model, recipe: Recipe, *, of_calls: bool = False) -> 
         markers = (token.content for token in model.added_tokens if not token.is_text)
         found = re.findall(longest_of(markers), rest) if before and model.added_tokens else []
         closing = next((marker for marker in found if written.count(marker) == 1), None)
-        return closing if closing not in model.stops else None
+        if closing is not None:
+            return closing if closing not in model.stops else None
     return None
-
-
-_ANSWER = "pong"
 
 
 def _calling_turns() -> Iterator[dict[str, Any]]:

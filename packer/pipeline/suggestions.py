@@ -13,7 +13,9 @@ from packer.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.stages import compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe
-from packer.rejections import rejection_hint
+from packer.rejections import allowing_hint, rejection_hint
+from packer.render.dropped import AS_TEXT
+from packer.render.unread import NOT_READ
 from packer.source import (
     SCHEMAS,
     TEXT_FIELDS,
@@ -109,10 +111,8 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         return found
     if code == "template_error" and (hint := _about_calls(reason, recipe)) is not None:
         return hint
-    hint = rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
-    # What is under a key of its own cannot be put into the text.
-    is_under_key = code == "dropped_reasoning" and "which the template does not read" in reason
-    return hint.partition("; ")[2] if is_under_key else hint
+    allowed = (*recipe.supervision.allow_dropped, *lost)
+    return _about_reasoning(reason, allowed) if code == "dropped_reasoning" else rejection_hint(code, allowed=allowed)
 
 
 def _columns_of(code: str, reason: str) -> str | None:
@@ -122,6 +122,17 @@ def _columns_of(code: str, reason: str) -> str | None:
         return None
     found = _COLUMNS.findall(reason)
     return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found) or None
+
+
+def _about_reasoning(reason: str, allowed: Iterable[str]) -> str:
+    if reason.endswith(AS_TEXT):
+        return (
+            "--set supervision.reasoning=field takes it out of the text; --set supervision.on_prompt_mismatch=continue "
+            "writes it behind a prompt that opens the reasoning"
+        )
+    if NOT_READ in reason:
+        return allowing_hint("reasoning", allowed)  # what is under a key of its own cannot be put into the text
+    return rejection_hint("dropped_reasoning", allowed=allowed)
 
 
 def _about_calls(reason: str, recipe: Recipe) -> str | None:

@@ -210,13 +210,13 @@ class Conversation:
         fitting = sorted(
             (entry for entry in tried if entry.fits), key=lambda entry: (entry.turn_length, bool(entry.mode))
         )
-        default = next((entry for entry in tried if not entry.mode), None)
-        if default is not None and not default.fits and not reasoning_of(self.messages[k]):
-            # A prompt that asks for reasoning is not the one of an answer whose own prompt closes it (Gemma 4).
-            fitting = [
-                entry for entry in fitting if not closes_reasoning(default.prompt) or closes_reasoning(entry.prompt)
-            ]
         shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
+        default = next((entry for entry in tried if not entry.mode), None)
+        is_plain = not shown or not reasoning_of(self.messages[k])
+        if is_plain and default is not None and not default.fits and closes_reasoning(default.prompt):
+            # A prompt that asks for reasoning is not the one of an answer whose own prompt closes it (Gemma 4).
+            fitting = [entry for entry in fitting if closes_reasoning(entry.prompt)]
+            shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
         if rules.on_prompt_mismatch == "continue":
             if not shown and (found := self._continued_turn(k, tried)) is not None:
                 return found, True

@@ -163,7 +163,12 @@ class ConversationLosses:
         lost = self._messages(turn, [item for item in items if item.loss.kind not in allowed], first)
         if lost is None:
             lost = next(
-                (part for part in _inline_losses(messages[turn.message], turn) if part.kind not in allowed), None
+                (
+                    part
+                    for part in _inline_losses(messages[turn.message], turn)
+                    if part.kind not in allowed or part.how == AS_TEXT  # that is no loss to allow: it would be trained
+                ),
+                None,
             )
         if lost is None and opening and self.conversation.tools and "tools" not in allowed:
             lost = self._tools(turn)

@@ -24,6 +24,13 @@ _KEYS = {
 Some templates read them: OLMo's `function_calls` and `functions`, GLM's `tools`. So only the template decides.
 """
 
+_NOTHING = frozenset({"", "[]", "{}", "null"})
+"""Texts that say nothing, among them the JSON of what is empty."""
+
+_WORD = "Zq0W"
+
+NOT_READ = "which the template does not read"
+
 _PLACES = {
     "tool_call": "give calls as `tool_calls`",
     "tools": "give tools as the field `tools` of the row",
@@ -60,18 +67,40 @@ def refuse_unread_keys(sample: Sample, template: ChatTemplate, allowed: Containe
         if len(message.fields) <= 2 or _KEYS.keys().isdisjoint(message.fields):
             continue
         for key, kind in _KEYS.items():
-            if kind in allowed or (kind == "tools" and sample.tools) or _reads(template.source, key):
+            if kind in allowed or (sample.tools if kind == "tools" else message.role != "assistant"):
                 continue
-            if _is_lost(message.fields, key, prose=kind == "reasoning"):
-                reason = f"messages[{number}] has `{key}`, which the template does not read; {_PLACES[kind]}"
+            if _is_lost(message.fields, key, kind) and not _reads(template.source, key):
+                if _writes(sample, template, number, key):
+                    continue
+                reason = f"messages[{number}] has `{key}`, {NOT_READ}; {_PLACES[kind]}"
                 raise RenderError(reason, code=f"dropped_{kind}", message=number)
 
 
-def _is_lost(fields: Mapping[str, Any], key: str, *, prose: bool) -> bool:
-    """Whether a key of a message has a text that no other key has; of `prose`, words such as its type do not count."""
+def _is_lost(fields: Mapping[str, Any], key: str, kind: str) -> bool:
+    """Whether a key of a message has a text that no other key has.
+
+    Words alone, such as a type, are no reasoning, and names alone are no definitions of tools.
+    """
     texts = [text.strip() for text in strings(fields.get(key))]
+    texts = [text for text in texts if text not in _NOTHING and (kind != "reasoning" or _is_prose(text))]
+    if kind == "tools" and not (any("{" in text for text in texts) or _has_object(fields.get(key))):
+        return False
     others = [text for name, value in fields.items() if name not in _KEYS for text in strings(value)]
-    return any(text and (not prose or _is_prose(text)) and not any(text in other for other in others) for text in texts)
+    return any(not any(text in other for other in others) for text in texts)
+
+
+def _has_object(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict) for each in value))
+
+
+def _writes(sample: Sample, template: ChatTemplate, number: int, key: str) -> bool:
+    """Whether the template writes a word that stands under the key: some write all keys of a message, by no name."""
+    messages = [message.fields for message in sample.messages[: number + 1]]
+    messages[number] = {**messages[number], key: _WORD}
+    try:
+        return _WORD in template.render(messages, tools=sample.tools, kwargs=sample.template_kwargs)
+    except RenderError:
+        return False
 
 
 @functools.lru_cache(maxsize=256)

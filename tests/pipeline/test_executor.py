@@ -1,6 +1,7 @@
 """Tasks in worker processes: each is answered once, what dies is told, and nobody is left behind."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -247,14 +248,14 @@ import os, sys, threading, time
 from pathlib import Path
 
 import packer.pipeline
-from packer import fork_server
+from packer import preload
 from packer.pipeline.engine import remember
 from packer.backend import load_fast_backend
 
 before = len(os.listdir("/proc/self/task"))
 content = Path(sys.argv[1], "tokenizer.json").read_bytes()
 remember(content, agrees=True)
-fork_server._load("fast:" + sys.argv[1])
+preload._load("fast:" + sys.argv[1])
 until = time.monotonic() + 60
 while len(os.listdir("/proc/self/task")) > before and time.monotonic() < until:
     time.sleep(0.01)  # one that was waited for may take a moment to be gone
@@ -265,6 +266,17 @@ if child == 0:
     os._exit(len(getattr(encoded, "ids", encoded)))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) > 0
 """
+
+
+@pytest.mark.skipif(not fork_server.FORKS, reason="no process is forked on this system")
+def test_the_template_of_a_tokenizer_does_not_run_before_a_fork(starter, tmp_path):
+    """Nothing would stop it there, and the build may use another template."""
+    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(starter / "tokenizer", folder)
+    (folder / "chat_template.jinja").write_text(endless, "utf-8")
+    code = f"from packer import preload; preload._load({f'reference:{folder}'!r})"
+    subprocess.run([sys.executable, "-c", code], timeout=HANG_S, check=True)
 
 
 @pytest.mark.skipif(not fork_server.FORKS, reason="no process is forked on this system")

@@ -97,6 +97,16 @@ def test_the_end_of_a_turn_is_written_once_in_it(tmp_path: Path) -> None:
     assert turn_end_marker(model, make_recipe({}), of_calls=True) == "<|calls|>"
 
 
+def test_the_end_of_calls_is_found_in_the_form_that_shows_it(tmp_path: Path) -> None:
+    """The first forms that this template accepts show nothing of the arguments."""
+    texts = CHANNELS.replace(
+        "call.function.arguments.x", "(call.function.arguments if call.function.arguments is string else '')"
+    )
+    model = replace(load_model(twins.byte_level(tmp_path, template=texts)), stop_ids=())
+    model = replace(model, added_tokens=tuple(added("<|open|>", "<|close|>", "<|sep|>", "<|calls|>", "<|done|>")))
+    assert turn_end_marker(model, make_recipe({}), of_calls=True) == "<|calls|>"
+
+
 def test_a_template_that_writes_no_calls_ends_none(tmp_path: Path) -> None:
     model = load_model(twins.byte_level(tmp_path))
     assert turn_end_marker(replace(model, stop_ids=()), make_recipe({}), of_calls=True) is None

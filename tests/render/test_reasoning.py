@@ -307,6 +307,11 @@ def test_reasoning_that_a_prompt_has_closed_is_not_learned_as_text(make: Make) -
     assert learned(as_field, ASKED, INLINE) == [("<think>", "Count.</think>One.<|im_end|>")]
 
 
+def test_that_reasoning_may_be_dropped_does_not_let_it_be_learned_as_text(make: Make) -> None:
+    allowed = make(HYBRID, "supervision.allow_dropped=[reasoning]")
+    assert allowed.outcomes([chat(ASKED, INLINE)]) == ["dropped_reasoning"]
+
+
 def test_reasoning_behind_an_empty_block_of_the_template_is_not_learned_as_text(make: Make) -> None:
     always = HYBRID.replace("thinking is defined and thinking", "true")
     assert make(always).outcomes([chat(ASKED, INLINE)]) == ["dropped_reasoning"]
@@ -350,3 +355,13 @@ def test_a_reasoned_answer_is_learned_under_the_prompt_that_asks_for_it(make: Ma
     ((prompt, completion),) = make(source).turns(chat(ASKED, FIELD))
     assert "Reason." in prompt
     assert completion == "<think>\nCount.\n</think>One.<|im_end|>"
+
+
+def test_an_answer_whose_reasoning_is_dropped_is_a_plain_one(make: Make) -> None:
+    """It is not learned behind the prompt that asks for reasoning either."""
+    drops = ASKS_TO_REASON.replace("message.reasoning_content %}", "false %}")
+    assert drops != ASKS_TO_REASON
+    drops = drops.replace("OPEN", "<think>").replace("CLOSE", "</think>")
+    allowed = "supervision.allow_dropped=[reasoning]"
+    assert make(drops, allowed).outcomes([chat(ASKED, FIELD)]) == ["prompt_diverges"]
+    assert make(drops, allowed).outcomes([chat(ASKED, PLAIN)]) == ["prompt_diverges"]

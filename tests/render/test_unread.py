@@ -45,3 +45,34 @@ def test_what_a_message_says_elsewhere_or_what_is_no_text_is_not_lost(tmp_path: 
         {"thought": True, "reasoning_details": [{"type": "reasoning.encrypted", "data": "QUJD"}]},
     ):
         assert stages.reasons([chat(USER, ANSWER | fields)]) == []
+
+
+@pytest.mark.parametrize(
+    ("role", "fields"),
+    [
+        ("user", {"thought": "I should think."}),
+        ("user", {"function_calls": "f()"}),
+        ("user", {"tools": ["search"]}),
+        ("assistant", {"functions": "[]"}),
+        ("assistant", {"function_calls": "null"}),
+        ("assistant", {"functions": "{}"}),
+    ],
+)
+def test_what_others_say_and_what_is_empty_is_not_lost(tmp_path: Path, role: str, fields: dict[str, Any]) -> None:
+    """A user has no reasoning and no calls, and names alone are no definitions."""
+    row = [USER, ANSWER]
+    row = [message | fields if message["role"] == role else message for message in row]
+    assert Stages.load(twins.byte_level(tmp_path)).reasons([chat(*row)]) == []
+
+
+@pytest.mark.parametrize("all_keys", ["{% for k, v in m.items() %}{{ v }} {% endfor %}", "{{ m | tojson }}"])
+def test_a_template_that_writes_all_keys_writes_this_one(tmp_path: Path, all_keys: str) -> None:
+    body = "<|im_start|>{{ m.role }}\n" + all_keys + "<|im_end|>\n"
+    template = (
+        "{% for m in messages %}"
+        + body
+        + "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    codes = [code for code, _ in stages.reasons([chat(USER, ANSWER | {"thought": "I should think."})])]
+    assert "dropped_reasoning" not in codes

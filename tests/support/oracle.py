@@ -316,9 +316,11 @@ class Oracle:
         ]
         tried = [(p, t, m) for p, t, m in zip(prompts, turns, modes, strict=True) if p is not None and t is not None]
         own = [(p, t) for p, t, m in tried if m == {}]
-        if own and not own[0][1].startswith(own[0][0]) and ends_closed(own[0][0]) and not spoken_reasoning(messages[k]):
-            pairs = [pair for pair in pairs if ends_closed(pair[0])]  # no prompt that asks for reasoning
         shown = [pair for pair in pairs if shows_reasoning(messages[k], pair)]
+        is_reasoned = bool(spoken_reasoning(messages[k]) and shown)
+        if own and not own[0][1].startswith(own[0][0]) and ends_closed(own[0][0]) and not is_reasoned:
+            pairs = [pair for pair in pairs if ends_closed(pair[0])]  # no prompt that asks for reasoning
+            shown = [pair for pair in shown if pair in pairs]
         if shown:
             pairs = shown
         elif self.rules.on_prompt_mismatch == "continue":
