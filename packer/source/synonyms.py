@@ -127,7 +127,7 @@ def refuse_unread(row: Mapping[str, Any], fields: frozenset[str], place_of: Plac
     columns: dict[str, str | None] = {}
     taken = {field for field in names.values() if field in read and row.get(field)}
     for name, field in names.items():
-        is_readable = field not in taken and (field == "tools" or _is_text(row[name]))
+        is_readable = field not in taken and (field == "tools" or _is_readable(row[name], field))
         place = None if not is_readable else {} if place_of is None else place_of(row, field)
         if place is None:
             columns[name] = None
@@ -162,10 +162,15 @@ def refuse_lost(
         raise _unread(reason, [name], columns=columns)
 
 
-def _is_text(value: Any) -> bool:
-    """Whether a value can be read as a text: it is one, or a list of content parts."""
-    is_parts = isinstance(value, list) and all(isinstance(part, dict) and "type" in part for part in value)
-    return isinstance(value, str) or is_parts
+def _is_readable(value: Any, field: str) -> bool:
+    """Whether a field can be read from a value: a text, but no setting as reasoning, or parts of a system message."""
+    if isinstance(value, str):
+        return field != "reasoning" or not is_setting(value)
+    return field == "system" and isinstance(value, list) and all(map(_is_text_part, value))
+
+
+def _is_text_part(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("text"), str) and part.get("type", "text") == "text"
 
 
 def _is_lost(row: Mapping[str, Any], name: str, read: Collection[str]) -> bool:
