@@ -197,6 +197,19 @@ def test_the_answer_to_messages_in_another_field_is_not_lost(sample, refusal, na
     assert sample({"messages": ASKED, name: " question "}) == sample({"messages": ASKED})
 
 
+@pytest.mark.parametrize("name", ["answer", "target", "generation", "response"])
+@pytest.mark.parametrize("label", ["B", "positive", "gpt-4o"])
+def test_a_short_answer_is_lost_whatever_letters_the_messages_have(sample, refusal, name, label):
+    """A file of questions with choices was divided by whether a message had a B in it."""
+    for said in ("Which one?", f"A or B? Be positive, {label}!"):
+        row = {"messages": [{"role": "user", "content": said}], name: label}
+        assert refusal(row)[0] == "unread_content"
+        assert sample(
+            {"messages": [*row["messages"], CHAT[1]], name: label}
+        ).messages  # what they end with is the answer
+    assert sample({"messages": [{"role": "user", "content": f" {label}"}], name: label}).messages
+
+
 @pytest.mark.parametrize(
     ("schema", "row"),
     [
