@@ -218,6 +218,6 @@ def as_yaml(name: str) -> str:
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping | Collection):
+    elif isinstance(value, Mapping | Collection) and not isinstance(value, bytes | bytearray):
         for item in value.values() if isinstance(value, Mapping) else value:
             yield from _texts(item)

@@ -1,6 +1,7 @@
 """Texts of the prompt, and reasoning, under names that a schema does not read: refused, and never lost silently."""
 
 import json
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -134,6 +135,14 @@ def test_context_beside_a_completion_is_in_its_prompt_or_refused(sample, refusal
 
 
 PARTS = [{"type": "text", "text": "kept apart"}]
+
+
+def test_bytes_are_no_texts_and_take_no_time(sample):
+    """Rows from Python may have them; they were searched value by value."""
+    started = time.monotonic()
+    for value in (bytes(2 * 10**7), [bytearray(2 * 10**7)]):
+        assert sample(ROWS["alpaca"] | {"document": value}, "alpaca") == sample(ROWS["alpaca"], "alpaca")
+    assert time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize("name", ["documents", "cot"])
