@@ -3,6 +3,7 @@ import decimal
 import gzip
 import json
 import re
+import shlex
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -223,6 +224,17 @@ def test_the_hint_for_rows_that_are_no_objects_says_what_the_first_is(tmp_path, 
     with pytest.raises(InputError, match="none of the sampled rows is a JSON object") as caught:
         detect_schema(write(tmp_path, data.encode()), format=name.removeprefix("rows."), columns={})
     assert hint in caught.value.hint
+
+
+def test_the_command_that_names_lists_of_messages_can_be_typed_as_it_stands(tmp_path):
+    path = write(tmp_path, lines(TURNS), "it's my rows.jsonl")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    command = caught.value.hint.partition(": jq")[2]
+    assert shlex.split(command) == ["-c", "{messages: .}", str(path), ">", "rows.jsonl"]
+    with pytest.raises(InputError) as caught:  # jq reads no compressed files
+        detect_schema(write(tmp_path, gzip.compress(lines(TURNS)), "rows.gz"), format="jsonl", columns={})
+    assert "rows are lists of messages; give them a name" in caught.value.hint and "jq" not in caught.value.hint
 
 
 def test_a_broken_array_is_an_error_here_too(tmp_path):
