@@ -42,11 +42,9 @@ def read(row: dict[str, Any], number: int) -> Sample:
         output = coalesce_aliases({"output": output, "response": shape.response}, where="$")
     assert instruction is not None, "rows without it do not get here"
     assert output is not None, "rows without it do not get here"
-    read = frozenset(AlpacaRow.__struct_fields__) - {"context"}
-    if shape.input:
-        refuse_lost(row, "context", "`input` is read in place of `context`", read=read)
-    elif not isinstance(shape.context, str):
-        refuse_lost(row, "context", "`context` is read only if it is a text", read=read)
+    if shape.context and (shape.input or not isinstance(shape.context, str)):
+        reason = "`input` is read in place of `context`" if shape.input else "`context` is read only if it is a text"
+        refuse_lost(row, "context", reason, read=AlpacaRow.__struct_fields__)
     given = shape.input or (shape.context if isinstance(shape.context, str) else None)
     question = f"{instruction}\n{given}" if instruction and given else instruction or given
     if not question:

@@ -174,10 +174,10 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         fields["tool_calls"] = calls
     if role != "assistant":
         content = replace(content, trained=frozenset())
-    elif shape.train_detail:
+    weight = _message_weight(shape, content, where=where)
+    if shape.train_detail and role == "assistant" and weight != 0:
         reason = f"`train_detail` at {where}: a message is trained whole or not at all; give it `train` or a weight"
         raise Refused("wrong_type", reason)
-    weight = _message_weight(shape, content, where=where)
     return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight)
 
 

@@ -26,7 +26,7 @@ from packer.source.rows import file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
 from packer.source.schema_errors import no_object, no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
-from packer.source.tables import table_rows
+from packer.source.tables import holds_messages, is_foreign, table_rows
 from packer.source.text_rows import cells_of, delimiter_of, read_csv
 
 _SAMPLED_ROWS = 1000
@@ -220,7 +220,7 @@ def first_rows(
         format: its format.
         columns: those of its source.
         max_rows: how many rows are read at most.
-        every_column: whether rows of a table have all columns that may hold texts; otherwise those that determine a
+        every_column: whether rows of a table have all columns that a hint may need; otherwise those that determine a
             schema.
 
     Raises:
@@ -229,7 +229,7 @@ def first_rows(
     """
     left, row = _SAMPLED_BYTES, None
     if every_column and format in TABLE_FORMATS:
-        names = [field.name for field in table_schema(path, format) if _may_hold_text(field.type)]
+        names = [field.name for field in table_schema(path, format) if _is_sampled(field.type)]
         rows = table_rows(path, format, names, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
     else:
         rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
@@ -244,10 +244,12 @@ def first_rows(
         raise no_rows_error(path)
 
 
-def _may_hold_text(kind: pa.DataType) -> bool:
-    """Whether a column may hold texts, and no bytes, which may be images."""
-    if pa.types.is_struct(kind):
-        return all(_may_hold_text(field.type) for field in kind.fields)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _may_hold_text(kind.value_type)
-    return not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+def _is_sampled(kind: pa.DataType) -> bool:
+    """Whether a hint may need a column: it can be read, and is neither numbers with a fraction nor lists of them."""
+    if holds_messages(kind) and any(kind.value_type.get_field_index(name) >= 0 for name in ("role", "from")):
+        return True  # a foreign value under another key of a message is left out, and the message is read
+    if is_foreign(kind):
+        return False
+    while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return not pa.types.is_floating(kind)

@@ -89,7 +89,7 @@ def _matches(pattern: str) -> list[Path]:
 _HELD_OUT = re.compile(r"(?<![^/_.-])(?:test|validation|valid|val|dev|eval)(?![^/_.-])", re.IGNORECASE)
 """Names of files and folders of a split that is not trained on."""
 
-_MOST_NAMED = 3
+_MOST_NAMED = 12
 
 
 def _not_a_data_set(folder: Path) -> InputError:
@@ -100,17 +100,17 @@ def _not_a_data_set(folder: Path) -> InputError:
             hint=f"for other blocks of the same documents: packer pack {folder} -o CACHE2; "
             "for anything else, name the files it was built from",
         )
-    found = [path for path in folder.rglob("*") if path.is_file()]
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
     kinds = Counter(kind for path in found if (kind := data_ending(path.name)) is not None)
     kind = kinds.most_common(1)[0][0] if kinds else ".jsonl"
     files = [path for path in found if data_ending(path.name) == kind]
     held_out = [path for path in files if _HELD_OUT.search(path.relative_to(folder).as_posix())]
-    training = [path for path in files if path not in held_out]
+    training = sorted({*files}.difference(held_out))
     hint = f"name its files: '{_pattern(folder, files, kind)}'"
     if held_out and training:
         pattern = _pattern(Path(os.path.commonpath([path.parent for path in training])), training, kind)
         mixed = any(fits(path.as_posix(), pattern) for path in held_out)
-        named = " ".join(f"'{path.as_posix()}'" for path in training[:_MOST_NAMED]) if mixed else f"'{pattern}'"
+        named = _named(training) if mixed else f"'{pattern}'"
         hint = (
             f"name its files: {named}; those that are held out by their names, such as "
             f"{held_out[0].relative_to(folder).as_posix()}, are a source of their own in a recipe, with its `split`"
@@ -118,6 +118,12 @@ def _not_a_data_set(folder: Path) -> InputError:
     return InputError(
         f"{folder}: is a folder, but not a data set of `save_to_disk`, which contains {_STATE} or {_SPLITS}", hint=hint
     )
+
+
+def _named(files: Sequence[Path]) -> str:
+    """Name files; if there are many, with how many are left out, so that the names cannot be taken for all of them."""
+    more = len(files) - _MOST_NAMED
+    return " ".join(f"'{path.as_posix()}'" for path in files[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _pattern(folder: Path, files: Sequence[Path], kind: str) -> str:

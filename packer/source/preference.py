@@ -51,6 +51,7 @@ _AS_ALPACA = {"instruction": "prompt"}
 
 _LARGEST_MARGIN = float(np.finfo(np.float32).max)
 _SPEAKER_PATTERN = re.compile(r"\n\n(Human|Assistant):")
+_REQUEST_START = re.compile(r"\s*\{(?=.*[\"']messages[\"'])", re.DOTALL)
 _MESSAGE_START = re.compile(r"\s*(?:\[\s*)?\{")
 _MESSAGE_KEYS = ({"from", "value"}, {"role", "content"})
 
@@ -76,10 +77,10 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
-    row = _with_request(row)
+    given, row = row, _with_request(row)
     shared_fields = {name: row[name] for name in row.keys() & _SHARED_FIELDS}
     prompt = _nonblank_text(row.get("prompt"))
-    rows = _pair_rows(row, prompt)
+    rows = _pair_rows(row, prompt, given)
     if rows.read is completion.read:
         shared_fields["prompt"] = prompt
     chosen = _side("chosen", rows, shared_fields, number)
@@ -102,8 +103,6 @@ def _with_request(row: dict[str, Any]) -> dict[str, Any]:
     request = row["input"]
     if isinstance(request, str):  # a cell of CSV
         request = parse_cell_json(request, "input")
-    if not isinstance(request, dict):
-        raise Refused("wrong_type", f"expected `object`, got `{type_name(request)}` at $.input")
     own = next((name for name in _OF_REQUEST if row.get(name) and request.get(name)), None)
     if own is not None:
         raise Refused("wrong_type", f"`{own}` both in `input` and beside it")
@@ -112,7 +111,9 @@ def _with_request(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_request(row: Mapping[str, Any]) -> bool:
-    return row.get("preferred_output") is not None and row.get("input") is not None
+    request = row.get("input")
+    is_one = isinstance(request, dict) or (isinstance(request, str) and _REQUEST_START.match(request) is not None)
+    return is_one and row.get("preferred_output") is not None and not (row.get("instruction") or row.get("query"))
 
 
 def _side(name: Literal["chosen", "rejected"], rows: _PairRows, shared_fields: dict[str, Any], number: int) -> Sample:
@@ -148,7 +149,7 @@ def _split_common_prefix(
     return chosen.messages[:first], chosen.messages[first:], rest[num_equal_messages:]
 
 
-def _pair_rows(row: dict[str, Any], prompt: str | None) -> _PairRows:
+def _pair_rows(row: dict[str, Any], prompt: str | None, given: dict[str, Any]) -> _PairRows:
     raw, is_alpaca = row.get("prompt"), bool(row.get("instruction") or row.get("query"))
     if raw is not None and not isinstance(raw, str | list):
         raise Refused("wrong_type", f"expected `str | array`, got `{type_name(raw)}` at $.prompt")
@@ -170,7 +171,7 @@ def _pair_rows(row: dict[str, Any], prompt: str | None) -> _PairRows:
             completion.refuse_chat_fields(row, columns=_AS_ALPACA)
             return _PairRows(completion.read, "completion", chosen, rejected)
         chosen, rejected = ((_parse_transcript if are_transcripts else _as_turns)(text) for text in (chosen, rejected))
-    return _chats(row, context, prompt, _as_turns(chosen), _as_turns(rejected))
+    return _chats(given, context, prompt, _as_turns(chosen), _as_turns(rejected))
 
 
 def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
@@ -236,11 +237,10 @@ def _chats(row: dict[str, Any], context: Turns, prompt: str | None, chosen: Turn
     if prompt is not None and not context and speakers == {"assistant"}:
         context = [{"role": "user", "content": prompt}]
     if context and not speakers.isdisjoint({"system", "user"}):
-        name = next(name for name in _CONTEXT_FIELDS if isinstance(row.get(name), list))
-        reason = (
-            f"the answers neither open with a message of the assistant's nor repeat the messages of `{name}`; "
-            f"`columns: {{{name}: null}}` passes over those"
-        )
+        name = next((name for name in _CONTEXT_FIELDS if isinstance(row.get(name), list)), "input")
+        reason = f"the answers neither open with a message of the assistant's nor repeat the messages of `{name}`"
+        if name != "input" or not ("tools" in str(row[name]) or "functions" in str(row[name])):  # which would be lost
+            reason += f"; `columns: {{{name}: null}}` passes over those"
         raise Refused("pair_context_differs", reason)
     chosen, rejected = [*context, *chosen], [*context, *rejected]
     names = set().union(*(turn for turn in (*chosen, *rejected) if isinstance(turn, dict)))

@@ -48,9 +48,10 @@ _ASSISTANTS = re.compile(
     "llm|nurse|operator|physician|provider|responder|support|supporter|teacher|therapist|tutor|wizard"
 )
 _TOOLS = re.compile(
-    "api|codeoutput|env|environment|executor|(?:code|python)?interpreter|"
-    "(?:(?:function|tool)(?:call)?)?(?:output|response|result|return)s?"
+    "env|environment|executor|(?:code|python)?interpreter|(?:code|function|tool)(?:call)?(?:output|response|result|return)s?"
 )
+"""Not `output` or `response` alone: in pairs such as prompt and response, these are the assistant."""
+
 _PLAIN_KEY = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)\Z)[A-Za-z]\w*", re.IGNORECASE)
 """Keys that need no quotes in YAML."""
 
@@ -104,6 +105,7 @@ def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
     Unknown names, and names that would all mean the same side, are told apart by position: the one that opens most rows
     is the user, the other the assistant. If there are more such names than roles left to assign, they are omitted.
+    Nobody is a tool unless others can be the user and the assistant: a row that only a tool answers trains nothing.
     """
     num_opened: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
@@ -114,6 +116,9 @@ def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         unknown.update(name for name in row_roles if not _is_known(name) and len(name) <= _MAX_ROLE_LENGTH)
         known |= {ROLES[name.lower()] for name in row_roles if name.lower() in ROLES}
     guessed = {name: role for name in unknown if (role := _guess_role(name)) is not None}
+    sides = {"user", "assistant"} - known - {*guessed.values()}
+    if len(unknown) - len(guessed) < len(sides):
+        guessed = {name: role for name, role in guessed.items() if role != "tool"}
     if len(guessed) > 1 and not {"user", "assistant"} <= known | {*guessed.values()}:
         guessed = {}
     unclear = sorted((name for name in unknown if name not in guessed), key=lambda name: -num_opened[name])

@@ -1,13 +1,15 @@
 """Errors and hints for rows that fit no schema: fields found and needed, and `columns` that would make them fit."""
 
 import difflib
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from packer.errors import InputError
 from packer.source.decode import Refused
-from packer.source.file_bytes import FilePath, quoted
+from packer.source.file_bytes import FilePath, codec_of, quoted
 from packer.source.roles import ROLES
 from packer.source.row import Columns, composed, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
@@ -32,7 +34,9 @@ def no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
         hint = f"the first: {first.code}, {first.reason}; {hint}"
     elif isinstance(first, list) and first and all(isinstance(each, dict) and "role" in each for each in first):
         rows = ".[] | " if is_array else ""
-        hint = f"rows are lists of messages; give them a name: jq -c '{rows}{{messages: .}}' {path} > rows.jsonl"
+        hint = 'rows are lists of messages; give them a name, as in {"messages": [...]}'
+        if isinstance(path, Path) and codec_of(path) is None:  # jq reads files that are here, and not compressed
+            hint += f": jq -c '{rows}{{messages: .}}' {shlex.quote(str(path))} > rows.jsonl"
     return InputError(f"{path}: none of the sampled rows is a JSON object", hint=hint)
 
 

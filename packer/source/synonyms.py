@@ -42,6 +42,9 @@ _SEVERAL = ("answers", "responses", "outputs")
 _NOTHING = frozenset({"", "[]", "{}", "null"})
 """Texts that say nothing, among them the JSON of what is empty."""
 
+_WHOLE_LENGTH = 12
+"""Shorter answers are compared with whole texts: that some message has a B in it does not say that the answer is B."""
+
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
 _AROUND_THE_ANSWER = ("input", "system", "reasoning", "tools")
@@ -94,7 +97,7 @@ def refuse_lost_answer(row: Mapping[str, Any], fields: frozenset[str]) -> None:
         Refused: `unread_content`.
     """
     read = [name for name in row if name in fields]
-    lost = next((name for name in answer_names(tuple(row), fields) if _is_lost(row, name, read)), None)
+    lost = next((name for name in answer_names(tuple(row), fields) if _is_lost(row, name, read, whole=True)), None)
     if lost is None:
         return
     reason = f"the messages end before the answer, and {quoted(lost)} is not read"
@@ -127,7 +130,7 @@ def refuse_unread(row: Mapping[str, Any], fields: frozenset[str], place_of: Plac
     columns: dict[str, str | None] = {}
     taken = {field for field in names.values() if field in read and row.get(field)}
     for name, field in names.items():
-        is_readable = field not in taken and (field == "tools" or _is_text(row[name]))
+        is_readable = field not in taken and (field == "tools" or _is_readable(row[name], field))
         place = None if not is_readable else {} if place_of is None else place_of(row, field)
         if place is None:
             columns[name] = None
@@ -162,17 +165,28 @@ def refuse_lost(
         raise _unread(reason, [name], columns=columns)
 
 
-def _is_text(value: Any) -> bool:
-    """Whether a value can be read as a text: it is one, or a list of content parts."""
-    is_parts = isinstance(value, list) and all(isinstance(part, dict) and "type" in part for part in value)
-    return isinstance(value, str) or is_parts
+def _is_readable(value: Any, field: str) -> bool:
+    """Whether a field can be read from a value: a text, but no setting as reasoning, or parts of a system message."""
+    if isinstance(value, str):
+        return field != "reasoning" or not is_setting(value)
+    return field == "system" and isinstance(value, list) and all(map(_is_text_part, value))
 
 
-def _is_lost(row: Mapping[str, Any], name: str, read: Collection[str]) -> bool:
-    """Whether a field has a text, alone or in a list or an object, that no field that is read contains."""
-    texts = [text.strip() for text in _texts(row.get(name))]
-    others = [other for key in row if key in read and key != name for other in _texts(row[key])] if any(texts) else []
-    return any(text not in _NOTHING and not any(text in other for other in others) for text in texts)
+def _is_text_part(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("text"), str) and part.get("type", "text") == "text"
+
+
+def _is_lost(row: Mapping[str, Any], name: str, read: Collection[str], *, whole: bool = False) -> bool:
+    """Whether a field has a text, alone or in a list or an object, that no field that is read contains.
+
+    `whole`: a short text has to be all that the other field says.
+    """
+    texts = [text for each in _texts(row.get(name)) if (text := each.strip()) not in _NOTHING]
+    others = [other for key in row if key in read and key != name for other in _texts(row[key])] if texts else []
+    return any(
+        not any(text == other.strip() if whole and len(text) < _WHOLE_LENGTH else text in other for other in others)
+        for text in texts
+    )
 
 
 def _unread(reason: str, names: Collection[str], *, columns: Mapping[str, str | None] | None) -> Refused:
@@ -204,6 +218,6 @@ def as_yaml(name: str) -> str:
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping | Collection):
+    elif isinstance(value, Mapping | Collection) and not isinstance(value, bytes | bytearray):
         for item in value.values() if isinstance(value, Mapping) else value:
             yield from _texts(item)

@@ -1,5 +1,6 @@
 """Building from Python: the same cache as from files, inputs that stay, and one error for what is something else."""
 
+import datetime as dt
 import json
 import math
 import random
@@ -484,9 +485,15 @@ def test_texts_that_are_dialogues_are_reported(tokenizer, tmp_path, capsys, text
     packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
     named = [{"sample": row["text"]} for row in rows]
     options = {**options_of(tokenizer), "progress": True, "columns": {"text": "sample"}}
-    shown = capsys.readouterr().err
+    shown = [capsys.readouterr().err]
     packer.build(named, tmp_path / "named", **options)
-    for said in (shown, capsys.readouterr().err):
+    shown.append(capsys.readouterr().err)
+    pq.write_table(
+        pa.Table.from_pylist([row | {"at": dt.date(2024, 1, 1)} for row in rows]), tmp_path / "dated.parquet"
+    )
+    packer.build(tmp_path / "dated.parquet", tmp_path / "dated", **{**options_of(tokenizer), "progress": True})
+    shown.append(capsys.readouterr().err)
+    for said in shown:
         assert ("texts look like dialogues" in said) is (headers is not None)
         assert headers is None or headers in said
 

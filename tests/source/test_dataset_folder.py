@@ -110,6 +110,19 @@ def test_any_other_folder_is_an_error_that_names_a_pattern_for_its_files(tmp_pat
     assert not {tmp_path / file for file in held_out}.intersection(tmp_path.glob(pattern))
 
 
+@pytest.mark.parametrize(("num_files", "said"), [(1, ""), (7, ""), (12, ""), (13, " and 1 more"), (30, " and 18 more")])
+def test_the_files_beside_those_that_are_held_out_are_all_named_or_counted(tmp_path, num_files, said):
+    """Three of them were named as if they were all, and typing them as they stood trained a part of the data."""
+    names = [f"{number:02}.jsonl" for number in range(num_files)]
+    for name in [*reversed(names), "test.jsonl"]:
+        (tmp_path / name).write_text("x")
+    with pytest.raises(InputError, match="is a folder") as caught:
+        expand([str(tmp_path)])
+    named, _, _ = caught.value.hint.partition("; those that are held out")
+    shown = " ".join(f"'{tmp_path.as_posix()}/{name}'" for name in names[:12])
+    assert named == f"name its files: {shown}{said}"
+
+
 def test_a_cache_is_no_source_and_is_reported_as_one(starter_cache):
     with pytest.raises(InputError, match="is a cache of packer, not a source") as caught:
         expand([str(starter_cache)])

@@ -1,7 +1,12 @@
+import datetime as dt
+import decimal
 import gzip
 import json
 import re
+import shlex
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from packer.errors import InputError
@@ -163,6 +168,41 @@ def test_the_hint_for_a_file_of_several_schemas_says_so(tmp_path):
     assert "here messages; other first rows fit --schema alpaca: give them files of their own" in hint
 
 
+FOREIGN = {
+    "timestamp": pa.array([0], pa.timestamp("us")),
+    "date": pa.array([0], pa.date32()),
+    "duration": pa.array([0], pa.duration("s")),
+    "decimal": pa.array([decimal.Decimal(1)], pa.decimal128(5, 2)),
+    "bytes": pa.array([b"x"]),
+    "infinite": pa.array([float("inf")]),
+    "embedding": pa.array([[[float("inf")]]]),
+    "places": pa.array([{"at": b"x"}]),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_hint_is_made_of_the_other_columns_of_a_table(tmp_path, kind):
+    """Every row was refused for its timestamp, and the hint that names columns was lost."""
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"q": ["a"], "question": ["a"], "solution": ["b"], "at": FOREIGN[kind]}), path)
+    with pytest.raises(InputError, match="fit no schema") as caught:
+        detect_schema(path, format="parquet", columns={})
+    assert "columns={instruction: question, output: solution}" in caught.value.hint
+    (row,) = first_rows(path, "parquet", {}, every_column=True)
+    assert {*row} == {"q", "question", "solution"}
+
+
+def test_a_hint_is_made_of_messages_with_times_too(tmp_path):
+    turns = [*TURNS, {"role": "assistant", "content": "b"}]
+    said = [message | {"at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC)} for message in turns]
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist([{"dialog": said, "photos": [{"bytes": b"x"}]}]), path)
+    assert [*first_rows(path, "parquet", {}, every_column=True)] == [{"dialog": turns}]
+    with pytest.raises(InputError, match="fit no schema") as caught:
+        detect_schema(path, format="parquet", columns={})
+    assert "columns={messages: dialog}" in caught.value.hint
+
+
 def test_rows_that_are_no_objects_are_an_error(tmp_path):
     with pytest.raises(InputError, match="none of the sampled rows is a JSON object"):
         detect_schema(write(tmp_path, b"1\n[]\nx\n"), format="jsonl", columns={})
@@ -184,6 +224,17 @@ def test_the_hint_for_rows_that_are_no_objects_says_what_the_first_is(tmp_path, 
     with pytest.raises(InputError, match="none of the sampled rows is a JSON object") as caught:
         detect_schema(write(tmp_path, data.encode()), format=name.removeprefix("rows."), columns={})
     assert hint in caught.value.hint
+
+
+def test_the_command_that_names_lists_of_messages_can_be_typed_as_it_stands(tmp_path):
+    path = write(tmp_path, lines(TURNS), "it's my rows.jsonl")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    command = caught.value.hint.partition(": jq")[2]
+    assert shlex.split(command) == ["-c", "{messages: .}", str(path), ">", "rows.jsonl"]
+    with pytest.raises(InputError) as caught:  # jq reads no compressed files
+        detect_schema(write(tmp_path, gzip.compress(lines(TURNS)), "rows.gz"), format="jsonl", columns={})
+    assert "rows are lists of messages; give them a name" in caught.value.hint and "jq" not in caught.value.hint
 
 
 def test_a_broken_array_is_an_error_here_too(tmp_path):

@@ -466,6 +466,9 @@ def test_a_message_of_which_some_characters_are_trained_refuses_the_row(refusal,
         code, reason = refusal(row, kind)
         assert code == "wrong_type" and "`train_detail`" in reason
     assert answer(sample, train_detail=[]) == answer(sample, train_detail=None) == answer(sample)
+    for untrained in ({"train": False}, {"weight": 0}, {"masked": 1}):
+        assert answer(sample, train_detail=detail, **untrained) == answer(sample, **untrained)
+    assert refusal(turn(train_detail=detail, weight=0.5))[0] == "wrong_type"
     question = {"role": "user", "content": "q", "train_detail": detail}
     assert len(sample({"messages": [question, turn()["messages"][-1]]}).messages) == 2
 

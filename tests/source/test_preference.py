@@ -276,8 +276,29 @@ def test_the_request_of_a_pair_as_openai_writes_it_is_its_own(sample, refusal):
     assert sample({"input": request} | answers, "preference") == sample(row, "preference")
     assert schema_of({"input": request} | answers) == "preference"
     assert refusal({"input": request, "tools": tools} | answers, "preference")[0] == "wrong_type"
-    assert refusal({"input": "q"} | answers, "preference")[0] == "not_json"
-    assert refusal({"input": [user("q")]} | answers, "preference")[0] == "wrong_type"
+    assert refusal({"input": '{"messages": ['} | answers, "preference")[0] == "not_json"
+    assert refusal({"input": str(request)} | answers, "preference")[0] == "not_json"
+    assert refusal({"input": "q"} | answers, "preference")[0] == "unread_content"
+    assert refusal({"input": [user("q")]} | answers, "preference")[0] == "unread_content"
+
+
+def test_an_input_that_is_no_request_is_none_under_openais_names_either(sample):
+    texts, openais = (
+        dict(zip(names, ("yes", "no"), strict=True))
+        for names in (("chosen", "rejected"), ("preferred_output", "non_preferred_output"))
+    )
+    for row in ({"prompt": "q", "input": ""}, *({"instruction": "q", "input": said} for said in ("", "b", "{b}"))):
+        assert sample(row | openais, "preference") == sample(row | texts, "preference")
+
+
+def test_whole_conversations_beside_another_request_are_read_by_the_columns_of_the_reason(sample, refusal):
+    sides = {"preferred_output": [user("q"), assistant("yes")], "non_preferred_output": [user("q"), assistant("no")]}
+    for request in ({"messages": [user("r")]}, '{"messages": [{"role": "user", "content": "r"}]}'):
+        code, reason = refusal({"input": request} | sides, "preference")
+        assert code == "pair_context_differs" and reason.endswith("`columns: {input: null}` passes over those")
+        assert sample({"input": request} | sides, "preference", columns={"input": None}) == sample(sides, "preference")
+    code, reason = refusal({"input": {"messages": [user("r")], "tools": [{"name": "f"}]}} | sides, "preference")
+    assert code == "pair_context_differs" and "columns" not in reason  # these would pass over the tools, too
 
 
 def test_roles_of_the_rows_own_are_renamed_on_both_sides():

@@ -72,6 +72,19 @@ def test_the_hint_followed_literally_makes_samples_of_the_rows(pair, turns):
         (["user", "assistant", "tool-response"], {"tool-response": "tool"}),
         (["user", "assistant", "code_interpreter"], {"code_interpreter": "tool"}),
         (["environment", "agent"], {"environment": "user", "agent": "assistant"}),
+        (["environment", "assistant"], {"environment": "user"}),
+        (["user", "environment"], {"environment": "assistant"}),
+        (["user", "HAL", "environment"], {"HAL": "assistant", "environment": "tool"}),
+        (
+            ["client", "counselor", "function_result"],
+            {"client": "user", "counselor": "assistant", "function_result": "tool"},
+        ),
+        *(
+            ([asked, answered], {asked: "user", answered: "assistant"} if asked != "user" else {answered: "assistant"})
+            for answered in ("response", "output", "result", "return", "api")
+            for asked in ("user", "instruction", "input", "prompt", "query", "question")
+        ),
+        (["human", "response"], {"response": "assistant"}),
     ],
 )
 def test_names_say_who_is_who_and_else_the_order(spoken, expected):

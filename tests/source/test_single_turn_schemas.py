@@ -1,8 +1,14 @@
 """The schemas alpaca, completion and text."""
 
 import json
+import math
+import time
+from contextlib import suppress
 
 import pytest
+
+from packer.source.decode import Refused
+from packer.source.row import parse_messages
 
 USER = {"role": "user", "content": "q"}
 REPLY = {"role": "assistant", "content": "a"}
@@ -113,9 +119,48 @@ def test_messages_that_are_not_quite_json_are_not_trained_as_text(refusal, schem
     assert "as Python prints it" in refusal({"messages": str(messages)})[1]
 
 
-@pytest.mark.parametrize("text", ["[{'a': 1}]", '[{"role": "nurse"}] and more', "[{x}]"])
+HI = {"role": "user", "content": "Hi, it's \\ me"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(str([HI, HI, {"role": "assistant", "train": True}])[:length] for length in (500, 88, 62, 50, 47, 39, -2, -3)),
+        *(json.dumps([HI, HI])[:length] for length in (88, 62, 50, 47, 39)),
+        f"[{HI}\n {HI}]",
+        f"[{HI | {'parts': 'PARTS'}}]".replace("'PARTS'", "array([{'text': 'a'}], dtype=object)"),
+        json.dumps([HI | {"score": math.nan}]),
+        json.dumps([HI]).replace("Hi", "a\nb"),
+    ],
+)
+@pytest.mark.parametrize("field", ["prompt", "completion"])
+def test_messages_wherever_they_are_cut_off_are_not_trained_as_text(refusal, text, field):
+    assert refusal({"prompt": "Hi", "completion": "Hi"} | {field: text}, "completion")[0] == "not_json"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[{'a': 1}]", '[{"role": "nurse"}] and more', "[{x}]", f"[{HI}]\nPass this list as messages."),
+        *(f"{json.dumps([HI])}\nPass this list as messages.", f"{json.dumps([HI])} What is wrong with this?"),
+        *("[{'role': 'user', 'content': name}]", '[{"role": "user", "content": name}]', f"[{HI}] + [{HI}]"),
+        *("[{'role': 'user', 'content': f'Hi {name}'}]", "[{'role': 'user'}]\nprint('[', 1)", f"[{HI}], [{HI}]"),
+    ],
+)
 def test_a_text_that_is_no_message_stays_a_text(sample, text):
     assert sample({"prompt": "Hi", "completion": text}, "completion").text == text
+    assert sample({"prompt": text, "completion": "Hi"}, "completion").prompt == text
+
+
+@pytest.mark.parametrize(
+    "said", ["[" * 10**6, "'" * 10**6, "\\" * 10**6, "[{'role': 'user', 'content': 'Hi'} " * 10**5]
+)
+def test_a_long_text_that_begins_like_messages_is_judged_in_time(said):
+    started = time.monotonic()
+    for text in (f"[{HI}, {said}", f"{json.dumps([HI])[:-1]}, {said}", f"[{HI}, {said} x"):
+        with suppress(Refused):
+            parse_messages(text, "prompt")
+    assert time.monotonic() - started < 5
 
 
 def test_of_conversational_completions_only_the_completion_is_learned(sample):

@@ -1,6 +1,7 @@
 """Texts of the prompt, and reasoning, under names that a schema does not read: refused, and never lost silently."""
 
 import json
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,12 +57,26 @@ def everything_said(row, schema, columns):
 @given(
     schema=st.sampled_from(sorted(ROWS)),
     name=st.sampled_from(NAMES),
-    text=st.sampled_from(["kept apart", " kept apart\n", "", " ", None, 7, ["kept apart"]]),
+    text=st.sampled_from(
+        [
+            "kept apart",
+            " kept apart\n",
+            "",
+            " ",
+            None,
+            7,
+            ["kept apart"],
+            [{"type": "text", "text": "kept apart"}],
+            "off",
+        ]
+    ),
 )
 def test_a_text_is_read_or_refused_and_the_reason_says_how_it_is_read_or_left_out(schema, name, text) -> None:
     row = ROWS[schema] | {name: text}
     has_place = meant_field(name) in SCHEMAS[schema].fields
+    is_setting = text == "off" and meant_field(name) == "reasoning"
     is_text = isinstance(text, str) and bool(text.strip())
+    said_apart = text.strip() if is_text else "kept apart"
     is_list = isinstance(text, list)  # as retrieved passages are
     try:
         said = everything_said(row, schema, {})
@@ -70,14 +85,15 @@ def test_a_text_is_read_or_refused_and_the_reason_says_how_it_is_read_or_left_ou
             assert (is_text or is_list) and has_place
             *reads, hides = (yaml.safe_load(part.split("`")[0]) for part in refused.reason.split("`columns: ")[1:])
             assert hides == {name: None}
-            assert "kept apart" not in everything_said(row, schema, hides)
-            assert (
-                reads or is_list or schema in {"preference", "rated"}
-            )  # this form of theirs may lack what another form has
+            assert said_apart not in everything_said(row, schema, hides)
+            is_parts = meant_field(name) == "system" and isinstance(text[0], dict)
+            assert not reads or is_parts or (is_text and not is_setting)
+            # This form of pairs and rated rows may lack what another form has.
+            assert reads or not (is_parts or is_text) or is_setting or schema in {"preference", "rated"}
             for columns in reads:
-                assert "kept apart" in everything_said(row, schema, columns)
+                assert said_apart in everything_said(row, schema, columns)
     else:
-        assert not ((is_text or is_list) and has_place) or "kept apart" in said
+        assert not ((is_text or is_list) and has_place) or said_apart in said
 
 
 @pytest.mark.parametrize("schema", ["messages", "sharegpt"])
@@ -116,6 +132,32 @@ def test_context_beside_a_completion_is_in_its_prompt_or_refused(sample, refusal
     assert sample(row, "completion").prompt == "In 1970. When?"
     code, reason = refusal(row | {"prompt": "When?"}, "completion")
     assert code == "unread_content" and "input: context" in reason
+
+
+PARTS = [{"type": "text", "text": "kept apart"}]
+
+
+def test_bytes_are_no_texts_and_take_no_time(sample):
+    """Rows from Python may have them; they were searched value by value."""
+    started = time.monotonic()
+    for value in (bytes(2 * 10**7), [bytearray(2 * 10**7)]):
+        assert sample(ROWS["alpaca"] | {"document": value}, "alpaca") == sample(ROWS["alpaca"], "alpaca")
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize("name", ["documents", "cot"])
+def test_parts_are_read_as_a_system_message_alone(refusal, sample, name):
+    """The reason named columns with which the row was refused for the type."""
+    code, reason = refusal(ROWS["alpaca"] | {name: PARTS}, "alpaca")
+    assert code == "unread_content" and reason == f"`{name}` is not read; `columns: {{{name}: null}}` leaves it out"
+    code, reason = refusal(ROWS["alpaca"] | {"system_prompt": PARTS}, "alpaca")
+    assert code == "unread_content" and "`columns: {system: system_prompt}` reads it" in reason
+    assert "reads" not in refusal(ROWS["alpaca"] | {"system_prompt": [{"type": "image"}, *PARTS]}, "alpaca")[1]
+
+
+def test_a_setting_is_not_proposed_as_reasoning(refusal):
+    code, reason = refusal(ROWS["alpaca"] | {"think": "off"}, "alpaca")
+    assert code == "unread_content" and reason == "`think` is not read; `columns: {think: null}` leaves it out"
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -162,6 +204,19 @@ def test_the_answer_to_messages_in_another_field_is_not_lost(sample, refusal, na
     assert sample(row, columns=hides) == sample({"messages": ASKED})
     assert sample({"messages": CHAT, name: "kept apart"}) == sample({"messages": CHAT})  # a label, or another's answer
     assert sample({"messages": ASKED, name: " question "}) == sample({"messages": ASKED})
+
+
+@pytest.mark.parametrize("name", ["answer", "target", "generation", "response"])
+@pytest.mark.parametrize("label", ["B", "positive", "gpt-4o"])
+def test_a_short_answer_is_lost_whatever_letters_the_messages_have(sample, refusal, name, label):
+    """A file of questions with choices was divided by whether a message had a B in it."""
+    for said in ("Which one?", f"A or B? Be positive, {label}!"):
+        row = {"messages": [{"role": "user", "content": said}], name: label}
+        assert refusal(row)[0] == "unread_content"
+        assert sample(
+            {"messages": [*row["messages"], CHAT[1]], name: label}
+        ).messages  # what they end with is the answer
+    assert sample({"messages": [{"role": "user", "content": f" {label}"}], name: label}).messages
 
 
 @pytest.mark.parametrize(
