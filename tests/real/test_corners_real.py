@@ -107,7 +107,7 @@ def test_inline_teaches_reasoning_under_templates_that_know_none(template: str, 
 
 def test_field_keeps_inline_reasoning_from_being_taken_for_text(real: Path, fitted: Fitted) -> None:
     row, template = chat(user("Q"), INLINE), "llamacpp__deepseek-ai-DeepSeek-V3.2"
-    assert learned(stages_of(fitted, template), row) == "dropped_reasoning"  # it would be </think><think>⏎R⏎</think>
+    assert learned(stages_of(fitted, template), row) == "prompt_diverges"  # it would be </think><think>⏎R⏎</think>
     ((_, completion),) = learned(stages_of(fitted, template, "supervision.reasoning=field"), row)
     assert completion == "R</think>A<｜end▁of▁sentence｜>"
 

@@ -290,8 +290,8 @@ def _hint(probed: ProbedTemplate, kind: str, labels: Sequence[str]) -> str:
         continues = Override("supervision.on_prompt_mismatch", "continue")
         if all(probed.render(SHAPES[label], continues).rejection is None for label in labels):
             ways.append(f"{continues} writes it behind a prompt that opens the reasoning")
-        if ways and _is_written_as_text(probed.outcome(SHAPES[labels[0]])):
-            return "; or ".join(ways)  # if it is allowed, the reasoning is trained as text
+        if _is_written_as_text(probed.outcome(SHAPES[labels[0]])):  # which nothing can allow
+            return "; or ".join(ways) or "take the reasoning out of such rows, or use another template"
     lost = [other for other in probed.losses(SHAPES[labels[0]]) if other not in probed.allowed]
     override = Override.allowing(probed.recipe_given, lost)
     ways.append(f"{override} trains such rows without {listed([_WITHOUT[each] for each in lost])}")

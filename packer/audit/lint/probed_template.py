@@ -262,11 +262,17 @@ class ProbedTemplate:
         return self._rendered(row, msgspec.structs.replace(recipe, supervision=supervision))
 
     def losses(self, row: Row) -> tuple[str, ...]:
-        """Return the kinds of content that a row loses; each is found after allowing the ones before it."""
+        """Return the kinds of content that a row loses; each is found after allowing the ones before it.
+
+        Reasoning that is written as text stays a rejection when it is allowed.
+        """
         kinds: list[str] = []
         rejection = self.outcome(row).rejection
         while rejection is not None and rejection.code.startswith("dropped_"):
-            kinds.append(rejection.code.removeprefix("dropped_"))
+            kind = rejection.code.removeprefix("dropped_")
+            if kind in kinds:
+                break
+            kinds.append(kind)
             allowed = Override("supervision.allow_dropped", kinds).apply(self.recipe)
             rejection = self._rendered(row, allowed).rejection
         return tuple(kinds)
