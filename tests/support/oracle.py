@@ -162,8 +162,11 @@ class Oracle:
             return False
         own, plain = self._try(messages[:k], tools, {}, prompt=True), self._try(messages[: k + 1], tools, {})
         closed = own is not None and plain is not None and ends_closed(own) and not plain.startswith(own)
-        if closed and not ends_closed(prompt) and not spoken_reasoning(messages[k]):
+        is_reasoned = spoken_reasoning(messages[k]) and shows_reasoning(messages[k], (prompt, turn, mode))
+        if closed and not ends_closed(prompt) and not is_reasoned:
             return False  # its own prompt asks for no reasoning, and this one does
+        if speaks_late(messages[k], prompt, turn[len(prompt) :]):
+            return False
         return any(stop in turn[len(prompt) :] for stop in self._stop_texts())
 
     def _documents(self, messages: list, tools: Any, kwargs: dict, trained: Sequence[int] | None) -> list[Document]:
@@ -345,6 +348,8 @@ class Oracle:
         closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
         if self._is_blank(closed[len(prompt) :]):
             return None
+        if speaks_late(messages[k], prompt, closed[len(prompt) :]):
+            raise Refused("dropped_reasoning")
         self._refuse_garbled(messages, k, prompt, closed[len(prompt) :], tools)
         known = dict.fromkeys(p for p in prompts if p is not None and closed.startswith(p))
         return self._boundary(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
@@ -651,6 +656,18 @@ def shows_reasoning(message: Mapping[str, Any], pair: tuple[str, str, dict]) -> 
     for opening in TAGS:
         before = before.removesuffix(opening)
     return reasoning in completion and not ends_closed(before)
+
+
+def speaks_late(message: Mapping[str, Any], prompt: str, completion: str) -> bool:
+    """Whether the reasoning that a text opens with is written after the end of reasoning, where no server reads it."""
+    inline = split_inline(message.get("content"))
+    reasoning = inline[0].strip() if inline else ""
+    if not reasoning or reasoning not in completion:
+        return False
+    before = (prompt + completion.split(reasoning, 1)[0]).rstrip()
+    for opening in TAGS:
+        before = before.removesuffix(opening)
+    return ends_closed(before)
 
 
 def as_text(content: Any) -> str:
