@@ -24,6 +24,7 @@ from packer.source import (
     columns_yaml,
     composed,
     first_rows,
+    jq_command,
     meant_field,
     roles_hint,
     schema_hint,
@@ -99,8 +100,8 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         if key is None:
             return rejection_hint(code)
         renamed = f".{keys['field']}[] |= (.content //= .{key} | del(.{key}))"
-        command = f"jq -c {shlex.quote(renamed)} {shlex.quote(str(file.path))} > renamed.jsonl"
-        return f"a message keeps its text under `content`; rename the key: {command}"
+        command = jq_command(file.path, renamed)
+        return f"a message keeps its text under `content`; rename the key: {command or 'jq -c ' + shlex.quote(renamed)}"
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "dropped_system" and _has_developer(file):

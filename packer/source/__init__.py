@@ -10,7 +10,7 @@ is lost: each becomes one or the other. `InputFile` reads the first rows of a fi
 
 from packer.source.chat import TEXT_FIELDS, unused_keys
 from packer.source.detect import detect_format, detect_schema, field_names, fields_found, first_rows
-from packer.source.file_bytes import NoRowsError, quoted
+from packer.source.file_bytes import NoRowsError, jq_command, quoted
 from packer.source.file_cuts import partition_file, smallest_partition
 from packer.source.files import STANDARD_INPUT, data_set_files, data_set_splits, expand, input_path, is_data_set
 from packer.source.partition import Partition
@@ -49,6 +49,7 @@ __all__ = [
     "first_rows",
     "input_path",
     "is_data_set",
+    "jq_command",
     "list_names",
     "meant_field",
     "partition_file",

@@ -1,5 +1,6 @@
 """Detects the format of a file from its bytes, and the schema of its rows."""
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -44,11 +45,15 @@ _EXPECTED = "JSON lines, a JSON array, CSV, Parquet or Arrow"
 _FOREIGN: tuple[tuple[bytes, str, str], ...] = (
     (b"\xfd7zXZ\x00", "xz", "unpack it first: xz -dk {path}; or pipe it in: xz -dc {path} | packer build - …"),
     (b"PK\x03\x04", "a zip archive", "unpack it first: unzip {path}"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it first: 7z x {path}"),
     (b"\xff\xfe\x00\x00", "UTF-32 text", "rewrite it as UTF-8: iconv -f UTF-32 -t UTF-8 {path}"),
     (b"\xff\xfe", "UTF-16 text", "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}"),
     (b"\xfe\xff", "UTF-16 text", "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}"),
 )
 """Signatures of common formats that packer does not read, each with a hint."""
+
+_TAR_MARK, _TAR_MARK_AT = b"ustar", 257
+"""Signature of tar archives (POSIX and GNU), and where it is."""
 
 _MAY_BE_CSV = (
     "if it is CSV, say format: csv in the recipe's source, or --set sources.format=csv, and give `columns`; else "
@@ -76,6 +81,7 @@ def detect_format(path: FilePath) -> Format:
             raise InputError(
                 f"{path}: holds {binary} data inside {codec}", hint="unpack it first; it is compressed within"
             )
+    _refuse_foreign(path, head)
     return _text_format(path, head)
 
 
@@ -120,8 +126,21 @@ def _unknown_format(path: FilePath, head: bytes) -> InputError:
     what, hint = "text that is not JSON", _MAY_BE_CSV
     if b"\x00" in head:
         what, hint = "binary data", "convert it to JSON lines first: one object a line, UTF-8"
-    what, hint = next(((name, hint) for mark, name, hint in _FOREIGN if head.startswith(mark)), (what, hint))
-    return InputError(f"{path}: expected {_EXPECTED}, found {what}", hint=hint.format(path=path))
+    return InputError(f"{path}: expected {_EXPECTED}, found {what}", hint=hint)
+
+
+def _refuse_foreign(path: FilePath, head: bytes) -> None:
+    """Refuse files of known other formats. An archive may contain the text of JSON lines, so this comes first.
+
+    Raises:
+        InputError: the file is one of them.
+    """
+    foreign = [(name, hint) for mark, name, hint in _FOREIGN if head.startswith(mark)]
+    if head[_TAR_MARK_AT:].startswith(_TAR_MARK):
+        foreign.append(("a tar archive", "unpack it first: tar -xf {path}"))
+    for what, hint in foreign[:1]:
+        message = f"{path}: expected {_EXPECTED}, found {what}"
+        raise InputError(message, hint=hint.format(path=shlex.quote(str(path))))
 
 
 def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word

@@ -6,6 +6,7 @@ The compression is detected from the first bytes, not from the name. A compresse
 import gzip
 import hashlib
 import io
+import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -105,6 +106,16 @@ def codec_of(path: FilePath) -> Codec | None:
     """
     head = next(read_chunks(path, 0, None), b"")
     return next((codec for signature, codec in _SIGNATURES if head.startswith(signature)), None)
+
+
+def jq_command(path: FilePath, program: str) -> str | None:
+    """Return the command that writes the results of a program of jq as JSON lines; None if jq cannot read the file.
+
+    The output has another name than the file, which the shell would empty otherwise.
+    """
+    if not isinstance(path, Path) or codec_of(path) is not None:
+        return None
+    return f"jq -c {shlex.quote(program)} {shlex.quote(str(path))} > {shlex.quote(f'{path.stem}_lines.jsonl')}"
 
 
 def text_stream(

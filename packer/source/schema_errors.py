@@ -1,15 +1,14 @@
 """Errors and hints for rows that fit no schema: fields found and needed, and `columns` that would make them fit."""
 
 import difflib
-import shlex
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from packer.errors import InputError
 from packer.source.decode import Refused
-from packer.source.file_bytes import FilePath, codec_of, quoted
+from packer.source.file_bytes import FilePath, jq_command, quoted
 from packer.source.roles import ROLES
 from packer.source.row import Columns, composed, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
@@ -31,12 +30,14 @@ def no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
     """
     hint = "expected one object per row; rows over 16 MiB are not sampled: name their schema with --schema"
     if isinstance(first, Refused):
-        hint = f"the first: {first.code}, {first.reason}; {hint}"
+        command = jq_command(path, ".") if first.code == "not_json" else None
+        divided = f"; to write one object per line: {command}" if command else ""
+        hint = f"the first: {first.code}, {first.reason}{divided}; {hint}"
     elif isinstance(first, list) and first and all(isinstance(each, dict) and "role" in each for each in first):
         rows = ".[] | " if is_array else ""
         hint = 'rows are lists of messages; give them a name, as in {"messages": [...]}'
-        if isinstance(path, Path) and codec_of(path) is None:  # jq reads files that are here, and not compressed
-            hint += f": jq -c '{rows}{{messages: .}}' {shlex.quote(str(path))} > rows.jsonl"
+        if (command := jq_command(path, f"{rows}{{messages: .}}")) is not None:
+            hint += f": {command}"
     return InputError(f"{path}: none of the sampled rows is a JSON object", hint=hint)
 
 
@@ -50,8 +51,17 @@ def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Column
     found = list_names(_names([rename(dict(row), columns) for row in rows])) or "none"
     return InputError(
         f"{path}: its rows fit no schema; fields found: {found}; fields needed: {needed}",
-        hint=columns_hint(rows, columns),
+        hint=_wrapped_hint(path, rows) or columns_hint(rows, columns),
     )
+
+
+def _wrapped_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the hint for a file that is one object with the rows in one of its fields, such as `{"data": [...]}`."""
+    for name, value in rows[0].items() if len(rows) == 1 else ():
+        if isinstance(value, list) and value and isinstance(value[0], dict) and schema_of(value[0]) is not None:
+            command = jq_command(path, f".{json.dumps(name)}[]")
+            return f"its rows are in the list {quoted(name)}" + (f": {command}" if command else "; write one a line")
+    return None
 
 
 def refuse_unread_columns(path: FilePath, columns: Columns, schema: str) -> None:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from packer.errors import InputError
 from packer.source.decode import Refused
-from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, no_rows_error, quoted, skip_blank_lines
+from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, jq_command, no_rows_error, quoted, skip_blank_lines
 from packer.source.partition import CSV_FORMATS, Format
 from packer.source.row import Columns, FileRow, row_too_large_error
 from packer.source.schema import columns_with_fields
@@ -298,15 +298,18 @@ def split_elements(path: FilePath, stream: io.BufferedReader, *, max_row_bytes: 
             empty = False
             if closes:
                 if any(piece.strip(BLANK) for piece in chain([data[start:], brackets.pending], chunks)):
-                    raise _invalid_json(path, "something follows the end of its array or object")
+                    raise _invalid_json(path, "something follows the end of its array or object", several=single)
                 return
         element.add(data[start:])
         start = 0
     raise _invalid_json(path, "it ends inside its array or object")
 
 
-def _invalid_json(path: FilePath, what: str) -> InputError:
-    return InputError(f"{path}: is not JSON: {what}", hint="for a file of JSON lines, set format: jsonl")
+def _invalid_json(path: FilePath, what: str, *, several: bool = False) -> InputError:
+    hint, command = "for a file of JSON lines, set format: jsonl", jq_command(path, ".") if several else None
+    if command:
+        hint = f"to write one object per line: {command}; {hint}"
+    return InputError(f"{path}: is not JSON: {what}", hint=hint)
 
 
 @dataclass(slots=True)

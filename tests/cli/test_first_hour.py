@@ -261,7 +261,7 @@ def test_texts_under_another_key_are_renamed_by_the_command_of_the_hint(desk: Pa
     asked = ["--tokenizer", "model", "-o", "cache"]
     error = run("build", "it's wrong.jsonl", *asked, exit_code=3).stderr
     subprocess.run(hint_of(error).partition("rename the key: ")[2], shell=True, check=True)
-    assert fields("build", "renamed.jsonl", *asked)["totals"]["kept"] == 6
+    assert fields("build", "it's wrong_lines.jsonl", *asked)["totals"]["kept"] == 6
 
 
 def test_the_better_side_of_a_pair_is_learned_as_the_hint_says(desk: Path) -> None:

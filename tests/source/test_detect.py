@@ -4,6 +4,10 @@ import gzip
 import json
 import re
 import shlex
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,11 +60,25 @@ def test_the_bytes_decide_the_format_whatever_the_name(tmp_path, name, content, 
     assert detect_format(write(tmp_path, content, name)) == expected
 
 
+def archive_of_rows(kind):
+    """Return an archive of JSON lines. Those of a zip archive are not compressed: they look like rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = write(Path(folder), LINE * 3, "rows.jsonl")
+        if kind == "zip":
+            with zipfile.ZipFile(Path(folder, "rows.zip"), "w") as archive:
+                archive.write(rows, "rows.jsonl")
+            return Path(folder, "rows.zip").read_bytes()
+        return Path(shutil.make_archive(f"{folder}/rows", kind, folder, "rows.jsonl")).read_bytes()
+
+
 @pytest.mark.parametrize(
     ("content", "found", "hint"),
     [
         (b"\xfd7zXZ\x00....", "xz", "xz -dk"),
         ('{"text": "a"}'.encode("utf-16"), "UTF-16", "iconv"),
+        (archive_of_rows("zip"), "a zip archive", "unzip "),
+        (archive_of_rows("tar"), "a tar archive", "tar -xf "),
+        (archive_of_rows("gztar"), "a tar archive", "tar -xf "),
         (bytes(range(256)), "binary data", "JSON lines"),
         (b"question,answer\na,b\n", "text that is not JSON", "--set sources.format=csv"),
         (b'\xef\xbb\xbf\n"text"\r\na\r\n', "text that is not JSON", "--set sources.format=csv"),
@@ -214,6 +232,7 @@ def test_rows_that_are_no_objects_are_an_error(tmp_path):
         ("rows.jsonl", [TURNS, TURNS], "jq -c '{messages: .}' "),
         ("rows.json", [TURNS, TURNS], "jq -c '.[] | {messages: .}' "),
         ("rows.jsonl", [{"instruction": "a", "input": float("nan")}], "the first: not_json, "),
+        ("rows.jsonl", [{"instruction": "a", "input": float("nan")}], "to write one object per line: jq -c . "),
         ("rows.jsonl", [[1]], "expected one object per row"),
     ],
 )
@@ -226,12 +245,21 @@ def test_the_hint_for_rows_that_are_no_objects_says_what_the_first_is(tmp_path, 
     assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["data", "a b's"])
+def test_rows_in_a_field_of_one_object_have_a_hint_that_takes_them_out(tmp_path, name):
+    path = write(tmp_path, json.dumps({"version": 1, name: [{"messages": TURNS}] * 2}).encode(), "rows.json")
+    with pytest.raises(InputError, match="fit no schema") as caught:
+        detect_schema(path, format="json", columns={})
+    command = caught.value.hint.partition(": jq")[2]
+    assert shlex.split(command) == ["-c", f".{json.dumps(name)}[]", str(path), ">", f"{path.stem}_lines.jsonl"]
+
+
 def test_the_command_that_names_lists_of_messages_can_be_typed_as_it_stands(tmp_path):
     path = write(tmp_path, lines(TURNS), "it's my rows.jsonl")
     with pytest.raises(InputError) as caught:
         detect_schema(path, format="jsonl", columns={})
     command = caught.value.hint.partition(": jq")[2]
-    assert shlex.split(command) == ["-c", "{messages: .}", str(path), ">", "rows.jsonl"]
+    assert shlex.split(command) == ["-c", "{messages: .}", str(path), ">", f"{path.stem}_lines.jsonl"]
     with pytest.raises(InputError) as caught:  # jq reads no compressed files
         detect_schema(write(tmp_path, gzip.compress(lines(TURNS)), "rows.gz"), format="jsonl", columns={})
     assert "rows are lists of messages; give them a name" in caught.value.hint and "jq" not in caught.value.hint

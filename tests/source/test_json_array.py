@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from packer.errors import InputError
 from packer.source import text_rows
 from packer.source.file_bytes import text_stream
+from packer.source.rows import file_rows
 
 values = st.recursive(
     st.none() | st.integers() | st.text('\\"[]{},a\né', max_size=8),
@@ -80,3 +81,11 @@ def test_an_element_too_large_is_never_held():
 def test_brackets_that_do_not_add_up_are_reported(content, said, step):
     with pytest.raises(InputError, match=said):
         elements([content], max_row_bytes=10, step=step)
+
+
+def test_objects_of_several_lines_have_a_hint_that_puts_each_on_one(tmp_path):
+    path = tmp_path / "pretty.jsonl"
+    path.write_bytes(b'{\n "a": 1\n}\n{\n "a": 2\n}\n')
+    with pytest.raises(InputError, match="something follows") as caught:
+        [*file_rows(path, format="json", schema=None, columns={}, max_row_bytes=1000)]
+    assert f"jq -c . {path} > pretty_lines.jsonl" in caught.value.hint
