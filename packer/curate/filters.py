@@ -75,7 +75,7 @@ _MEASURES: dict[str, Callable[[str], float]] = {"chars": len}
 """Filter key → the number it limits, measured on each text."""
 
 
-class Tester:
+class ConditionTester:
     """Tests rows for one condition.
 
     Args:
