@@ -13,7 +13,7 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
 
     Raises:
         ValueError: only one of the two is given, or the rank is not below the world size.
-        UsageError: the environment announces several processes, but `torch.distributed` is not initialised:
+        UsageError: the environment announces several processes, but `torch.distributed` is not initialized:
             every process would read everything.
     """
     if (rank is None) != (world_size is None):
@@ -28,7 +28,7 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     announced = os.environ.get("WORLD_SIZE", "1")
     if announced != "1":
         raise UsageError(
-            f"WORLD_SIZE is {announced} but torch.distributed is not initialised: all processes would read the same",
+            f"WORLD_SIZE is {announced} but torch.distributed is not initialized: all processes would read the same",
             hint="call torch.distributed.init_process_group() first, or pass rank= and world_size=",
         )
     return 0, 1

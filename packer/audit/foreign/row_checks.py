@@ -150,9 +150,9 @@ def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit
 
 def _is_shifted(ids: Int64, labels: Int64) -> bool:
     """Whether some label differs from its id, and every label but the last equals the id that follows."""
-    labelled = labels[:-1] != MASKED
-    differs = labelled & (labels[:-1] != ids[:-1])
-    return bool(differs.any()) and not bool((labelled & (labels[:-1] != ids[1:])).any())
+    labeled = labels[:-1] != MASKED
+    differs = labeled & (labels[:-1] != ids[:-1])
+    return bool(differs.any()) and not bool((labeled & (labels[:-1] != ids[1:])).any())
 
 
 def _chat(ids: Int64, parts: RowParts, trained: Bool, *, is_shifted: bool) -> Iterator[Hit]:

@@ -2,7 +2,7 @@
 
 Both render, tokenize and truncate their data, and train everything that follows the prompt. All of that was
 decided when the cache was built. So they get a dataset of numbers, one per pair or answer, prepare nothing, and
-a collator reads the documents: exactly the labelled tokens are trained. Order, accumulation, losses, metrics, PEFT
+a collator reads the documents: exactly the labeled tokens are trained. Order, accumulation, losses, metrics, PEFT
 and resume are TRL's.
 """
 
