@@ -347,7 +347,7 @@ def test_a_system_prompt_that_stays_beside_the_rows_own_is_distinguished(cases: 
     replaced = finding(cases.report("default_system"), "default_system")
     assert "unless the row has a system message" in replaced.message
     always = twins.byte_level(tmp_path / "always", template="{{- 'Be kind and brief.\n' }}" + FULL)
-    assert "beside a system message of the row" in finding(of(always), "default_system").message
+    assert "even if the row has a system message" in finding(of(always), "default_system").message
 
 
 REFUSING = changed(HEADER, "{%- if m.role == 'system' %}{{ raise_exception('no rules here') }}{% endif %}" + HEADER)
