@@ -33,7 +33,8 @@ from packer.curate.filters import ConditionTester
 from packer.curate.signatures import Signatures, Words, signature_columns, signatures, words_of
 from packer.curate.texts import content_key, integral_as_int, prompt_key, utterances, value_key
 from packer.curate.trait_rules import TraitRules
-from packer.row_rules import Split, microseconds, zone_of
+from packer.row_rules import Split
+from packer.rule_checks import microseconds, zone_of
 
 NO_TIME = -(2**63)
 _UNITS = {"s": Fraction(10**6), "ms": Fraction(10**3), "us": Fraction(1), "ns": Fraction(1, 10**3)}
