@@ -72,7 +72,7 @@ def command(
         return
     assert cache is not None
     if sample is not None and not asked["reencode"]:
-        raise click.UsageError("--sample says how many rows --reencode takes; give both")
+        raise click.UsageError("--sample is the number of rows for --reencode; pass both")
     from packer.audit import verify  # noqa: PLC0415 - not for --help
 
     with listener(quiet=reply.quiet) as progress:

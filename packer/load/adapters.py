@@ -113,7 +113,7 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> No
             seq_idx and not (is_flat or is_numbered),
             "leave seq_idx out",
         ),
-        "the labels are shifted, and Hugging Face models shift them again": (
+        "the labels are already shifted, but Hugging Face models shift them again": (
             "shift_labels" in micro_batch,
             "open the loader with labels='unshifted'",
         ),

@@ -17,7 +17,7 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
             every process would read everything.
     """
     if (rank is None) != (world_size is None):
-        raise ValueError("give rank and world_size together, or neither")
+        raise ValueError("pass rank and world_size together, or neither")
     if rank is not None and world_size is not None:
         rank, world_size = check_integer("rank", rank), check_integer("world_size", world_size, minimum=1)
         if not 0 <= rank < world_size:

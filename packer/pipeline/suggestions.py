@@ -153,7 +153,7 @@ def _by_names(code: str, file: InputFile) -> str | None:
     asked = next((name for name in names if meant_field(name) == "instruction" and name not in known), None)
     if asked is None:
         return None
-    return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' takes it as what the user says"
+    return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' reads it as the user's message"
 
 
 def _has_developer(file: InputFile) -> bool:

@@ -114,8 +114,8 @@ class TraitPlanner:
             raise InputError(
                 f"split.time: no row that was sampled has {expected}{zone} in '{split.time}'; the first: "
                 f"{self._not_times[0][:40]}",
-                hint="split.unit says how times are written (iso, s, ms, us, ns), split.zone the zone of those that "
-                "name none: --set split.zone=UTC",
+                hint="split.unit is the unit of times (iso, s, ms, us, ns), split.zone the zone of times that name "
+                "none: --set split.zone=UTC",
             )
 
     def _named(self, source: int, field: str) -> str:

@@ -238,7 +238,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-NAME_FILES = "packer takes the files of the Hub that are named, and guesses none: hf://datasets/…/FILE"
+NAME_FILES = "packer does not guess files on the Hub; name them: hf://datasets/…/FILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -596,7 +596,7 @@ def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: 
 def test_a_bos_behind_white_space_is_said_to_be_there(tmp_path: Path) -> None:
     report = of(byte_level("{{ '\n' + bos_token }}" + FULL, bos=True)(tmp_path))
     found = finding(report, "bos_missing")
-    assert "opens texts with '<|begin|>', and the template writes white space before it" in found.message
+    assert "begins texts with '<|begin|>', but the template writes white space before it" in found.message
     assert places(report, "bos_missing") == ["\n"]
 
 

@@ -218,7 +218,7 @@ def check_code(manifest: Manifest) -> Check:
     """Check whether the cache was built by the code that is running."""
     if manifest.rules_version != RULES_VERSION:
         message = f"rules {manifest.rules_version} made it; a build today follows rules {RULES_VERSION}"
-        return Check.of("code", message, "warning", hint="packer build makes it again")
+        return Check.of("code", message, "warning", hint="packer build recreates it")
     theirs = manifest.versions.get(CODE_VERSION)
     if theirs == code_digest():
         return Check.of("code", "made by the code that runs now", None)

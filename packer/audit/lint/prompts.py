@@ -183,9 +183,9 @@ def find_bos(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     space = len(text) - len(text.lstrip()) if text.lstrip().startswith(name) else 0
     yield finding(
         "bos_missing",
-        f"the tokenizer opens texts with '{name}', and the template writes white space before it"
+        f"the tokenizer begins texts with '{name}', but the template writes white space before it"
         if space
-        else f"the tokenizer opens texts with '{name}', and the template does not write it: chats are trained without "
+        else f"the tokenizer begins texts with '{name}', but the template does not write it: chats are trained without "
         "a BOS, as apply_chat_template and chat servers give them",
         examples=(Example(label="rendered", text=text, mark=(0, space), note="before the BOS" if space else "no BOS"),),
         hint="if the model was trained with one, begin the template with {{- bos_token }}",
