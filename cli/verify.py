@@ -29,7 +29,8 @@ _LEVELS = {
 @click.option(
     "--full",
     is_flag=True,
-    help="Also sha256 of shards, Arrow validation, rules of rows, blocks against documents. With --foreign: all rows.",
+    help="Also check sha256 of shards, Arrow validation, rules of rows, and blocks against documents. With --foreign: "
+    "all rows.",
 )
 @click.option("--sources", is_flag=True, help="Also compare inputs, tokenizer and template with those of the build.")
 @click.option(

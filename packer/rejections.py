@@ -147,7 +147,7 @@ _HINTS = {
     "open_reasoning": "an answer that was cut off teaches a model to stop within its reasoning: leave it out, or give "
     "its message train: false",
     "unknown_schema": f"name the schema: schema: {' | '.join(ROW_SCHEMAS)}",
-    "no_content": "the text of a message is under `content`, or `value` in ShareGPT; rename its key: "
+    "no_content": "messages need their text under `content`, or `value` in ShareGPT; rename the key: "
     "jq -c '.messages[] |= (.content //= .text)' FILE. --set rows.empty_user=keep keeps user messages that are empty",
     "no_labels": "name the field that says what is trained: --set 'sources.columns={loss_mask: NAME}'; "
     "--set 'sources.columns={input_ids: input_ids, labels: input_ids}' trains every token",

@@ -100,7 +100,7 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
             return rejection_hint(code)
         renamed = f".{keys['field']}[] |= (.content //= .{key} | del(.{key}))"
         command = f"jq -c {shlex.quote(renamed)} {shlex.quote(str(file.path))} > renamed.jsonl"
-        return f"a message keeps its text under `content`; rename the key: {command}"
+        return f"messages need their text under `content`; rename the key: {command}"
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "dropped_system" and _has_developer(file):
@@ -153,7 +153,7 @@ def _by_names(code: str, file: InputFile) -> str | None:
     asked = next((name for name in names if meant_field(name) == "instruction" and name not in known), None)
     if asked is None:
         return None
-    return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' reads it as the user's message"
+    return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' reads it as the message of the user"
 
 
 def _has_developer(file: InputFile) -> bool:

@@ -212,7 +212,8 @@ class Keys:
             return {}
         if type(size) is not float or not 0 < size < 1:
             self.report(
-                key, "packer holds out no fixed number of rows: split.shares.validation is a share, such as 0.02"
+                key,
+                "packer cannot hold out a fixed number of rows; split.shares.validation is a share, such as 0.02",
             )
             return {}
         self.report(

@@ -128,7 +128,7 @@ def check_sources(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check
         "sources",
         "; ".join(off) or f"held-out rows are from {len(shared):,} sources in the shares of what is trained on",
         "warning" if off else None,
-        hint="a loss over another mix of sources moves for other reasons than the one of training",
+        hint="a loss over a different mix of sources is not comparable with that of training",
     )
 
 
