@@ -192,7 +192,7 @@ def find_bos(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     )
 
 
-def find_other_reading(probed: ProbedTemplate) -> Iterator[CodedFinding]:
+def find_tokenizer_difference(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Check whether transformers 5, and the servers built on it, encode a chat differently than tokenizer.json."""
     files = probed.model.files
     config = json.loads(files.get(CONFIG_FILE, b"{}"))
