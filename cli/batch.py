@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 _SIZE = click.IntRange(1, 2**31 - 1)
 _PLACE = click.IntRange(0, 2**31 - 1)
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "step": {"type": _PLACE, "help": "The batch of step N of an epoch, from 0, and whether it keeps the contract."},
+    "step": {
+        "type": _PLACE,
+        "help": "The batch of step N of an epoch, from 0, and whether it meets the contract.",
+    },
     "state": {
         "type": click.Path(path_type=Path),
         "metavar": "FILE",

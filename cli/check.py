@@ -36,12 +36,12 @@ _QUESTIONS = {
     help="Check rows instead of a cache: files as build takes them, or rows with input_ids (save_to_disk, "
     "Parquet, Arrow, folders of these). Without SPLIT, names tell it: validation-0.parquet.",
 )
-@click.option("--near", is_flag=True, help="Also look for near copies between splits and within them.")
+@click.option("--near", is_flag=True, help="Also look for near duplicates between splits and within them.")
 @click.option(
     "--against",
     metavar="FILE|COLUMN=FILE",
     multiple=True,
-    help="A benchmark whose questions must not be in the rows; COLUMN holds them [question, prompt, ...].",
+    help="A benchmark whose questions must not be in the rows, and their COLUMN [question, prompt, ...].",
 )
 @jobs_option
 @on_option
@@ -67,7 +67,7 @@ def command(
     from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     if (cache is None) == (not foreign):
-        raise click.UsageError("name a cache or --foreign PATH, and not both")
+        raise click.UsageError("name either a cache or --foreign PATH")
     benchmarks = [read_benchmark(path, column=column) for column, path in map(_name_and_path, against)]
     with listener(quiet=reply.quiet) as progress:
         if cache is None:

@@ -48,7 +48,7 @@ def foreign_options(function: Function) -> Function:
             "--template",
             metavar="FILE",
             type=click.Path(path_type=Path),
-            help="With --foreign: chat template, in place of the tokenizer's own.",
+            help="With --foreign: chat template to use instead of the tokenizer's own.",
         ),
     )
     @functools.wraps(function)
@@ -71,7 +71,7 @@ def refuse_with_foreign(**options: object) -> None:
     """Refuse options that only apply to caches."""
     for name, value in options.items():
         if value:
-            raise click.UsageError(f"--{name.replace('_', '-')} is about a cache, and cannot go with --foreign")
+            raise click.UsageError(f"--{name.replace('_', '-')} is about a cache and cannot be combined with --foreign")
 
 
 def verify_foreign(asked: Foreign, *, whole: bool, sample: int | None, reply: Reply) -> None:

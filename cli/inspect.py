@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
 @click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it. With --foreign: N.")
 @click.option(
-    "--why", metavar="FILE:N", help="Row N of an input file: why it is left out, next to the row kept in its place."
+    "--why", metavar="FILE:N", help="Row N of an input file: why it is left out, next to the row that was kept instead."
 )
 @batch_options
 @click.option("--split", metavar="NAME", help="Split of the blocks and documents [the first].")

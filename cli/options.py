@@ -79,8 +79,8 @@ fail_above_option = click.option(
     "--fail-above",
     metavar="SHARE",
     callback=_share,
-    help="Commit nothing, and exit with 1, where more than this share of the rows is rejected, or of the tokens is in "
-    "no block: 0.01 or 1%.",
+    help="Commit nothing and exit with 1 if more than this share of the rows is rejected, or of the tokens is in no "
+    "block: 0.01 or 1%.",
 )
 
 
@@ -105,7 +105,7 @@ html_option = click.option(
     "--html",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the report as a page to FILE, and print no text.",
+    help="Write the report as an HTML page to FILE instead of printing it.",
 )
 
 
@@ -221,7 +221,7 @@ _recipe_options = options(
         "--template",
         metavar="NAME|FILE",
         shell_complete=completes_files(*NAMED_TEMPLATES),
-        help=f"Chat template, in place of the tokenizer's own: a file, or {', '.join(NAMED_TEMPLATES)}.",
+        help=f"Chat template to use instead of the tokenizer's own: a file, or {', '.join(NAMED_TEMPLATES)}.",
     ),
     click.option(
         "--schema",

@@ -2,7 +2,7 @@
 
 A document is written in two columns. The text is on the right, unchanged except for escapes. The gutter on its left
 has a bar where the text is trained, and the message number where a run begins. So the page reads the same without
-colour, in a pipe, and in ASCII.
+color, in a pipe, and in ASCII.
 
 A finding has a heading, example texts with carets below the marked place, and a hint. Examples are single lines,
 wrapped if too long, with newlines as signs.

@@ -38,7 +38,7 @@ _OPENING = """\
 # Command line
 
 Generated from the program's own help. Data goes to stdout, progress and errors to stderr. With `--json`, stdout is one
-JSON object with `"schema": 1`; an error is one too, under the key `error`. `NO_COLOR` is honoured."""
+JSON object with `"schema": 1`; an error is one too, under the key `error`. `NO_COLOR` is honored."""
 
 _REJECTIONS = """\
 # Rejections

@@ -15,7 +15,7 @@ _LAST_COLUMN = re.compile(r" {2}.{,40}\S {2,}(?=\S)")
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print a report of the library: warnings in colour, and on a terminal wrapped with matching indentation."""
+    """Print a report of the library: warnings in color, and on a terminal wrapped with matching indentation."""
     out = stdout()
     for line in lines:
         if line.startswith("warning: "):

@@ -29,7 +29,8 @@ _LEVELS = {
 @click.option(
     "--full",
     is_flag=True,
-    help="Also sha256 of shards, Arrow validation, rules of rows, blocks against documents. With --foreign: all rows.",
+    help="Also check sha256 of shards, Arrow validation, rules of rows, and blocks against documents. With --foreign: "
+    "all rows.",
 )
 @click.option("--sources", is_flag=True, help="Also compare inputs, tokenizer and template with those of the build.")
 @click.option(
@@ -72,7 +73,7 @@ def command(
         return
     assert cache is not None
     if sample is not None and not asked["reencode"]:
-        raise click.UsageError("--sample says how many rows --reencode takes; give both")
+        raise click.UsageError("--sample is the number of rows for --reencode; pass both")
     from packer.audit import verify  # noqa: PLC0415 - not for --help
 
     with listener(quiet=reply.quiet) as progress:

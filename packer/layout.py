@@ -151,7 +151,7 @@ def partners(prompts: Int64, batch_size: int) -> Int64:
         UsageError: all rows have the same prompt.
     """
     if len(prompts) and (prompts == prompts[0]).all():
-        raise UsageError("all answers have one prompt, and KTO compares with answers to other prompts")
+        raise UsageError("all answers have the same prompt, but KTO compares with answers to other prompts")
     found = np.arange(len(prompts), dtype=np.int64)
     start = found - found % batch_size
     size = np.minimum(batch_size, len(prompts) - start)

@@ -298,7 +298,7 @@ def _templates(files: Mapping[str, bytes], config: _Config, where: Path) -> tupl
             raise InputError(
                 f"tokenizer {where}: the chat template '{name[:40]}' has {len(template)} characters; "
                 f"packer takes up to {MAX_TEMPLATE_BYTES}",
-                hint="give another one with --template FILE",
+                hint="use another one with --template FILE",
             )
     return named.get("default"), named.get("tool_use")
 

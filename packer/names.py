@@ -98,7 +98,7 @@ def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> No
     then = "packer push CACHE ORG/NAME" if scheme == "hf" else "copy it: a cache may be anywhere"
     raise UsageError(
         f"{path}: packer does not write to {scheme}://, only to folders and {_IN_BUCKETS}",
-        hint=f"build into a folder of this machine, and {then}",
+        hint=f"build into a local folder, and {then}",
     )
 
 

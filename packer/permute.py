@@ -8,7 +8,7 @@ a and b are close to √n, so that about one number in √n needs this, or fewer
 Worked example: for n = 10, a = 4 and b = 3; 7 is the pair (3, 1), as 7 = 3 + 4·1. If the rounds lead to (2, 2), that is
 2 + 4·2 = 10, outside; from (2, 2) they may lead to (1, 0), and the image of 7 is 1.
 
-This is the generalised Feistel network with cycle walking of Black and Rogaway, "Ciphers with Arbitrary Finite Domains"
+This is the generalized Feistel network with cycle walking of Black and Rogaway, "Ciphers with Arbitrary Finite Domains"
 (CT-RSA 2002). The hash is the output function of splitmix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom
 Number Generators", OOPSLA 2014) of the half plus the round's key. It is a shuffle, not a cipher: it keeps no secret.
 """

@@ -19,8 +19,9 @@ from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address
 from packer.read_rules import Read, check_read
-from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take, check_rules
+from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take
 from packer.row_schemas import ROW_SCHEMAS
+from packer.rule_checks import check_rules
 from packer.strict_yaml import explain, load_mapping, parse_size, parse_yaml
 
 MAX_BLOCK_LEN = 1_048_576
@@ -267,14 +268,14 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         raise RecipeError(f"{where}: {said}", hint=hint) from None
     except UnicodeEncodeError as error:
         raise RecipeError(
-            f"{where}: {error.object!r} is not UTF-8", hint="rename the file, or give its folder"
+            f"{where}: {error.object!r} is not UTF-8", hint="rename the file, or use its folder"
         ) from None
     except (OverflowError, RecursionError, TypeError):
         raise RecipeError(f"{where}: a value is too large, contains itself, or is not JSON", hint=_EVERY_KEY) from None
     given = sorted({"messages", "tools", "add_generation_prompt"} & set(recipe.template.kwargs))
     if given:
         raise RecipeError(
-            f"{where}: template.kwargs.{given[0]}: packer gives the template this variable itself",
+            f"{where}: template.kwargs.{given[0]}: packer sets this variable itself",
             hint="template.kwargs is for variables of the template's own, such as enable_thinking",
         )
     _check_names(recipe, where)

@@ -9,14 +9,14 @@ from packer.row_schemas import ROW_SCHEMAS
 
 _OF_ROWS = {
     "filtered": "a filter of the recipe, or a condition of the row's source, does not let the row pass",
-    "contaminated": "the row holds a question of a benchmark",
-    "duplicate": "an earlier row, or one that is held out, says the same",
-    "near_duplicate": "an earlier row, or one that is held out, says nearly the same",
+    "contaminated": "the row contains a benchmark question",
+    "duplicate": "the row repeats an earlier row, or one that is held out",
+    "near_duplicate": "the row is nearly identical to an earlier row, or to one that is held out",
     "no_group": "the row has no value in the field that split.group names",
     "no_time": "the row has no time, or one without a zone, in the field that split.time names",
     "straddles": "an earlier row of the same group is in an earlier split",
-    "leaks": "the row is nearly the same as one that is held out",
-    "not_taken": "sources.take has as many rows as it asks for",
+    "leaks": "the row is nearly identical to one that is held out",
+    "not_taken": "the source already has as many rows as its take asks for",
 }
 
 ROW_REASONS = tuple(_OF_ROWS)
@@ -24,7 +24,7 @@ ROW_REASONS = tuple(_OF_ROWS)
 
 CODES: dict[str, str] = {
     # read
-    "not_utf8": "the row is not valid UTF-8, or holds half of a surrogate pair",
+    "not_utf8": "the row is not valid UTF-8, or contains half of a surrogate pair",
     "not_json": "the row is not valid JSON",
     "duplicate_key": "an object of the row has the same key twice, and nothing says which value counts",
     "row_too_large": "the row is larger than rows.max_bytes",
@@ -35,9 +35,9 @@ CODES: dict[str, str] = {
     "variable that the template does not read",
     "unknown_role": "a message has a role the schema does not know",
     "bad_tools": "tools or a tool call cannot be read",
-    "no_content": "a message has no content under a name that packer knows; the reason has its keys",
+    "no_content": "a message has no content under a key that packer knows; the reason lists its keys",
     "empty": "the row has no messages, no text or no tokens",
-    "multimodal": "the row holds images, audio or video, which packer does not do",
+    "multimodal": "the row contains images, audio or video, which packer does not support",
     "preference": "the row is a preference pair or a rated answer, not an example to imitate",
     "pair_no_prompt": "no prompt precedes the answers of a pair, or the rated answer",
     "pair_context_differs": "the sides of a pair, or its prompt, say different things before the answers",
@@ -46,14 +46,14 @@ CODES: dict[str, str] = {
     "no_labels": "the row is already tokenized, but nothing says which tokens are trained",
     "lengths_differ": "labels, a mask or weights of the row are not as long as its input_ids",
     "labels_differ": "a label is neither -100 nor the id at its place",
-    "labels_shifted": "the labels, or the mask, are shifted by one token from the tokens they are about",
+    "labels_shifted": "the labels, or the mask, are shifted by one token from the tokens they belong to",
     "bad_mask": "a mask has values other than 0 and 1, or padding is between tokens",
     "already_packed": "the row is several documents in one; packer packs documents itself",
     "unknown_token": "an id is not in the tokenizer's vocabulary",
     # rendered
     "template_error": "the chat template raised an error for this row",
     "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes",
-    "prompt_diverges": "the turn that the template renders continues none of the prompts it can write",
+    "prompt_diverges": "the turn that the template renders does not begin with any of its prompts",
     "no_terminator": "the template writes no stop token after a turn",
     "bad_marks": "generation blocks of the template do not say which message they belong to",
     "dropped_system": "the template does not render a system message",
@@ -67,14 +67,14 @@ CODES: dict[str, str] = {
     "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, or JSON within JSON",
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
     "U+FFFD), cut or changed",
-    "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or says nothing after it",
-    "control_token": "an assistant turn, or under supervision.control_tokens=reject any message, holds the text of a "
-    "control token; or a trained text ends with a stop token of another model",
+    "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or nothing follows it",
+    "control_token": "an assistant turn, or under supervision.control_tokens=reject any message, contains the text of "
+    "a control token; or a trained text ends with a stop token of another model",
     "control_render": "a control token typed in a message changes how the template renders the row",
     # supervised
     "nothing_trained": "the row has nothing to train on",
     "not_encodable": "the tokenizer fails on a text of the row",
-    "proof_failed": "the ids do not decode to the rendered text; nothing uncertain is written",
+    "proof_failed": "the ids do not decode to the rendered text",
     # paired
     "pair_rewritten": "an answer of preference data needs several documents: later turns rewrite earlier ones",
     "pair_modes_differ": "the template prompts the two answers of a pair differently",
@@ -84,69 +84,70 @@ CODES: dict[str, str] = {
     "overlong": "the document, or its pair, is longer than a block",
     "too_short": "the document, or the piece of one, is shorter than pack.min_length",
     "truncated": "the part of a document that is beyond the length of a block",
-    "untrained": "a piece of a document, or a block of a stream, in which nothing is trained",
+    "untrained": "nothing is trained in a piece of a document, or in a block of a stream",
     # selected
     **_OF_ROWS,
 }
 
 _HINTS = {
-    "not_utf8": "write the file as UTF-8: iconv -f ENCODING -t UTF-8 FILE; half of a surrogate pair is a cut character",
+    "not_utf8": "write the file as UTF-8: iconv -f ENCODING -t UTF-8 FILE; half of a surrogate pair is part "
+    "of a character that was cut",
     "not_json": "correct or remove the row; NaN and Infinity are not JSON",
-    "duplicate_key": "keep one of the two: json.loads of Python takes the last",
+    "duplicate_key": "keep one of the two; Python's json.loads takes the last",
     "row_too_large": "--set rows.max_bytes=256MiB reads larger rows",
     "wrong_type": "the reason has the path of the value, what was expected there, and what was found",
     "unread_content": "the reason has the columns that read the field, and those that leave it out: "
     "--set 'sources.columns={system: NAME}'",
     "unknown_role": "say which role is which: --set 'sources.roles={NAME: user, OTHER: assistant}'",
     "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
-    "empty": "leave such rows out, or name the field that holds their text: --set 'sources.columns={messages: FIELD}'",
-    "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains only text",
+    "empty": "leave such rows out, or name the field with their text: --set 'sources.columns={messages: FIELD}'",
+    "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains on text only",
     "preference": "--schema preference reads pairs, --schema rated reads rated answers; to imitate the better side: "
-    "--set 'sources.columns={messages: chosen, rejected: null}' if it holds the whole conversation, "
+    "--set 'sources.columns={messages: chosen, rejected: null}' if it contains the whole conversation, "
     "{completion: chosen, rejected: null} if the prompt is a field of its own",
-    "pair_no_prompt": "name the field that holds it: --set 'sources.columns={prompt: FIELD}'; or give both sides whole "
+    "pair_no_prompt": "name the field of the prompt: --set 'sources.columns={prompt: FIELD}'; or give both sides whole "
     "conversations as messages",
     "pair_context_differs": "a pair is two answers to one request: give both sides the same messages up to the answer; "
-    "--set 'sources.columns={prompt: null}' passes over a prompt that both of them hold in other words",
+    "--set 'sources.columns={prompt: null}' ignores a prompt that both of them contain in other words",
     "pair_empty_side": "leave the row out, or write the missing answer",
-    "bad_mask": "a mask holds 1 where a token is trained and 0 elsewhere; padding is at one end",
-    "template_error": "these are the template's own words: packer preview shows the row; write it as the template "
-    "wants it, or give another template with --template FILE",
+    "bad_mask": "a mask is 1 where a token is trained and 0 elsewhere; padding is at one end",
+    "template_error": "the message is the template's own; packer preview shows the row. Write it as the template "
+    "expects it, or use another template: --template FILE",
     "render_too_large": "--set rows.max_render_bytes=256MiB renders larger rows; where history is rewritten, "
-    "--set supervision.history_rewrite=last makes less text of it",
-    "bad_marks": "correct the {% generation %} blocks of the template, or go by prompts: "
+    "--set supervision.history_rewrite=last renders less",
+    "bad_marks": "correct the {% generation %} blocks of the template, or ignore them: "
     "--set supervision.source=chat_server",
     "control_render": "take the control token out of the message; packer preview shows the row",
-    "nothing_trained": "no assistant message is trained: give the row one, or let supervision.turns take it",
+    "nothing_trained": "no assistant message is trained: give the row one, or change supervision.turns",
     "not_encodable": "the tokenizer cannot encode the text at all; leave the row out",
-    "proof_failed": "packer preview shows where ids and text part; a tokenizer that changes text cannot be proved",
+    "proof_failed": "packer preview shows where ids and text differ; a tokenizer that changes texts cannot be verified",
     "pair_rewritten": "if only one turn is compared, give only that turn: those before it are the prompt; "
     "--set supervision.history_rewrite=as_rendered trains each answer in one document, as history shows its turns",
-    "pair_modes_differ": "an answer with reasoning and one without are compared under one prompt where the mode is "
-    "fixed: --set 'template.kwargs={enable_thinking: true}', or as the template calls it",
+    "pair_modes_differ": "if an answer has reasoning and the other has none, set the mode for both: "
+    "--set 'template.kwargs={enable_thinking: true}', or what the template calls it",
     "pair_prompt_differs": "packer preview shows both sides; --set supervision.turns=all trains answers "
     "from their first turn on",
-    "pair_identical": "leave the row out: it has nothing to prefer",
+    "pair_identical": "leave the row out: neither answer is preferred",
     "overlong": "--block-len N makes blocks longer; --set pack.overlong=split cuts documents into pieces",
     "too_short": "--set pack.min_length=1 keeps them",
-    "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as a piece of its own",
+    "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as another piece",
     "untrained": "nothing is lost for training: such a piece has a loss of 0 / 0",
     "no_terminator": "--set supervision.no_terminator=append closes every turn with the EOS token",
-    "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.on_prompt_mismatch=continue "
-    "trains the answer behind its own prompt, if that opens the reasoning, or has a system message where the finished "
-    "chat has none (Mistral); =common_prefix takes what both have in common as the prompt. A variable of the template "
+    "prompt_diverges": "packer lint shows where prompt and turn differ. --set supervision.on_prompt_mismatch=continue "
+    "trains the answer after its own prompt, if that opens the reasoning, or has a system message where the finished "
+    "chat has none (Mistral); =common_prefix uses their common prefix as the prompt. A variable of the template "
     "that asks for reasoning, such as reasoning_effort, is set in template.kwargs",
-    "control_token": "packer does not take rows that are already rendered: give the messages, or take the markers "
-    "out (the build writes the EOS after a text or completion itself); --set supervision.control_tokens=allow trains "
+    "control_token": "packer does not take rows that are already rendered: give the messages, or remove the markers "
+    "(the build writes the EOS after a text or completion itself); --set supervision.control_tokens=allow trains "
     "the letters of a marker as text, never the token",
-    "mangled_call": "packer lint shows what the template writes; take `|safe` or a second `tojson` out of it, or "
-    "write each argument with `tojson`, which sets texts between quotation marks",
+    "mangled_call": "packer lint shows what the template writes; remove `|safe` or a second `tojson` from it, or "
+    "write each argument with `tojson`, which quotes texts",
     "mangled_text": "packer lint shows what the template writes; correct where it escapes, cuts or replaces text, or "
     "use another template",
-    "open_reasoning": "an answer that was cut off teaches a model to end inside its reasoning: leave it out, or give "
+    "open_reasoning": "an answer that was cut off teaches a model to stop within its reasoning: leave it out, or give "
     "its message train: false",
     "unknown_schema": f"name the schema: schema: {' | '.join(ROW_SCHEMAS)}",
-    "no_content": "a message keeps its text under `content`, or `value` in ShareGPT; rename the key that holds it: "
+    "no_content": "messages need their text under `content`, or `value` in ShareGPT; rename the key: "
     "jq -c '.messages[] |= (.content //= .text)' FILE. --set rows.empty_user=keep keeps user messages that are empty",
     "no_labels": "name the field that says what is trained: --set 'sources.columns={loss_mask: NAME}'; "
     "--set 'sources.columns={input_ids: input_ids, labels: input_ids}' trains every token",
@@ -155,16 +156,16 @@ _HINTS = {
     "labels_shifted": "give labels and masks as they are before a model shifts them for its loss; if a mask "
     "leaves out stop tokens on purpose, give labels in its place",
     "already_packed": "give the rows as they were before they were packed",
-    "unknown_token": "give the tokenizer that the ids were made with, its added tokens among them",
+    "unknown_token": "use the tokenizer that the ids were made with, including its added tokens",
     "filtered": "the reason names the filter or condition; packer stats --splits counts what each of them drops",
-    "contaminated": "packer inspect --why FILE:ROW shows the question; decontaminate.cover says how much of it counts",
-    "duplicate": "packer inspect --why FILE:ROW shows the row that is kept",
-    "near_duplicate": "packer inspect --why FILE:ROW shows both rows; deduplicate.near.jaccard says the limit",
+    "contaminated": "packer inspect --why FILE:ROW shows the question; decontaminate.cover is the threshold",
+    "duplicate": "packer inspect --why FILE:ROW shows the row that was kept",
+    "near_duplicate": "packer inspect --why FILE:ROW shows both rows; deduplicate.near.jaccard is the threshold",
     "no_group": "give the row the field, or name one that every row has in split.group",
     "no_time": "give the row a time, an ISO text with a zone or a number of split.unit; split.zone gives the zone",
-    "straddles": "that keeps a group on one side of a cutoff in time; without split.group rows are divided one by one",
-    "leaks": "packer inspect --why FILE:ROW shows the held-out row that it is nearly the same as",
-    "not_taken": "sources.take.rows takes more of them",
+    "straddles": "this keeps a group on one side of a cutoff; without split.group, each row goes by its own time",
+    "leaks": "packer inspect --why FILE:ROW shows the held-out row that it resembles",
+    "not_taken": "a larger sources.take.rows takes more",
 }
 
 
@@ -184,8 +185,8 @@ def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
 
 _OTHER_FORMS = (
     "packer lint says which of these helps: --set supervision.reasoning=inline puts it into the text, in <think> tags; "
-    "=field takes it out of there; --set supervision.on_prompt_mismatch=continue writes it behind a prompt that opens "
-    "the reasoning. Or "
+    "=field moves it out of the text; --set supervision.on_prompt_mismatch=continue writes it after a prompt that "
+    "opens the reasoning. Or "
 )
 
 

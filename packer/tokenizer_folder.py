@@ -66,7 +66,7 @@ def _main_file(path: Path, tokenizer: Path) -> bytes:
     if not os.path.lexists(path):
         raise InputError(
             f"tokenizer {tokenizer}: no such file or folder",
-            hint="give the folder that holds the model's tokenizer.json, or that file itself; "
+            hint="pass the folder with the model's tokenizer.json, or that file itself; "
             "a model of the Hugging Face Hub is named ORG/NAME, or ORG/NAME@REVISION",
         )
     return read_regular(path, max_bytes=MAX_TOKENIZER_BYTES, what=f"tokenizer {tokenizer}")
@@ -88,7 +88,7 @@ def read_regular(path: Path, *, max_bytes: int, what: str) -> bytes:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise InputError(f"{what}: {path.name} is not a regular file", hint="put the file itself in its place")
+                raise InputError(f"{what}: {path.name} is not a regular file", hint="replace it with the file itself")
             if status.st_size > max_bytes:
                 raise InputError(
                     f"{what}: {path.name} has {status.st_size} bytes; packer takes up to {max_bytes}",
@@ -141,7 +141,7 @@ def checked_vocab_size(definition: Mapping[str, Any], backend: Tokenizer, where:
         )
         raise InputError(
             f"tokenizer {where}: tokenizer.json gives '{first[:40]}' and '{second[:40]}' the same id {shared}",
-            hint="a token has an id of its own; take the tokenizer.json its makers published",
+            hint="every token has its own id; use the tokenizer.json that its authors published",
         )
     _refuse_moved_ids(definition, backend, where)
     return max(ids) + 1
@@ -168,7 +168,7 @@ def _refuse_lost_text(post_processor: Any, where: Path) -> None:
     if sum("Sequence" in piece for piece in post_processor["single"]) != 1:
         raise InputError(
             f"tokenizer {where}: the post_processor of tokenizer.json does not write a text exactly once",
-            hint="its template `single` must hold one Sequence",
+            hint="its template `single` must contain one Sequence",
         )
 
 

@@ -55,7 +55,7 @@ class TemplateOverrunError(UsageError):
         error = cls(
             f"the chat template {used} in one rendering",
             hint="no row is rejected for what depends on the machine; check the template's loops with this row, and "
-            "fix it or use another (--template FILE). What is finished is kept",
+            "fix it or use another (--template FILE). Finished work is kept",
         )
         error.row = row
         return error

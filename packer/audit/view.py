@@ -340,5 +340,5 @@ def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]
         listed = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
         raise UsageError(missing, hint=f"its inputs: {listed}")
     if len(different) > 1:
-        raise UsageError(f"'{source}' names several inputs: {', '.join(different)}", hint="give more of the path")
+        raise UsageError(f"'{source}' names several inputs: {', '.join(different)}", hint="use more of the path")
     return found

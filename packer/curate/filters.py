@@ -41,7 +41,7 @@ class Languages:
             self._identifier = _identifier()
         except ImportError:
             raise RecipeError(
-                f"filter '{name}' asks for a language, and py3langid is not installed",
+                f"filter '{name}' tests the language, but py3langid is not installed",
                 hint="pip install 'token-packer[language]', or pip install py3langid",
             ) from None
         unknown = sorted(self._wanted.difference(self._identifier.labels))
@@ -75,7 +75,7 @@ _MEASURES: dict[str, Callable[[str], float]] = {"chars": len}
 """Filter key → the number it limits, measured on each text."""
 
 
-class Tester:
+class ConditionTester:
     """Tests rows for one condition.
 
     Args:

@@ -30,7 +30,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedRows:
-    """D rows that are dropped in favour of another one."""
+    """D rows that are dropped in favor of another one."""
 
     row: Int64  # [D]
     kept: Int64  # [D] the row each lost to

@@ -22,7 +22,8 @@ from packer.curate.signatures import signatures_in
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import NO_TIME
 from packer.rejections import ROW_REASONS
-from packer.row_rules import Deduplicate, Leakage, RowRules, Split, time_of
+from packer.row_rules import Deduplicate, Leakage, RowRules, Split
+from packer.rule_checks import time_of
 
 TRAIN, VALIDATION, TEST = range(3)
 NAMES = ("train", "validation", "test")

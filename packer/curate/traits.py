@@ -29,11 +29,12 @@ import pyarrow as pa
 
 from packer.batches import Int64, RowBatch, Sample, array_of
 from packer.curate.contamination import Questions
-from packer.curate.filters import Tester
+from packer.curate.filters import ConditionTester
 from packer.curate.signatures import Signatures, Words, signature_columns, signatures, words_of
 from packer.curate.texts import content_key, integral_as_int, prompt_key, utterances, value_key
 from packer.curate.trait_rules import TraitRules
-from packer.row_rules import Split, microseconds, zone_of
+from packer.row_rules import Split
+from packer.rule_checks import microseconds, zone_of
 
 NO_TIME = -(2**63)
 _UNITS = {"s": Fraction(10**6), "ms": Fraction(10**3), "us": Fraction(1), "ns": Fraction(1, 10**3)}
@@ -51,7 +52,7 @@ class TraitMaker:
         """`questions`: those of the benchmarks that the rules name."""
         self._rules = rules
         self._questions = questions
-        self._testers = [Tester(*each) for each in rules.conditions]
+        self._testers = [ConditionTester(*each) for each in rules.conditions]
         self._zone = zone_of(Split(zone=rules.zone))
 
     def make(self, rows: RowBatch, first: int) -> pa.RecordBatch:

@@ -55,7 +55,7 @@ class DatasetFolder(Writer):
     def refuse(cls, rows: Sequence[SplitRows]) -> None:
         if rows[0].is_preference and any(each.weighted for each in rows):
             raise UsageError(
-                f"{rows[0].cache.folder} has fractional loss weights, and trainers of preference data read none",
+                f"{rows[0].cache.folder} has fractional loss weights, but trainers for preference data read none",
                 hint="build it without weights",
             )
 
@@ -228,7 +228,7 @@ class TrlWriter(DatasetFolder):
             if not whole.all():
                 raise UsageError(
                     f"{int(np.count_nonzero(~whole)):,} of {len(documents):,} answers of split '{each.split}' have "
-                    "masked tokens after their prompt, and TRL would train them",
+                    "masked tokens after their prompt, which TRL would train",
                     hint="--to datasets has labels; packer.load.trainers.PackedDPOTrainer reads the cache's own",
                 )
 
@@ -251,4 +251,4 @@ class TrlWriter(DatasetFolder):
         self.append(columns | self.of_rows(batch))
 
     def notes(self) -> Iterator[str]:
-        yield "TRL's trainers prepare such rows again, and fail, unless _prepare_dataset returns its input"
+        yield "TRL's trainers prepare such rows again and fail, unless _prepare_dataset returns its input"

@@ -235,7 +235,7 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
     if not form.holds_weights and any(each.weighted for each in rows):
         able = ", ".join(name for name, other in FORMATS.items() if other.holds_weights)
         raise UsageError(
-            f"{rows[0].cache.folder} has fractional loss weights, and {to} has no place for them",
+            f"{rows[0].cache.folder} has fractional loss weights, but {to} has no place for them",
             hint=f"--to {able} has a column loss_weights, for a trainer that reads it",
         )
 
@@ -251,8 +251,8 @@ def _refuse_kind(to: str, form: Format, rows: SplitRows) -> None:
         raise UsageError(f"{folder} holds {reason.format(to)}", hint=f"for such a cache: {able}")
     if kind == "preference" and rows.unit == "blocks":
         raise UsageError(
-            f"{folder} holds preference data, and blocks do not say which answer was chosen",
-            hint="leave --blocks out: documents are exported with their sides",
+            f"{folder} contains preference data, but blocks do not record which answer was chosen",
+            hint="leave out --blocks: documents are exported with their sides",
         )
 
 

@@ -34,7 +34,7 @@ def _uncached_request(name: HubName) -> Iterator[None]:
         with client_request(name):
             yield
     except UnreachableError as error:
-        hint = "nothing was committed; push again when it answers, and what was uploaded is not uploaded again"
+        hint = "nothing was committed; push again when it answers: what was already uploaded is not uploaded again"
         raise InputError(f"{name.label}: {error.reason}", hint=hint) from error
 
 

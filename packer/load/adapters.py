@@ -21,7 +21,7 @@ def huggingface(
     transformers keeps packed documents apart in two ways, and a flattened micro-batch supports both. Flash attention
     uses ``cu_seq_lens_*`` and ``max_length_*``. Eager, SDPA and FlexAttention find the boundaries where
     ``position_ids`` do not increase by one, but only without an attention mask and without a key-value cache. With
-    either, the mask is purely causal and neighbours silently attend to each other. Hence ``use_cache=False``, and no
+    either, the mask is purely causal and neighbors silently attend to each other. Hence ``use_cache=False``, and no
     mask.
 
     A padded micro-batch has one document per row and keeps its 2-D ``attention_mask``, which all of them support.
@@ -113,7 +113,7 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> No
             seq_idx and not (is_flat or is_numbered),
             "leave seq_idx out",
         ),
-        "the labels are shifted, and Hugging Face models shift them again": (
+        "the labels are already shifted, but Hugging Face models shift them again": (
             "shift_labels" in micro_batch,
             "open the loader with labels='unshifted'",
         ),

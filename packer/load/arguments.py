@@ -65,6 +65,6 @@ def open_cache(cache: Any, **limits: Any) -> Cache:
         return Cache.open(os.fspath(cache), **limits)
     if any(value is not None for value in limits.values()):
         raise UsageError(
-            "cache_dir and cache_bytes are of a cache that is opened here", hint="give them to Cache.open(url, …)"
+            "cache_dir and cache_bytes are of a cache that is opened here", hint="pass them to Cache.open(url, …)"
         )
     return check_instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")

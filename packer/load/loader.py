@@ -67,7 +67,7 @@ class PackedLoader:
             cutoff, by default ``packed``; departing from the recipe gives a warning.
         cutoff_len: documents are truncated to this many tokens. Those left without a trained token are excluded from
             every epoch: a warning counts them, and :attr:`untrained` lists them.
-        rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialised.
+        rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
         order: ``random``; ``sequential``, as stored; ``windowed``, a few shards at a time, for caches in a bucket; for

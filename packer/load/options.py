@@ -153,5 +153,5 @@ def resolve_end(end: Any, drop_last: Any) -> Any:
         return end
     check_instance("drop_last", drop_last, bool, "True or False")
     if drop_last and end != "drop":
-        raise ValueError(f"drop_last=True and end='{end}' contradict each other; give one of them")
+        raise ValueError(f"drop_last=True and end='{end}' contradict each other; pass only one of them")
     return "short" if end == "drop" and not drop_last else end

@@ -7,7 +7,7 @@ or depends on what it returned before, so every order resumes in constant time, 
 ``random`` is a keyed permutation of the row numbers (of blocks, or of documents).
 
 ``length_bucketed`` puts documents of similar length next to each other, so that batches need little padding. The random
-order is cut into windows. The documents of a window are sorted by length and cut into buckets of neighbours, and the
+order is cut into windows. The documents of a window are sorted by length and cut into buckets of neighbors, and the
 buckets are shuffled. So a micro-batch no larger than a bucket has documents of nearly one length, while steps still
 come in random order and every document comes once per epoch. The order does not depend on any batch size.
 

@@ -1,4 +1,4 @@
-"""Tests whether a model respects document boundaries: change one document, and check that its neighbours' logits stay.
+"""Tests whether a model respects document boundaries: change one document, and check that its neighbors' logits stay.
 
 1. Run the model twice unchanged: a model that answers the same input in two ways cannot be tested.
 2. Run it once for each sequence, with every token of it replaced by another id of the micro-batch.
@@ -316,7 +316,7 @@ def _poison(input_ids: Tensor) -> Tensor:
     """Draw another id of this micro-batch for every position, independently.
 
     A fixed exchange of ids would leave the mean over a sequence that has each of them once unchanged. If there is only
-    one id, its neighbour in the vocabulary is used.
+    one id, its neighbor in the vocabulary is used.
     """
     known, rank = torch.unique(input_ids, return_inverse=True)
     if len(known) == 1:

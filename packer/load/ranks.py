@@ -13,11 +13,11 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
 
     Raises:
         ValueError: only one of the two is given, or the rank is not below the world size.
-        UsageError: the environment announces several processes, but `torch.distributed` is not initialised:
+        UsageError: the environment announces several processes, but `torch.distributed` is not initialized:
             every process would read everything.
     """
     if (rank is None) != (world_size is None):
-        raise ValueError("give rank and world_size together, or neither")
+        raise ValueError("pass rank and world_size together, or neither")
     if rank is not None and world_size is not None:
         rank, world_size = check_integer("rank", rank), check_integer("world_size", world_size, minimum=1)
         if not 0 <= rank < world_size:
@@ -28,7 +28,7 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     announced = os.environ.get("WORLD_SIZE", "1")
     if announced != "1":
         raise UsageError(
-            f"WORLD_SIZE is {announced} but torch.distributed is not initialised: all processes would read the same",
+            f"WORLD_SIZE is {announced} but torch.distributed is not initialized: all processes would read the same",
             hint="call torch.distributed.init_process_group() first, or pass rank= and world_size=",
         )
     return 0, 1

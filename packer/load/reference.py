@@ -273,7 +273,7 @@ def _pairs(cache: str | Path | Cache, split: str) -> tuple[Cache, DocumentShards
     found, documents = preference_documents(cache, split)
     if not documents.is_paired:
         raise UsageError(
-            f"{found.folder} holds rated answers, and a reference is filled for pairs",
+            f"{found.folder} contains rated answers, but references are computed for pairs",
             hint="a KTOTrainer computes its own: precompute_ref_log_probs=True",
         )
     return found, documents
@@ -286,5 +286,5 @@ def _damaged(path: Path, reason: str) -> CheckError:
 def _wrong_documents(path: Path) -> CheckError:
     return CheckError(
         f"{path} holds the log-probabilities of other documents than this split's",
-        hint="the cache was built again from other rows or rules: fill another file",
+        hint="the cache was built again from other rows or rules: write to another file",
     )

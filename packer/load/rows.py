@@ -268,7 +268,7 @@ def _check_preference(rows: Rows, caches: Sequence[Cache], kind: RowKind, cutoff
     if kind == "blocks" and (rows.content != "pairs" or len(caches) > 1):
         what = "rated answers" if rows.content != "pairs" else "pairs of several caches"
         raise UsageError(
-            f"blocks do not say which {what} they hold", hint="batching='padding_free', 'padded' or 'token_budget'"
+            f"blocks do not record which {what} they hold", hint="batching='padding_free', 'padded' or 'token_budget'"
         )
 
 
@@ -280,7 +280,7 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
     """
     if weighted and not wanted:
         raise UsageError(
-            "this cache holds fractional loss weights, and they would be ignored",
+            "this cache has fractional loss weights, which would be ignored",
             hint="pass weights='use' and multiply each target's loss by micro_batch['loss_weights']",
         )
 

@@ -174,7 +174,7 @@ def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) ->
 
 
 _HINTS = {
-    "fingerprint": "the cache holds other data than when the state was saved: open that cache, or start over",
+    "fingerprint": "the cache's data has changed since the state was saved: open the earlier cache, or start over",
     "shares": "mix with the proportions the state was saved with, or start over",
 } | {
     name: f"open the loader with the {name} the state was saved with, or start over"

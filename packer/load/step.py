@@ -1,4 +1,4 @@
-"""One optimiser step as a rank sees it: its micro-batches, and the totals of the whole step.
+"""One optimizer step as a rank sees it: its micro-batches, and the totals of the whole step.
 
 A cache stores unshifted labels, and Hugging Face models shift them. Shifting twice would silently train the token after
 the next one. So shifted labels have other names: a micro-batch has either ``labels`` or ``shift_labels``, and a model

@@ -1,6 +1,6 @@
 """Orders items by decreasing size, and equal ones by a keyed hash.
 
-Documents of equal length are interchangeable to the packer. Taken in source order, neighbours would share a block;
+Documents of equal length are interchangeable to the packer. Taken in source order, neighbors would share a block;
 taken in the order of a hash of their number, they land in blocks far apart.
 
 This takes one sort of 64-bit numbers. From the top, a number consists of how much smaller the item is than the largest,

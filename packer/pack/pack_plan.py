@@ -7,7 +7,7 @@ length.
 
 ``sequential`` keeps documents and blocks in source order. ``best_fit`` and ``first_fit`` pack a histogram of sizes in
 slots, which determines how many pieces of which size go into which bin: the *fills*. The pieces, by decreasing size and
-in the order of a keyed hash among equal sizes, are assigned to the fills in turn, so that neighbours in the source land
+in the order of a keyed hash among equal sizes, are assigned to the fills in turn, so that neighbors in the source land
 in blocks far apart. Bins become blocks by a keyed permutation, so that reading the blocks in order yields a mixture.
 Within a block, pieces are in the order of its fills, larger before smaller; those of one fill in source order.
 

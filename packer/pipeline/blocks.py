@@ -68,7 +68,7 @@ class BlockForm:
             separator_id = eos_id if eos_id is not None else next(iter(stop_ids), None)
             if separator_id is None:
                 raise RecipeError(
-                    "pack.mode is eos, and the tokenizer has no EOS",
+                    "pack.mode is eos, but the tokenizer has no EOS",
                     hint="--set pack.mode=isolated needs none; "
                     "a build with --set 'supervision.stop=[\"TOKEN\"]' has one",
                 )

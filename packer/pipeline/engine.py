@@ -52,7 +52,7 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
         return _reference()
     if fast_version() is None:
         raise RecipeError(
-            "engine is fast, and fastokens is not installed", hint="pip install fastokens, or --set engine=auto"
+            "engine is fast, but fastokens is not installed", hint="pip install fastokens, or --set engine=auto"
         )
     refused = _difference(tokenizer_json)
     if refused is None:

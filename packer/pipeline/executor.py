@@ -282,7 +282,7 @@ def _death_named(process: BaseProcess) -> Iterator[None]:
             process.join()
         raise WorkerDiedError(
             f"a worker process {_ended(process.exitcode)}",
-            hint="what is finished is kept: run the same command again with fewer processes (-j 1)",
+            hint="finished work is kept: run the same command again with fewer processes (-j 1)",
         ) from error
 
 

@@ -186,7 +186,7 @@ def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[A
         if of_sources:
             raise RecipeError(
                 f"{', '.join(of_sources)}: is about sources, but this recipe has sources with keys of their own",
-                hint="set them in its sources, or give files or rows in place of a recipe",
+                hint="set them in its sources, or pass files or rows instead of a recipe",
             )
         nested = {key: {**(recipe.get(key) or {}), **value} for key, value in options.items() if type(value) is dict}
         return make_recipe({**recipe, **options, **nested}), []
@@ -197,7 +197,7 @@ def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[A
     if not isinstance(data, Mapping):
         data = {of_sources.pop("split", None) or "train": data}
     elif named := sorted(data.keys() & VOTING_FIELDS):
-        raise _wrong(f"data is a dict with the fields of a row: {', '.join(named)}", "give a list of rows: [row]")
+        raise _wrong(f"data is a dict with the fields of a row: {', '.join(named)}", "pass a list of rows: [row]")
     elif "split" in of_sources:
         raise RecipeError("split: the rows are already given by split", hint="leave it out")
     rows = [_rows(rows) for rows in data.values()]
@@ -297,7 +297,7 @@ def _path(name: str, value: Any, expected: str) -> str:
         f"{name} is {reprlib.repr(value)}; expected {expected}",
         f"give {way}; if an object was changed in memory, call save_pretrained(DIR) first"
         if name == "tokenizer"
-        else "give a str or a pathlib.Path",
+        else "pass a str or a pathlib.Path",
     )
 
 

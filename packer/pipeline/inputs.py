@@ -317,4 +317,4 @@ def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequenc
     for (path, status), entry in zip(files, inputs, strict=True):
         now = FileStatus.of(path)
         if now != status and file_sha256(path) != entry.sha256:
-            raise changed_error(path, f"{entry.num_bytes} bytes were read, and now it holds {now.num_bytes} others")
+            raise changed_error(path, f"{entry.num_bytes} bytes were read, but now it has {now.num_bytes} others")

@@ -74,7 +74,7 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, progres
         if not num_rows:
             raise InputError(
                 f"no rows for split '{split}': {reprlib.repr(rows)} holds none",
-                hint="an iterator can be read once: make it again, or give a list",
+                hint="an iterator can be read only once: create it again, or pass a list",
             )
         path = folder / f"{split}-{file.digest.sha256[:32]}.{'jsonl' if batches is None else 'arrow'}"
         if not path.exists():
@@ -195,7 +195,7 @@ _EXAMPLE = '{"messages": [{"role": "user", "content": "…"}, …]}'
 def _no_row(message: str) -> TypeError:
     error = TypeError(message)
     error.add_note(
-        "hint: rows are dicts of texts, numbers, lists and dicts. For other objects, give model_dump(), "
+        "hint: rows are dicts of texts, numbers, lists and dicts. For other objects, pass model_dump(), "
         "dataclasses.asdict(…) or str(…); leave out fields that training does not need"
     )
     return error

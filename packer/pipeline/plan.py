@@ -217,7 +217,7 @@ def refuse_too_many(sizes: Sequence[int], partition_bytes: int) -> None:
         f"{sum(sizes) / 1e12:.1f} TB of rows in {plural(len(sizes), 'file')}, cut into partitions of "
         f"{partition_bytes / 2**20:.0f} MiB: the manifest would have more than the {MAX_MANIFEST_BYTES:,} bytes that "
         "readers take",
-        hint="make several caches, which a Mixture reads as one"
+        hint="build several caches, which a Mixture reads as one"
         if enough is None
         else f"--set partition_bytes={enough // 2**20}MiB makes fewer shards",
     )
@@ -232,7 +232,7 @@ def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
     """
     if SCHEMAS[file.schema].is_templated and model.template is None:
         raise InputError(
-            f"{file.name}: rows of schema '{file.schema}' need a chat template, and the tokenizer has none",
+            f"{file.name}: rows of schema '{file.schema}' need a chat template, but the tokenizer has none",
             hint=templates_hint(model, recipe),
         )
 
@@ -293,7 +293,7 @@ def _note_engine(engine: Engine, before: str | None, progress: Progress) -> None
 
 
 def _no_tokenizer() -> RecipeError:
-    return RecipeError("no tokenizer", hint="give the model's folder with --tokenizer DIR")
+    return RecipeError("no tokenizer", hint="pass the model's folder with --tokenizer DIR")
 
 
 def _refuse_unnameable(name: str) -> None:

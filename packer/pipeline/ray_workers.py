@@ -216,7 +216,7 @@ class RayWorkers:
         ray = self._ray
         if not ray.is_initialized():
             try:
-                # What it finds as stdout now gets the code that resets a terminal's colours when the process ends.
+                # What it finds as stdout now gets the code that resets a terminal's colors when the process ends.
                 with redirect_stdout(sys.__stdout__), catch_warnings(action="ignore", category=UserWarning):
                     ray.init(
                         address=self._address,

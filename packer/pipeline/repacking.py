@@ -216,11 +216,11 @@ def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Reci
         RecipeError: traits are missing; names them.
 
     """
-    rules, hint = new.row_rules, f"packer build -o {cache} with these rules reads the rows again, and tokenizes nothing"
+    rules, hint = new.row_rules, f"packer build -o {cache} with these rules reads the rows again but tokenizes nothing"
     if not rules.is_set:
         return
     if manifest.selection is None:
-        raise RecipeError(f"{cache} was built without rules about rows, and has no traits of them", hint=hint)
+        raise RecipeError(f"{cache} was built without rules that choose rows, so it has no traits of them", hint=hint)
     for i in range(len(new.sources)):
         before, after = TraitRules.of(old.row_rules, i), TraitRules.of(rules, i)
         changed = [name for name in after.__struct_fields__ if getattr(before, name) != getattr(after, name)]

@@ -36,7 +36,7 @@ def refuse_other_files(folder: Path) -> None:
         raise UsageError(f"{folder} is a file", hint="-o takes a folder")
     known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists() or mirror_of(folder) is not None
     if folder.is_dir() and not known and any(folder.iterdir()):
-        raise UsageError(f"{folder} contains other files and is not a cache", hint="give a new or empty folder with -o")
+        raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder with -o")
 
 
 def existing(folder: Path, progress: Progress) -> Manifest | None:

@@ -100,8 +100,8 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         if key is None:
             return rejection_hint(code)
         renamed = f".{keys['field']}[] |= (.content //= .{key} | del(.{key}))"
-        command = jq_command(file.path, renamed)
-        return f"a message keeps its text under `content`; rename the key: {command or 'jq -c ' + shlex.quote(renamed)}"
+        command = jq_command(file.path, renamed) or f"jq -c {shlex.quote(renamed)}"
+        return f"messages need their text under `content`; rename the key: {command}"
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "dropped_system" and _has_developer(file):
@@ -154,7 +154,7 @@ def _by_names(code: str, file: InputFile) -> str | None:
     asked = next((name for name in names if meant_field(name) == "instruction" and name not in known), None)
     if asked is None:
         return None
-    return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' takes it as what the user says"
+    return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' reads it as the message of the user"
 
 
 def _has_developer(file: InputFile) -> bool:

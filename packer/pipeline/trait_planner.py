@@ -47,7 +47,7 @@ class TraitPlanner:
             self._makers = [TraitMaker(each) for each in self._of_source]
 
     def task(self, partition: Partition, entry: Input, recipe: Recipe) -> TraitsTask | None:
-        """Return which traits to record for a partition of an input; None if none."""
+        """Return which traits to record for a partition of an input, or None if there are no rules that need any."""
         if entry.part is None:
             return None
         rules = self._of_source[entry.part]
@@ -59,10 +59,10 @@ class TraitPlanner:
         Args:
             file: the file.
             partition: its first.
-            part: number of the source that names it; None if no rule asks about rows.
+            part: number of the source that names it; None if there are no rules that choose rows.
 
         Returns:
-            None if no rule names a field
+            What was found; None if no rule names a field.
 
         """
         if part is None or not self._of_source[part].fields:
@@ -114,8 +114,8 @@ class TraitPlanner:
             raise InputError(
                 f"split.time: no row that was sampled has {expected}{zone} in '{split.time}'; the first: "
                 f"{self._not_times[0][:40]}",
-                hint="split.unit says how times are written (iso, s, ms, us, ns), split.zone the zone of those that "
-                "name none: --set split.zone=UTC",
+                hint="split.unit is the unit of times (iso, s, ms, us, ns), split.zone the zone of times that name "
+                "none: --set split.zone=UTC",
             )
 
     def _named(self, source: int, field: str) -> str:

@@ -123,14 +123,14 @@ def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[s
             keys.report("split", "packer takes the files that are named, not a split of them")
         return [hub_path(path, revision, file) for file in named or [""]]
     if revision is not None:
-        keys.report("revision", "it belongs to a name on the Hub, and this is not one")
+        keys.report("revision", "it belongs to a name on the Hub, which this is not")
     if named and (found.is_dir() if found else path in _LOADERS):
         inside = paths if found is None else replace(paths, bases=(found, *paths.bases))
         return [paths.in_recipe(place, like=name) if (place := inside.find(name)) else name for name in named]
     if found is None:
         if "://" in path:
             raise EntryLeftOutError("path", "packer reads files of this machine and of the Hub")
-        keys.report("path", "not found from here; packer reads files of this machine and of the Hub")
+        keys.report("path", "not found; packer reads local files and files on the Hub")
         return [path]
     return [paths.in_recipe(_in_folder(keys, found, wanted) if found.is_dir() else found, like=path)]
 

@@ -212,7 +212,8 @@ class Keys:
             return {}
         if type(size) is not float or not 0 < size < 1:
             self.report(
-                key, "packer holds out no fixed number of rows: split.shares.validation is a share, such as 0.02"
+                key,
+                "packer cannot hold out a fixed number of rows; split.shares.validation is a share, such as 0.02",
             )
             return {}
         self.report(
@@ -238,7 +239,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-NAME_FILES = "packer takes the files of the Hub that are named, and guesses none: hf://datasets/…/FILE"
+NAME_FILES = "packer does not guess files on the Hub; name them: hf://datasets/…/FILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ class Converted:
     @property
     def others(self) -> list[str]:
         """One sentence each for the trainer's own keys, and for unknown ones."""
-        kinds = {"training": "not about rows, by their names", "unknown": "not known to packer, and may be about rows"}
+        kinds = {"training": "not about rows, by their names", "unknown": "not known to packer, but may be about rows"}
         keys = {kind: [note.key for note in self.notes if note.kind == kind] for kind in kinds}
         return [f"{says}: {', '.join(keys[kind])}" for kind, says in kinds.items() if keys[kind]]
 

@@ -140,7 +140,7 @@ class TypedControl:
         if found is not None:
             trained = ", which would be trained as text" if self._wanted == "text" else ""
             raise RenderError(
-                f"{where} holds the text of the control token '{found}'{trained}",
+                f"{where} contains the text of the control token '{found}'{trained}",
                 code="control_token",
                 message=message,
             )
@@ -172,7 +172,7 @@ class TypedControl:
             return []
         first, last = text[slice(*ranges[0])], text[slice(*ranges[-1])]
         if self._wanted == "reject":
-            raise RenderError(f"the row holds the control token '{first}'", code="control_token")
+            raise RenderError(f"the row contains the control token '{first}'", code="control_token")
         if self._wanted == "text" and not text[: ranges[0][0]].strip():
             raise RenderError(f"the row begins with the control token '{first}'", code="control_token")
         if self._wanted == "text" and not text[ranges[-1][1] :].strip():

@@ -142,7 +142,7 @@ class Conversation:
         return self.template.render(messages, tools=self.tools, add_generation_prompt=prompt, kwargs=kwargs)
 
     def prompts(self, k: int) -> list[tuple[str, Mode]]:
-        """Render the prompt P of message k in every mode that does not raise: longest first, the default before equals.
+        """Render prompt P of message k in every mode that does not raise: longest first, the default first if equal.
 
         Raises:
             RenderError: every mode raises; the error is the default mode's.
@@ -173,16 +173,22 @@ class Conversation:
             return None
         tried, failure = self._try_modes(k, prompts)
         chosen = self._choose(k, tried, rules)
-        if chosen is None and failure is not None:
-            raise failure
         if chosen is None:
-            raise RenderError(
-                f"messages[{k}]: the template does not begin this turn with its own prompt",
-                code="prompt_diverges",
-                message=k,
-            )
-        tried_turn, continued = chosen
-        return self._close(k, tried_turn, weight=weight, prompts=prompts, rules=rules, continued=continued)
+            reason = f"messages[{k}]: the template does not begin this turn with its own prompt"
+            raise failure or RenderError(reason, code="prompt_diverges", message=k)
+        (prompt, whole, mode), continued = chosen
+        text = self._terminated(k, len(prompt), whole, mode, rules)
+        return RenderedTurn(
+            message=k,
+            num_messages=k + 1,
+            text=text,
+            prompt_end=len(prompt),
+            weight=weight,
+            prompt_ends=tuple(dict.fromkeys(len(other) for other, _ in prompts if text.startswith(other))),
+            whole=whole,
+            mode=mode,
+            continued=continued,
+        )
 
     def _try_modes(self, k: int, prompts: Sequence[tuple[str, Mode]]) -> tuple[list[_Attempt], RenderError | None]:
         """Render prompt and turn mode by mode, longest prompt first, until no further mode is needed.
@@ -225,13 +231,9 @@ class Conversation:
         fitting = shown or fitting
         if fitting:
             return fitting[0], False
-        if (
-            rules.on_prompt_mismatch == "common_prefix"
-            and default is not None
-            and not self._cuts_context(k, default.mode)
-        ):
-            return self._cut(k, default, rules.control), False
-        return None
+        if rules.on_prompt_mismatch != "common_prefix" or default is None or self._cuts_context(k, default.mode):
+            return None
+        return self._cut(k, default, rules.control), False
 
     def _cut(self, k: int, tried: _Attempt, control: re.Pattern[str] | None) -> _Attempt:
         """Shorten the prompt to the prefix that it shares with the turn, whatever the first character of the turn is.
@@ -260,13 +262,13 @@ class Conversation:
         This is caused by templates that merge the system message into the last question while that is the last message.
         """
         try:
-            prompt, whole = self._worded(k, mode)
+            prompt, whole = self._render_with_words(k, mode)
         except RenderError:
             return False  # the template accepts no texts but the row's
         left = prompt[common_length(prompt, whole) :]
         return any(_word(number) in left for number in range(k))
 
-    def _worded(self, k: int, mode: Mode) -> tuple[str, str]:
+    def _render_with_words(self, k: int, mode: Mode) -> tuple[str, str]:
         """Render prompt and turn with a word in place of each text of the context.
 
         Raises:
@@ -288,11 +290,12 @@ class Conversation:
         With words in place of the texts, the answer is what follows the word and this header.
         """
         content = self.messages[k - 1].get("content") if k else None
-        text = content if isinstance(content, str) else ""
+        if not isinstance(content, str) or not content.strip():
+            return None
         moved = []
-        for prompt, whole, mode in tried if text.strip() else ():
+        for prompt, whole, mode in tried:
             try:
-                worded_prompt, worded_whole = self._worded(k, mode)
+                worded_prompt, worded_whole = self._render_with_words(k, mode)
             except RenderError:
                 continue
             word = _word(k - 1)
@@ -300,7 +303,7 @@ class Conversation:
             _, found, answer = worded_whole.partition(word + header)
             if not header.strip() or not found or word in answer:
                 continue
-            ends = (text.lstrip() + header, text.strip() + header)
+            ends = (content.lstrip() + header, content.strip() + header)
             if any(prompt.endswith(end) and whole.endswith(end + answer) for end in ends):
                 moved.append(_Attempt(prompt, prompt + answer, mode))
         return min(moved, key=lambda each: each.turn_length, default=None)
@@ -343,31 +346,12 @@ class Conversation:
             found = found or continued
         return found
 
-    def _close(
-        self,
-        k: int,
-        tried: _Attempt,
-        *,
-        weight: float,
-        prompts: Sequence[tuple[str, Mode]],
-        rules: TurnRules,
-        continued: bool,
-    ) -> RenderedTurn:
-        prompt, whole, mode = tried
-        text = self._terminated(k, len(prompt), whole, mode, rules)
-        return RenderedTurn(
-            message=k,
-            num_messages=k + 1,
-            text=text,
-            prompt_end=len(prompt),
-            weight=weight,
-            prompt_ends=tuple(dict.fromkeys(len(other) for other, _ in prompts if text.startswith(other))),
-            whole=whole,
-            mode=mode,
-            continued=continued,
-        )
-
     def _terminated(self, k: int, prompt_end: int, whole: str, mode: Mode, rules: TurnRules) -> str:
+        """Return the turn up to and including its stop token.
+
+        Raises:
+            RenderError: `no_terminator`.
+        """
         stop = rules.stops.search(whole, prompt_end) if rules.stops else None
         if stop is not None:
             return whole[: stop.end()]

@@ -36,7 +36,7 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
             raise RenderError(reason, code="bad_marks", message=k)
         stop = rules.stops.search(text, start, end) if rules.stops else None
         if stop is None:
-            reason = f"messages[{k}]: its generation block holds no stop token"
+            reason = f"messages[{k}]: its generation block contains no stop token"
             raise RenderError(reason, code="no_terminator", message=k)
         yield RenderedTurn(
             message=k,

@@ -189,7 +189,7 @@ class Renderer:
         """
         template = template or self._template_of(sample)
         if template is None:
-            raise RenderError("the tokenizer has no chat template; give one with --template FILE")
+            raise RenderError("the tokenizer has no chat template; pass one with --template FILE")
         messages = [with_reasoning_as(message.fields, self._rules.reasoning) for message in sample.messages]
         return Conversation(
             template,

@@ -32,9 +32,9 @@ _WORD = "Zq0W"
 NOT_READ = "which the template does not read"
 
 _PLACES = {
-    "tool_call": "give calls as `tool_calls`",
-    "tools": "give tools as the field `tools` of the row",
-    "reasoning": "give reasoning as `reasoning_content`",
+    "tool_call": "pass calls as `tool_calls`",
+    "tools": "pass tools in the row's field `tools`",
+    "reasoning": "pass reasoning as `reasoning_content`",
 }
 
 

@@ -19,6 +19,9 @@ SAMPLE_BLOCKS, SAMPLE_TOKENS = 32, 300_000
 """Limits of the default sample: blocks, and approximately their tokens; at least one block of each split is shown."""
 
 
+_EXAMPLES = "expected for example block=train:0, row=FILE:0 or doc=ID"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """A block, a row or a document, with its tokens."""
@@ -115,7 +118,7 @@ def parse_key(key: str) -> Name:
     pairs = parse_qsl(key)
     if len(pairs) == 1 and pairs[0][0] in get_args(Kind):
         return Name(cast("Kind", pairs[0][0]), pairs[0][1])
-    raise UsageError(f"'{key}' names no block, row or document", hint="block train:0, row FILE:0 and doc ID do")
+    raise UsageError(f"'{key}' names no block, row or document", hint=_EXAMPLES)
 
 
 def read_item(cache: Cache, name: Name) -> Item:
@@ -135,8 +138,9 @@ def read_item(cache: Cache, name: Name) -> Item:
         source, _, number = name.value.rpartition(":")
         row = view_row(cache, source, _number(number))
         title = f"{PurePosixPath(row.source).name} row {row.row:,}"
-        notes = [name.note] * bool(name.note) + [f"left out, {line.code}: {line.reason}" for line in row.rejected]
-        return Item(key=name.key, kind=name.kind, title=title, note="; ".join(notes), documents=row.documents)
+        rejected = (f"left out, {line.code}: {line.reason}" for line in row.rejected)
+        note = "; ".join(filter(None, (name.note, *rejected)))
+        return Item(key=name.key, kind=name.kind, title=title, note=note, documents=row.documents)
     document = view_document(cache, _number(name.value))
     title = f"document {document.doc_id}"
     return Item(key=name.key, kind=name.kind, title=title, note=name.note, documents=(document,))
@@ -146,6 +150,4 @@ def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(
-            f"'{text}' is not a number", hint="block train:0, row FILE:0 and doc ID name something"
-        ) from None
+        raise UsageError(f"'{text}' is not a number", hint=_EXAMPLES) from None

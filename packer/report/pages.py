@@ -175,4 +175,8 @@ def _read(cache: Cache, names: list[Name]) -> list[Item]:
 def _note(held: int, chosen: int, *, sampled: bool) -> str:
     if held < chosen:
         return f"The first {held:,} of {chosen:,} that were chosen; a page has no room for more."
-    return "A sample: blocks spread evenly over each split, and the documents at the edges." if sampled else ""
+    return (
+        "A sample: blocks spread evenly over each split, and the longest, shortest, most and least trained documents."
+        if sampled
+        else ""
+    )

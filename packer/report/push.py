@@ -110,7 +110,7 @@ def push(
     report = verify(cache, progress=progress)
     if not report.ok:
         where = shlex.quote(str(report.folder))
-        raise CheckError(f"{report.folder} is damaged, and is not pushed", hint=f"packer verify {where} says where")
+        raise CheckError(f"{report.folder} is damaged, so it is not pushed", hint=f"packer verify {where} says where")
     with Cache.open(report.folder) as opened:
         if opened.fingerprint != report.fingerprint:
             raise CheckError(f"{opened.folder} was built again while it was verified", hint="push it again")
@@ -128,8 +128,8 @@ def _push(cache: Cache, target: HubName, *, public: bool, replaces: bool) -> Pus
         old = manifest_bytes(snapshot(there.name, [manifest]) / inside)
     if old not in (None, content) and not replaces:
         raise UsageError(
-            f"{target} holds another cache",
-            hint=f"--replace puts this one in its place; or push it to hf://datasets/{target.repository}/FOLDER",
+            f"{target} contains another cache",
+            hint=f"--replace overwrites it with this one; or push this one to hf://datasets/{target.repository}/FOLDER",
         )
     readme = str(inside / CARD)
     keeps_card = old is None and readme in listing

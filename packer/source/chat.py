@@ -129,7 +129,7 @@ def _read_results(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Ite
     """Yield the messages of one whose content has results of tools, and then perhaps what the user says."""
     assert isinstance(shape.content, list)
     if role_of(shape.role, where=f"{where}.role") != "user":
-        raise Refused("wrong_type", f"results of tools in a message that is not the user's at {where}.content")
+        raise Refused("wrong_type", f"tool results in a message that is not the user's at {where}.content")
     others = _READ_FIELDS | {"name"}  # which is the user's, not the tool's
     more = {key: value for key, value in raw.items() if value is not None and key not in others}
     results = [*read_results(raw["content"], shape.content, more, where=f"{where}.content")]

@@ -204,7 +204,7 @@ def _arrow_files(folder: Path) -> list[Path]:
     if selected:
         raise InputError(
             f"{folder}: its rows are a selection of its files, by {selected[0].filename}",
-            hint="save it so that its files hold its rows: load_from_disk(…).flatten_indices().save_to_disk(…)",
+            hint="save it so that its files contain only its rows: load_from_disk(…).flatten_indices().save_to_disk(…)",
         )
     files = [folder / file.filename for file in state.data_files]
     missing = next((file for file in files if not file.is_file()), None)
@@ -235,7 +235,7 @@ def input_path(name: str) -> Path:
 def _standard_input() -> Path:
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
         raise UsageError(
-            "source '-' is standard input, and nothing is piped in",
+            "source '-' is standard input, but nothing is piped in",
             hint="for example: zcat rows.jsonl.gz | packer build - --tokenizer DIR -o CACHE; or name a file",
         )
     folder = Path(tempfile.mkdtemp(prefix="packer-stdin-"))

@@ -131,7 +131,7 @@ def _split_common_prefix(
     Messages that are equal in the row are read only once: of the rejected side, only what follows them is read.
     """
     num_equal_turns = 0
-    if not isinstance(rows.chosen, str) and _are_messages([*rows.chosen, *rows.rejected]):
+    if not isinstance(rows.chosen, str) and _one_message_each([*rows.chosen, *rows.rejected]):
         for turn, rejected_turn in zip(rows.chosen, rows.rejected, strict=False):
             if turn is not rejected_turn and (turn != rejected_turn or _encode(turn) != _encode(rejected_turn)):
                 break
@@ -334,7 +334,7 @@ def _parse_transcript(text: str) -> Turns:
     ]
 
 
-def _are_messages(turns: Turns) -> bool:
+def _one_message_each(turns: Turns) -> bool:
     """Whether each turn becomes one message: calls join the turn before them, and a turn may have several results."""
     return not any(
         (turn.get("from") or turn.get("role")) in CALL_ROLES or holds_results(turn.get("content"))

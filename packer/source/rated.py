@@ -1,4 +1,4 @@
-"""Schema `rated`: an answer labelled desirable or undesirable, as used by KTO.
+"""Schema `rated`: an answer labeled desirable or undesirable, as used by KTO.
 
 The row has another schema plus a boolean `label`, and is read by that schema's own reader. The answer is the whole
 `completion`, or what the assistant says after the last user message of a chat.

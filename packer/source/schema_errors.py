@@ -93,8 +93,8 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -
         if old is not None and old not in names:
             close = difflib.get_close_matches(old, list(names), 1)
             raise InputError(
-                f"{path}: `columns` takes '{new}' from {quoted(old)}, and no sampled row has it; "
-                f"there are: {list_names(names)}",
+                f"{path}: `columns` takes '{new}' from {quoted(old)}, but no sampled row has it; "
+                f"found: {list_names(names)}",
                 hint=f"did you mean {quoted(close[0])}?" if close else "name an existing field",
             )
 

@@ -71,7 +71,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
     _refuse_restart(fields, kept)
     if ids[kept].min() < 0:
         at = kept.start + int(np.argmin(ids[kept]))
-        raise Refused("unknown_token", f"input_ids[{at}] is {ids[at]}, and no id is negative")
+        raise Refused("unknown_token", f"input_ids[{at}] is {ids[at]}; ids are not negative")
     if "labels" in fields:
         _refuse_other_labels(ids, fields["labels"])
     pretokenized = PretokenizedTokens(

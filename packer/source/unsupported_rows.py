@@ -75,10 +75,8 @@ def _refuse_weight(field: str, value: Any) -> None:
     if number == 0:
         raise Refused("nothing_trained", f"the field `{field}` says that the row is not to be trained")
     if number is not None and 0 < number < 1:
-        reason = (
-            f"`{field}` weighs the whole row; give its messages weights; `columns: {{{field}: null}}` leaves it out"
-        )
-        raise Refused("wrong_type", reason)
+        leave_out = f"`columns: {{{field}: null}}` leaves it out"
+        raise Refused("wrong_type", f"`{field}` weights the whole row; weight its messages instead; {leave_out}")
 
 
 def is_preference(row: Mapping[str, Any]) -> bool:
@@ -103,4 +101,4 @@ def refuse_media_tags(text: str) -> None:
         Refused: `multimodal`.
     """
     if "<img>" in text and _MEDIA_TAG.search(text):
-        raise Refused("multimodal", "a text has an <img> tag with the place of an image")
+        raise Refused("multimodal", "a text has an <img> tag that refers to an image")

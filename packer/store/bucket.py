@@ -155,7 +155,7 @@ class Bucket:
         return self._asked("read", name, request)
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read ranges of an object, each an offset and a length in bytes; neighbouring ranges share a request.
+        """Read ranges of an object, each an offset and a length in bytes; neighboring ranges share a request.
 
         Raises:
             CheckError: the object does not exist, or is too short.
@@ -243,7 +243,7 @@ class Bucket:
             obstore.delete(store, list(names))
 
     def refuse_unconditional(self) -> None:
-        """Test that the store honours conditional writes; without them, concurrent builds overwrite each other.
+        """Test that the store honors conditional writes; without them, concurrent builds overwrite each other.
 
         Raises:
             StorageError: it does not.

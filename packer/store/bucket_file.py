@@ -34,7 +34,7 @@ class BucketFile:
         end = self._num_bytes if size < 0 else min(first + size, self._num_bytes)
         numbers = range(first // whole, -(-end // whole)) if first < end else range(0)
         missing = [number for number in numbers if number not in self._blocks]
-        if missing:  # neighbours are one request
+        if missing:  # neighbors are one request
             ranges = [(number * whole, min(whole, self._num_bytes - number * whole)) for number in missing]
             self._blocks.update(zip(missing, self._bucket.read_ranges(self._name, ranges), strict=True))
         content = b"".join(self._blocks[number] for number in numbers)

@@ -82,7 +82,7 @@ def read_batches(folder: Path, shard: Shard, numbers: Sequence[int], column: str
         reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"), options=options)
         batches = [reader.get_batch(number) for number in numbers]
         if [batch.num_rows for batch in batches] != [shard.places[number].num_rows for number in numbers]:
-            raise ValueError("its record batches have other numbers of rows than the manifest says")
+            raise ValueError("the row counts of its record batches differ from the manifest")
     return batches
 
 

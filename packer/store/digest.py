@@ -2,7 +2,7 @@
 
 **doc_id**: xxh3-64 of int64 (number of tokens, then 1 with weights or 0 without), input_ids, labels and, only if a
 weight of this document is neither 0 nor 1, its loss weights; interpreted as int64. It depends on the document alone,
-not on its row, its file or its neighbours.
+not on its row, its file or its neighbors.
 
 **Row digest**: xxh3-64 (seed 0) of one row's bytes, little-endian as Arrow stores them.
 

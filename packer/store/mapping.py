@@ -53,7 +53,7 @@ class MappedShard:
         with as_damage(self._folder, self._shard):
             batch = self._reader.get_batch(number)
             if input_path(batch, base=self._mapped.address, first_row=expected.first_row) != expected:
-                raise ValueError(f"record batch {number} does not lie where the manifest says")
+                raise ValueError(f"record batch {number} is not where the manifest says")
         return batch
 
     def digest_of_rows(self) -> str:

@@ -124,7 +124,7 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
         is_foreign = other is not None and not any(mirror.bucket.listed(PRIVATE))
         if is_foreign and mirror.refresh(MANIFEST_NAME) is None:  # else another build has committed meanwhile
             raise UsageError(
-                f"{url} contains other objects and is not a cache: {other}", hint="give a new or empty one with -o"
+                f"{url} contains other objects and is not a cache: {other}", hint="choose a new or empty one with -o"
             )
     if not is_dry:
         mirror.bucket.refuse_unconditional()

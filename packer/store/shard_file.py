@@ -96,7 +96,7 @@ def input_path(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
     """
     values = {name: batch.column(name).buffers()[-1] for name in fixed_columns(batch.schema)}
     if batch.num_rows < 1 or any(buffer is None for buffer in values.values()):
-        raise ValueError("a record batch holds no values")
+        raise ValueError("a record batch has no values")
     columns = {name: buffer.address - base for name, buffer in values.items()}
     return Place(first_row=first_row, num_rows=batch.num_rows, columns=columns)
 

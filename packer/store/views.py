@@ -191,7 +191,7 @@ def _checked(buffer: pa.Buffer | None, dtype: type[np.generic], count: int, read
     if count == 0:
         return np.zeros(0, dtype)
     if buffer is None or buffer.size < count * np.dtype(dtype).itemsize:
-        raise ValueError(f"a buffer holds less than {count} values")
+        raise ValueError(f"a buffer has fewer than {count} values")
     return read(buffer, dtype, count)
 
 

@@ -193,7 +193,7 @@ def _mismatch(
     messages, texts = zip(*(prompts[each] for each in side_rows), strict=True)
     if texts[0] != texts[1]:
         if max(messages) > num_common_messages(sample.messages, other_side.messages):
-            reason = "what is trained follows turns of the answers that are not trained, and in which they differ"
+            reason = "the trained text follows untrained turns of the answers, and these turns differ"
             return Rejection(row=row, code="pair_prompt_differs", reason=reason)
         # Where two prompts for one conversation differ, the text is the template's, not the row's.
         shared = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
@@ -203,7 +203,10 @@ def _mismatch(
     if not np.array_equal(ids[0][: starts[0]], ids[1][: starts[1]]):
         differ = np.flatnonzero(ids[0][: min(starts)] != ids[1][: min(starts)])
         at = int(differ[0]) if len(differ) else min(starts)
-        reason = f"the prompts part at token {at}: {ids[0][at]} before the chosen answer, {ids[1][at]} before the other"
+        reason = (
+            f"the prompts differ at token {at}: {ids[0][at]} before the chosen answer, "
+            f"{ids[1][at]} before the rejected one"
+        )
         return Rejection(row=row, code="pair_prompt_differs", reason=reason)
     if np.array_equal(ids[0], ids[1]):
         return Rejection(row=row, code="pair_identical", reason="both sides are the same tokens")

@@ -9,6 +9,7 @@ typed ones as ordinary text, and leaves everything around them unaffected.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,18 +40,7 @@ class Aliases:
         self._original = np.arange(max(backend.get_vocab(with_added_tokens=True).values()) + 1, dtype=np.int32)
         for content, token in aliased.items():
             self._original[backend.token_to_id(content)] = token.id
-        self.added_tokens = tuple(
-            AddedToken(
-                id=token.id,
-                content=content,
-                special=token.special,
-                normalized=token.normalized,
-                single_word=token.single_word,
-                lstrip=token.lstrip,
-                rstrip=token.rstrip,
-            )
-            for content, token in aliased.items()
-        )
+        self.added_tokens = tuple(replace(token, content=content) for content, token in aliased.items())
         self._pattern = re.compile(longest_of(self._alias).encode())
 
     def original(self, ids: Int32) -> Int32:

@@ -347,7 +347,7 @@ def test_a_system_prompt_that_stays_beside_the_rows_own_is_distinguished(cases: 
     replaced = finding(cases.report("default_system"), "default_system")
     assert "unless the row has a system message" in replaced.message
     always = twins.byte_level(tmp_path / "always", template="{{- 'Be kind and brief.\n' }}" + FULL)
-    assert "beside a system message of the row" in finding(of(always), "default_system").message
+    assert "even if the row has a system message" in finding(of(always), "default_system").message
 
 
 REFUSING = changed(HEADER, "{%- if m.role == 'system' %}{{ raise_exception('no rules here') }}{% endif %}" + HEADER)
@@ -596,7 +596,7 @@ def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: 
 def test_a_bos_behind_white_space_is_said_to_be_there(tmp_path: Path) -> None:
     report = of(byte_level("{{ '\n' + bos_token }}" + FULL, bos=True)(tmp_path))
     found = finding(report, "bos_missing")
-    assert "opens texts with '<|begin|>', and the template writes white space before it" in found.message
+    assert "begins texts with '<|begin|>', but the template writes white space before it" in found.message
     assert places(report, "bos_missing") == ["\n"]
 
 

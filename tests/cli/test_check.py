@@ -60,5 +60,5 @@ def test_a_benchmark_names_its_column(leaking):
     (leaking / "bench.jsonl").write_text(json.dumps({"ask": "one two three four five six seven eight"}) + "\n", "utf-8")
     found = fields("check", leaking / "cache", "--against", f"ask={leaking / 'bench.jsonl'}", exit_code=1)
     (benchmark,) = [each for each in found["checks"] if each["code"] == "benchmark"]
-    assert benchmark["level"] == "ok" and benchmark["message"] == "no row holds one of the 1 questions of bench"
+    assert benchmark["level"] == "ok" and benchmark["message"] == "no row contains one of the 1 questions of bench"
     assert_refused("ask", "check", leaking / "cache", "--against", leaking / "bench.jsonl", exit_code=3)

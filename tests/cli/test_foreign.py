@@ -42,7 +42,7 @@ def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words):
     assert f"tools say: {count} tokens in 1 of 3 rows; {share} row 0" in page
     assert "error[terminator_masked]:" in page and ": 1 answer in 1 of 3 rows" in page
     assert "row 1" in told.stdout and "^^^" in told.stdout and "hint: " in told.stdout
-    assert "not checked: whether rows hold several conversations" not in page, "its template writes a BOS"
+    assert "not checked: whether rows contain several conversations" not in page, "its template writes a BOS"
     assert "2 errors, 0 warnings, 0 notes (prompt_trained, terminator_masked)" in " ".join(told.stderr.split())
     assert all(len(line) <= 80 for line in told.stdout.splitlines()[1:]), "the first line is the path"
     assert "\x1b" not in told.stdout
@@ -83,7 +83,7 @@ def test_with_another_tokenizer_only_that_is_said(words, tmp_path):
     assert [finding["code"] for finding in found["findings"]] == ["ids_outside"]
     assert "--tokenizer names another one" in found["findings"][0]["hint"]
     assert [entry["why"].partition(":")[0] for entry in found["not_looked_at"]] == [
-        "most rows hold ids that this tokenizer does not have"
+        "most rows contain ids that this tokenizer does not have"
     ]
 
 
@@ -136,7 +136,7 @@ ERRORS = [
     (("inspect", "--foreign", "{rows}", "--row", "a:9"), 2, "the number of a row"),
     (("inspect", "--foreign", "{rows}", "--block", "1"), 2, "--block is about a cache"),
     *(
-        ((name, "--foreign", "{rows}", "--template", "{rows}"), 2, "hint: --tokenizer DIR, the tokenizer that")
+        ((name, "--foreign", "{rows}", "--template", "{rows}"), 2, "hint: pass --tokenizer DIR, the tokenizer that")
         for name in ("verify", "inspect")
     ),
 ]
@@ -147,7 +147,7 @@ def test_the_folder_one_is_in_and_one_that_holds_data_sets_are_names_too(broken,
     assert json.loads(run("verify", "--foreign", ".", "--json").stdout)["num_rows"] == 3
     monkeypatch.chdir(broken.parent)
     for name in (".", broken.parent):
-        assert "hint: it holds data sets; name one of them: " in run("verify", "--foreign", name, exit_code=3).stderr
+        assert "hint: it contains data sets; name one of them: " in run("verify", "--foreign", name, exit_code=3).stderr
     (tmp_path / "empty" / "below").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "empty" / "below")
     assert "not something that an audit reads" in run("verify", "--foreign", "..", exit_code=3).stderr

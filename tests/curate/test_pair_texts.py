@@ -47,7 +47,7 @@ def test_a_pair_passes_where_both_sides_do():
         (Filter(name="short", of="answers", chars=Range(max=3)), [True, True, True]),
         (Filter(name="no", of="answers", not_matches="No"), [False, False, False]),
     ):
-        assert filters.Tester(rule, rule.name, None).of_samples(samples).tolist() == expected
+        assert filters.ConditionTester(rule, rule.name, None).of_samples(samples).tolist() == expected
 
 
 @pytest.mark.parametrize("folded", [False, True])

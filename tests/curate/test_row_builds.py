@@ -419,7 +419,7 @@ def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):
         (["split.shares.validation=0.8", "split.shares.test=0.2"], RecipeError, "leave nothing to train on"),
         (["split.shares.validation=1.5"], RecipeError, "expected `float` < 1.0"),
         (["split={time: at}"], RecipeError, "no cutoff"),
-        (["split={time: at, cutoffs: {test: 2026-01-01}}"], RecipeError, "names no zone"),
+        (["split={time: at, cutoffs: {test: 2026-01-01}}"], RecipeError, "has no zone"),
         (["split={time: at, zone: CET, cutoffs: {test: 2026-01-01}}"], RecipeError, "expected UTC or an offset"),
         (["filters=[{name: a, of: answers, field: b, min: 1}]"], RecipeError, "found field and of"),
         (["filters=[{name: a, of: answers}]"], RecipeError, "no condition"),

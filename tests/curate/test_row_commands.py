@@ -65,5 +65,5 @@ def test_a_cache_without_rules_lists_the_rows_of_its_splits_too(place):
     assert len(run("stats", folder / "plain", "--rows", "train").stdout.splitlines()) == 40
     assert "train" in run("stats", folder / "plain", "--splits").stdout
     assert "selected" not in fields("stats", folder / "plain")
-    words = "was built without rules about rows"
+    words = "was built without rules that choose rows"
     assert_refused(words, "pack", folder / "plain", "-o", folder / "no", "--set", "split.shares.test=0.1", exit_code=2)

@@ -475,7 +475,7 @@ def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, s
         with pytest.raises(UsageError, match="no place for which answer was chosen") as caught:
             export(pairs, tmp_path / "out", to=to)
         assert caught.value.hint == "for such a cache: --to datasets, --to trl"
-    with pytest.raises(UsageError, match="blocks do not say"):
+    with pytest.raises(UsageError, match="blocks do not record"):
         export(pairs, tmp_path / "out", to="datasets", unit="blocks")
     with pytest.raises(UsageError, match="examples to imitate"):
         export(starter_cache, tmp_path / "out", to="trl")

@@ -199,7 +199,7 @@ def test_another_cache_is_replaced_only_if_that_is_asked_for(logged_in, starter_
     push_cache(starter_cache, "tiny/cache")
     run("pack", starter_cache, "--block-len", "256", "-o", tmp_path / "shorter")
     before = there(hub)
-    assert_refused("tiny/cache holds another cache", "push", tmp_path / "shorter", "tiny/cache", exit_code=2)
+    assert_refused("tiny/cache contains another cache", "push", tmp_path / "shorter", "tiny/cache", exit_code=2)
     assert there(hub) == before
     run("push", tmp_path / "shorter", "hf://datasets/tiny/cache/shorter")  # as the hint says
     assert {path for path in there(hub) if not path.startswith("shorter/")} == {*before}
@@ -220,7 +220,7 @@ def test_nothing_is_pushed_of_a_cache_that_is_damaged_or_not_finished(logged_in,
     folder = shutil.copytree(starter_cache, tmp_path / "copy")
     shard = next((folder / "blocks").iterdir())
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
-    assert_refused("is damaged, and is not pushed", "push", folder, "tiny/cache", exit_code=1)
+    assert_refused("is damaged, so it is not pushed", "push", folder, "tiny/cache", exit_code=1)
     (folder / "manifest.json").unlink()
     assert_refused("its build did not finish", "push", folder, "tiny/cache", exit_code=3)
     assert logged_in.asked == []

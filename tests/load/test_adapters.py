@@ -63,8 +63,8 @@ def weighted(micro_batch):
     [
         (rows([3, 2]), {}, "several rows", "flatten=True"),
         (rows([3, 2]), {"seq_idx": True}, "several rows", "mask_dtype"),
-        (shift_labels(flattened([3, 2])), {}, "labels are shifted", "unshifted"),
-        (shift_labels(padded([3, 2])), {}, "labels are shifted", "unshifted"),
+        (shift_labels(flattened([3, 2])), {}, "labels are already shifted", "unshifted"),
+        (shift_labels(padded([3, 2])), {}, "labels are already shifted", "unshifted"),
         (weighted(flattened([3, 2])), {}, "without loss_weights", "weighted_loss"),
         (weighted(padded([3, 2])), {}, "without loss_weights", "weighted_loss"),
         ({**flattened([3, 2]), "attention_mask": torch.ones(1, 5)}, {}, "overlooks the boundaries", "mask_dtype"),

@@ -302,5 +302,5 @@ def test_no_consumer_of_examples_gets_preference_data(name, caches):
 
 
 def test_blocks_of_rated_answers_do_not_say_which_is_which_and_are_refused(caches):
-    with pytest.raises(UsageError, match="blocks do not say which rated answers"):
+    with pytest.raises(UsageError, match="blocks do not record which rated answers"):
         loader_of(caches / "rated")

@@ -71,7 +71,7 @@ def test_five_steps_on_two_processes_and_five_here_are_ten_steps_here(tmp_path):
     losses, blocks = alone.train(loader, model, optimizer, 5)
     assert_same(whole, first, {"losses": losses, "blocks": blocks, "weights": model.state_dict()})
     assert loader.epoch == 2
-    assert "torch.distributed is not initialised" in first["too_early"]
+    assert "torch.distributed is not initialized" in first["too_early"]
 
 
 def test_five_steps_on_two_processes_and_five_on_four_are_ten_steps_on_one(tmp_path):
@@ -81,7 +81,7 @@ def test_five_steps_on_two_processes_and_five_on_four_are_ten_steps_on_one(tmp_p
     assert_same(ten_steps_alone(), first, second)
     assert (first["world_size"], second["world_size"]) == (2, 4)
     for run in (first, second):
-        assert "torch.distributed is not initialised" in run["too_early"]
+        assert "torch.distributed is not initialized" in run["too_early"]
 
 
 def assert_same(whole, first, second):

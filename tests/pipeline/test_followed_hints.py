@@ -238,7 +238,7 @@ def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Pa
     recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}, ())
     (shown,) = preview(recipe).rows
     assert shown.hint is not None
-    assert shown.hint.startswith("a message keeps its text under `content`")
+    assert shown.hint.startswith("messages need their text under `content`")
 
 
 def test_the_hint_for_reasoning_under_a_key_that_nothing_reads_is_one_that_helps(tmp_path: Path, starter: Path) -> None:

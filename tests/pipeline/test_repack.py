@@ -105,7 +105,7 @@ def test_blocks_may_be_very_short_or_very_long(mode, block_len, weighted_cache, 
 
 def test_blocks_of_one_token_hold_no_target_and_are_refused(weighted_cache, tmp_path):
     for pack in ({"overlong": "split"}, {"mode": "stream"}, {"mode": "eos", "overlong": "truncate_left"}):
-        with pytest.raises(NothingKeptError, match="in which nothing is trained"):
+        with pytest.raises(NothingKeptError, match="nothing is trained in a piece"):
             repack(weighted_cache, tmp_path / "again", {"mode": "isolated", "block_len": 1, **pack}, jobs=1)
     assert not (tmp_path / "again" / "manifest.json").exists()
 

@@ -161,7 +161,7 @@ def test_rows_that_fit_no_schema_are_an_error_that_names_their_fields(tmp_path):
 
 def test_a_column_that_no_row_has_is_named_with_those_there_are(tmp_path):
     path, columns = write(tmp_path, lines({"messages": TURNS, "id": 1})), {"messages": "mesages"}
-    said = "`columns` takes 'messages' from `mesages`, and no sampled row has it; there are: `messages`, `id`"
+    said = "`columns` takes 'messages' from `mesages`, but no sampled row has it; found: `messages`, `id`"
     with pytest.raises(InputError, match=re.escape(said)) as caught:
         detect_schema(path, format="jsonl", columns=columns)
     assert caught.value.hint == "did you mean `messages`?"

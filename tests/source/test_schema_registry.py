@@ -11,18 +11,18 @@ USE = """
 import sys
 from click.testing import CliRunner
 from packer.row_schemas import ROW_SCHEMAS
-ROW_SCHEMAS["qa"] = "qa"
+ROW_SCHEMAS["riddle"] = "riddle"
 from packer.pipeline import build
 from packer.recipe import make_recipe
 from packer_cli.main import cli
 
 tokenizer, *paths = sys.argv[1:]
 for path in paths:
-    for schema in ("qa", "auto"):
+    for schema in ("riddle", "auto"):
         recipe = make_recipe({"sources": [{"path": path, "schema": schema}], "tokenizer": tokenizer})
         made = build(recipe, f"{path}-{schema}", jobs=1).manifest
         print(made.inputs[0].schema, made.totals.kept, made.totals.trained > 0)
-print(", qa [auto]" in CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["build", "--help"]).output)
+print(", riddle" in CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["build", "--help"]).output)
 """
 
 
@@ -31,11 +31,11 @@ def test_the_schema_of_contributing_is_known_everywhere_by_its_module_and_one_li
 
     page = (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8")
     (module,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "qa.py").write_text(module)
-    rows = [{"question": f"What is {i}?", "answer": f"It is {i}.", "note": [1]} for i in range(9)]
+    (tmp_path / "riddle.py").write_text(module)
+    rows = [{"riddle": f"What is {i}?", "hint": "Count.", "solution": f"It is {i}.", "note": [1]} for i in range(9)]
     paths = [tmp_path / "rows.jsonl", tmp_path / "rows.parquet"]
     for path, content in zip(paths, (as_jsonl(rows), as_parquet(rows)), strict=True):
         path.write_bytes(content)
     command = [sys.executable, "-c", USE, starter / "tokenizer", *paths]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["qa 9 True"] * 4 + ["True"], done.stderr
+    assert done.stdout.splitlines() == ["riddle 9 True"] * 4 + ["True"], done.stderr

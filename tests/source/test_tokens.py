@@ -153,7 +153,7 @@ def test_a_row_that_does_not_say_clearly_what_is_trained_is_refused(refusal, fie
         ([5, "6"], ("wrong_type", "expected `int`, got `str` at $.input_ids[1]")),
         ([[5, 6]], ("wrong_type", "expected `int`, got `array` at $.input_ids[0]")),
         ([5, 2**64], ("wrong_type", "a number is out of range at $.input_ids")),
-        ([5, -1], ("unknown_token", "input_ids[1] is -1, and no id is negative")),
+        ([5, -1], ("unknown_token", "input_ids[1] is -1; ids are not negative")),
     ],
 )
 def test_ids_are_whole_numbers_of_a_vocabulary(refusal, ids, refused):

@@ -187,8 +187,8 @@ def test_places_that_are_not_the_files_are_refused(tmp_path: Path) -> None:
     for change, message in [
         ({"places": []}, "do not add up"),
         ({"num_rows": 41}, "do not add up"),
-        ({"places": [{**values["places"][0], "columns": {}}]}, "does not lie where the manifest says"),
-        ({"places": [{**values["places"][0], "num_rows": 41}], "num_rows": 41}, "does not lie where"),
+        ({"places": [{**values["places"][0], "columns": {}}]}, "is not where the manifest says"),
+        ({"places": [{**values["places"][0], "num_rows": 41}], "num_rows": 41}, "is not where"),
         (
             {"places": [values["places"][0], {**values["places"][0], "first_row": 40}], "num_rows": 80},
             "expected 2 record batches, found 1",

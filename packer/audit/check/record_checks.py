@@ -128,7 +128,7 @@ def check_sources(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check
         "sources",
         "; ".join(off) or f"held-out rows are from {len(shared):,} sources in the shares of what is trained on",
         "warning" if off else None,
-        hint="a loss over another mix of sources moves for other reasons than the one of training",
+        hint="a loss over a different mix of sources is not comparable with that of training",
     )
 
 
@@ -218,7 +218,7 @@ def check_code(manifest: Manifest) -> Check:
     """Check whether the cache was built by the code that is running."""
     if manifest.rules_version != RULES_VERSION:
         message = f"rules {manifest.rules_version} made it; a build today follows rules {RULES_VERSION}"
-        return Check.of("code", message, "warning", hint="packer build makes it again")
+        return Check.of("code", message, "warning", hint="packer build recreates it")
     theirs = manifest.versions.get(CODE_VERSION)
     if theirs == code_digest():
         return Check.of("code", "made by the code that runs now", None)

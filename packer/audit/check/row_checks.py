@@ -153,7 +153,7 @@ def contradictions(facts: RowFacts) -> CheckResult:
         pairs,
         found=f"{'has' if number == 1 else 'have'} a prompt that other rows answer otherwise",
         none="no prompt is answered in two ways",
-        hint="several answers to one prompt pull against each other, unless they are meant as samples",
+        hint="different answers to one prompt work against each other, unless they are meant as samples",
     )
 
 
@@ -179,7 +179,7 @@ def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -
     own = np.flatnonzero((facts.question >= first) & (facts.question < first + total))
     own = own[np.argsort(-facts.cover[own], kind="stable")]
     questions = len(np.unique(facts.question[own]))
-    message = f"no row holds one of the {total:,} questions of {asked.name}"
+    message = f"no row contains one of the {total:,} questions of {asked.name}"
     if len(own):
         held = "holds" if len(own) == 1 else "hold"
         message = f"{plural(len(own), 'row')} {held} a question of {asked.name}: {questions:,} of its {total:,}"

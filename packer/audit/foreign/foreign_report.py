@@ -313,7 +313,7 @@ def _labels_from(columns: tuple[str, ...]) -> str:
 
 def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, *, has_foreign_ids: bool) -> Iterator[Unchecked]:
     if has_foreign_ids:
-        why = "most rows hold ids that this tokenizer does not have: the rows were made with another one"
+        why = "most rows contain ids that this tokenizer does not have: they were made with another tokenizer"
         yield Unchecked(what="prompts, stop tokens, padding, BOS and borders", why=why)
         return
     if not len(facts.header):
@@ -326,4 +326,4 @@ def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, *, has_foreign_i
         why = "no column says where sequences begin"
         if facts.model is not None and facts.model.template is not None:
             why += ", and no token of this template marks only beginnings"
-        yield Unchecked(what="whether rows hold several conversations", why=why)
+        yield Unchecked(what="whether rows contain several conversations", why=why)

@@ -13,7 +13,10 @@ from packer.layout import MASKED
 
 CODES: dict[str, Code] = {
     "columns_differ": Code(
-        "error", "columns of a row differ in length, so no label belongs to an id", "row", "prepare these rows again"
+        "error",
+        "columns of a row differ in length, so labels cannot be matched to ids",
+        "row",
+        "prepare these rows again",
     ),
     "ids_outside": Code(
         "error",
@@ -57,7 +60,7 @@ CODES: dict[str, Code] = {
     ),
     "borders_missing": Code(
         "error",
-        "rows hold several conversations and nothing says where they begin: they attend to each other",
+        "rows contain several conversations and nothing says where they begin, so they attend to each other",
         "border",
         "keep seq_lengths, or position_ids that begin again at 0",
     ),
@@ -91,7 +94,7 @@ CODES: dict[str, Code] = {
     ),
     "no_header": Code(
         "warning",
-        "rows hold no header of an answer as this template writes it, so their prompts were not checked",
+        "rows contain no answer header as this template writes it, so their prompts were not checked",
         "row",
         "they were cut before an answer, or made with another template: --template names it",
     ),
@@ -150,9 +153,9 @@ def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit
 
 def _is_shifted(ids: Int64, labels: Int64) -> bool:
     """Whether some label differs from its id, and every label but the last equals the id that follows."""
-    labelled = labels[:-1] != MASKED
-    differs = labelled & (labels[:-1] != ids[:-1])
-    return bool(differs.any()) and not bool((labelled & (labels[:-1] != ids[1:])).any())
+    labeled = labels[:-1] != MASKED
+    differs = labeled & (labels[:-1] != ids[:-1])
+    return bool(differs.any()) and not bool((labeled & (labels[:-1] != ids[1:])).any())
 
 
 def _chat(ids: Int64, parts: RowParts, trained: Bool, *, is_shifted: bool) -> Iterator[Hit]:

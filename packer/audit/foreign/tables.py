@@ -93,14 +93,14 @@ class ForeignPart:
 def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
     """Return the format of the data at a path, and its parts."""
     if "\0" in str(path):
-        raise InputError(f"{str(path)!r}: a path cannot hold a NUL character")
+        raise InputError(f"{str(path)!r}: a path cannot contain a NUL character")
     if is_data_set(path):
         splits = [(split or "", files) for split, files in data_set_splits(path) if files]
         if not splits:
-            raise InputError(f"{path} holds no rows: it names no files")
+            raise InputError(f"{path} has no rows: it names no files")
         return "datasets", tuple(ForeignPart(path / split, split, files) for split, files in splits)
     if (path / MANIFEST_NAME).is_file():
-        raise InputError(f"{path} is a cache, and not what another tool prepared", hint=f"packer verify {path}")
+        raise InputError(f"{path} is a cache, not the output of another tool", hint=f"packer verify {path}")
     if path.is_file():
         files = [path] if path.suffix in {".parquet", ".arrow"} else []
     else:
@@ -113,7 +113,7 @@ def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
     inside = sorted(folder for folder in path.glob("*") if is_data_set(folder))
     raise InputError(
         f"{path} is not something that an audit reads",
-        hint=f"it holds data sets; name one of them: {', '.join(map(str, inside[:_MOST_NAMED]))}"
+        hint=f"it contains data sets; name one of them: {', '.join(map(str, inside[:_MOST_NAMED]))}"
         if inside
         else "it reads what save_to_disk writes, Parquet and Arrow with input_ids; docs/how-to/audit.md shows how "
         "to save JSON lines, MDS and token arrays that way",
@@ -127,7 +127,9 @@ def _opened(path: Path) -> tuple[pa.Schema, list[_Group]]:
         raise out_of(error) or InputError(f"{path} cannot be read: {error}") from error
     twice = next((name for name in _READ if schema.names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"{path} has {schema.names.count(twice)} columns named {twice}, and nothing says which counts")
+        raise InputError(
+            f"{path} has {schema.names.count(twice)} columns named {twice}, and it is unclear which one counts"
+        )
     return schema, groups
 
 

@@ -97,8 +97,8 @@ def load_facts(
     if tokenizer is None:
         if template is not None:
             raise UsageError(
-                f"template {template}: no tokenizer is named, and without one no ids of its text are known",
-                hint="--tokenizer DIR, the tokenizer that the rows were made with",
+                f"template {template}: it needs a tokenizer, which turns its texts into ids",
+                hint="pass --tokenizer DIR, the tokenizer that the rows were made with",
             )
         return TokenizerFacts()
     pinned = pin_recipe(make_recipe({"tokenizer": str(tokenizer)}), note).tokenizer

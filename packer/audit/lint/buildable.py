@@ -112,7 +112,7 @@ def _no_template(model: Model, recipe: Recipe) -> CodedFinding:
 def _no_marks(without: Sequence[str]) -> CodedFinding:
     return finding(
         "no_marks",
-        f"supervision.source is generation_tags, and {' and '.join(without)} has no {{% generation %}} block",
+        f"supervision.source is generation_tags, but {' and '.join(without)} has no {{% generation %}} block",
         hint=f"{Override('supervision.source', 'chat_server')} needs no marks: what is trained is what inference asks "
         "for",
     )
@@ -180,7 +180,7 @@ def _failure_finding(probed: ProbedTemplate, row: Row, rejection: Rejection) -> 
     elif probed.outcome(TOOLS).rejection is None:
         hint = "the template takes rows that have tool definitions"
     else:
-        hint = "these are the template's own words; use another template, or correct this one"
+        hint = "the message is the template's own; use another template, or correct this one"
     is_raised = rejection.code == "template_error"
     message = f"the template raises on {chat}" if is_raised else f"{chat} is rejected as {rejection.code}"
     return finding("plain_chat_refused", f"{message}: {rejection.reason}", hint=hint)

@@ -4,7 +4,7 @@ from packer.audit.findings import Code, CodedFinding, Example, Level
 
 CODES: dict[str, Code] = {
     # no row, or no plain chat, can be built
-    "no_marks": Code("error", "the recipe goes by generation marks, and the template has none"),
+    "no_marks": Code("error", "the recipe uses generation marks, but the template has none"),
     "no_template": Code("error", "the tokenizer has no chat template, so rows of messages cannot be built"),
     "bad_template": Code("error", "the template is not valid Jinja"),
     "split_marker": Code("error", "the template writes a marker that is several tokens of this tokenizer"),
@@ -37,7 +37,7 @@ CODES: dict[str, Code] = {
     "shapes_rejected": Code(
         "warning", "a plain chat can be built, but other shapes of conversation cannot; a note if they are rare"
     ),
-    "bos_missing": Code("warning", "the tokenizer opens texts with a BOS, and the template writes none, or not first"),
+    "bos_missing": Code("warning", "the tokenizer begins texts with a BOS, but the template writes none, or not first"),
     "marks_differ": Code(
         "warning", "the generation marks mark other text than inference asks for; a note where only trainers that go "
         "by them train too little or white space",

@@ -14,7 +14,14 @@ from packer.audit.lint.buildable import find_losses, find_rejected_shapes, prepa
 from packer.audit.lint.codes import CODES, finding
 from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
 from packer.audit.lint.probed_template import CHAT, PLAIN, SHAPES, ProbedTemplate
-from packer.audit.lint.prompts import find_bos, find_clock, find_modes, find_openings, find_other_reading, find_own_text
+from packer.audit.lint.prompts import (
+    find_bos,
+    find_clock,
+    find_modes,
+    find_openings,
+    find_own_text,
+    find_tokenizer_difference,
+)
 from packer.batches import RowBatch
 from packer.display import number, plural
 from packer.model import Model
@@ -256,5 +263,5 @@ def _checks(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     yield from find_losses(probed)
     yield from find_rejected_shapes(probed, shapes)
     yield from find_bos(probed)
-    yield from find_other_reading(probed)
+    yield from find_tokenizer_difference(probed)
     yield from find_marks(probed)

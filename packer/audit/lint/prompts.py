@@ -51,23 +51,25 @@ def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
             "the template ignores add_generation_prompt: what it writes before an answer is trained, and the "
             "model has to write it itself",
             examples=(trained,),
-            hint="a template that writes it into the prompt, for add_generation_prompt=True, teaches answers only",
+            hint="use a template that writes it into the prompt if add_generation_prompt=True",
         )
         return
-    is_empty_block = any(
-        block.end() == len(turn.prompt + opening) for block in EMPTY_BLOCK.finditer(turn.prompt + opening)
-    )
+    before = turn.prompt + opening
+    if any(block.end() == len(before) for block in EMPTY_BLOCK.finditer(before)):
+        yield finding(
+            "opening_learned",
+            "an answer without reasoning is trained after an empty reasoning block that the model has to write: "
+            "it learns to skip its reasoning",
+            examples=(trained,),
+            hint="right if the model is to answer at once under this prompt; else train on rows with reasoning only",
+            level="warning",
+        )
+        return
     yield finding(
         "opening_learned",
-        "an answer without reasoning is trained after an empty reasoning block that the model has to write: "
-        "it learns to skip its reasoning"
-        if is_empty_block
-        else "every answer opens with text of the template, which the model learns to write",
+        "every answer begins with text of the template, which the model learns to write",
         examples=(trained,),
-        hint="right if the model is to answer at once under this prompt; else train on rows with reasoning only"
-        if is_empty_block
-        else None,
-        level="warning" if is_empty_block else "note",
+        level="note",
     )
 
 
@@ -119,11 +121,11 @@ def find_own_text(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     yield finding(
         "default_system",
         "the template opens a chat with text of its own"
-        + (", beside a system message of the row too" if stays else ", unless the row has a system message"),
+        + (", even if the row has a system message" if stays else ", unless the row has a system message"),
         examples=(
             Example(label="opening", text=probed.plain.text, mark=(0, len(head) - header), note="not the row's"),
         ),
-        hint=None if stays else "give rows a system message of their own if that text is not wanted",
+        hint=None if stays else "to replace that text, give rows a system message",
     )
 
 
@@ -158,10 +160,9 @@ def find_clock(probed: ProbedTemplate, shapes: Mapping[str, Outcome]) -> Iterato
             end = len(here) - _common_suffix(here[start:], there[start:])
             yield finding(
                 "reads_clock",
-                f"the template writes today's date; every build sees {recipe.template.date}, so that the build "
-                "can be repeated",
+                f"the template writes today's date; to be reproducible, every build uses {recipe.template.date}",
                 examples=(Example(label="rendered", text=here, mark=(start, end), note="depends on the day"),),
-                hint="template.date of the recipe is the key; a chat server writes the day of the request",
+                hint="set template.date in the recipe; a chat server writes the date of the request",
             )
             return
 
@@ -182,16 +183,16 @@ def find_bos(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     space = len(text) - len(text.lstrip()) if text.lstrip().startswith(name) else 0
     yield finding(
         "bos_missing",
-        f"the tokenizer opens texts with '{name}', and the template writes white space before it"
+        f"the tokenizer begins texts with '{name}', but the template writes white space before it"
         if space
-        else f"the tokenizer opens texts with '{name}', and the template does not write it: chats are trained without "
+        else f"the tokenizer begins texts with '{name}', but the template does not write it: chats are trained without "
         "a BOS, as apply_chat_template and chat servers give them",
         examples=(Example(label="rendered", text=text, mark=(0, space), note="before the BOS" if space else "no BOS"),),
         hint="if the model was trained with one, begin the template with {{- bos_token }}",
     )
 
 
-def find_other_reading(probed: ProbedTemplate) -> Iterator[CodedFinding]:
+def find_tokenizer_difference(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Check whether transformers 5, and the servers built on it, encode a chat differently than tokenizer.json."""
     files = probed.model.files
     config = json.loads(files.get(CONFIG_FILE, b"{}"))
@@ -206,13 +207,13 @@ def find_other_reading(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     name = config["tokenizer_class"]
     yield finding(
         "tokenizer_read_otherwise",
-        f"transformers 5 does not read this tokenizer.json as it is: for tokenizer_class '{name}' it puts a "
-        f"pre-tokenizer of its own in its place. A chat then begins to differ at token {place}: id {mine[place]} here, "
-        f"{theirs[place]} there; a model served so sees other ids than it was taught",
+        f"transformers 5 does not use this tokenizer.json as it is: for tokenizer_class '{name}' it replaces the "
+        f"pre-tokenizer. The ids of a chat then differ from token {place} on: {mine[place]} here, {theirs[place]} "
+        "there; a model served that way gets other ids than it was trained on",
         examples=(Example(label="rendered", text=text),),
         hint="if the model is served by transformers 5, save the tokenizer with it "
         "(AutoTokenizer.from_pretrained(…).save_pretrained(DIR)) and build with DIR; if not, set tokenizer_class to "
-        "TokenizersBackend, and transformers reads the file as it is",
+        "TokenizersBackend, and transformers uses the file as it is",
     )
 
 

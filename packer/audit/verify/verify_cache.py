@@ -150,7 +150,7 @@ def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool)
     except UsageError:
         pass
     raise UsageError(
-        f"{folder} was built from standard input, and nothing is piped in: its inputs were not compared",
+        f"{folder} was built from standard input, but nothing is piped in: its inputs were not compared",
         hint=f"pipe in the rows it was built from: zcat ... | packer verify {shlex.quote(str(folder))} --sources",
     )
 

@@ -2,7 +2,7 @@
 
 Both render, tokenize and truncate their data, and train everything that follows the prompt. All of that was
 decided when the cache was built. So they get a dataset of numbers, one per pair or answer, prepare nothing, and
-a collator reads the documents: exactly the labelled tokens are trained. Order, accumulation, losses, metrics, PEFT
+a collator reads the documents: exactly the labeled tokens are trained. Order, accumulation, losses, metrics, PEFT
 and resume are TRL's.
 """
 
@@ -113,7 +113,7 @@ class _CacheTrainer:
     ) -> None:
         check_instance("args", args, self._config, f"a {self._config.__name__}")
         if options.get("data_collator") is not None:
-            raise UsageError("data_collator says how rows are read, but packer reads the rows of a cache")
+            raise UsageError("data_collator has no effect: packer itself reads the rows of a cache")
         if getattr(args, "padding_free", None):
             raise UsageError(
                 "padding_free=True has no effect in TRL, which pads",
@@ -165,7 +165,7 @@ class _CacheTrainer:
         if args.max_length is not None and int(lengths.max(initial=0)) > args.max_length:
             raise UsageError(
                 f"max_length={args.max_length} would cut {int(np.count_nonzero(lengths > args.max_length)):,} of "
-                f"{len(lengths):,} answers of {data.cache.folder}, and an answer is compared whole",
+                f"{len(lengths):,} answers of {data.cache.folder}, but answers are compared whole",
                 hint=f"max_length=None; the longest one has {int(lengths.max()):,} tokens. "
                 "Rules of the recipe leave out rows by their tokens",
             )
@@ -211,7 +211,7 @@ class PackedDPOTrainer(_CacheTrainer, DPOTrainer):  # type: ignore[misc]
         for name, value in (("ref_model", ref_model), ("ld_alpha", args.ld_alpha)):
             if value is not None:
                 raise UsageError(
-                    f"the data has reference log-probabilities, and {name} asks for others",
+                    f"the data has reference log-probabilities, but {name} asks for others",
                     hint=f"leave out {name}, or PreferenceData's reference",
                 )
         args.precompute_ref_log_probs = True  # TRL's way of saying: take them from the rows

@@ -212,7 +212,7 @@ def test_lengths_that_do_not_fit_their_row_say_nothing_whatever_their_sum_wraps_
 
 def test_a_path_with_a_nul_in_it_is_an_input_error(tmp_path):
     for path in (f"{tmp_path}/a\0b", "\0", f"{tmp_path}/\0.parquet"):
-        with pytest.raises(InputError, match=r"a path cannot hold a NUL character"):
+        with pytest.raises(InputError, match=r"a path cannot contain a NUL character"):
             audit_foreign(path)
-        with pytest.raises(InputError, match=r"a path cannot hold a NUL character"):
+        with pytest.raises(InputError, match=r"a path cannot contain a NUL character"):
             view_foreign_row(path, 0)
