@@ -58,7 +58,9 @@ def batch_format(
         TypeError: not a collection of names.
     """
     if columns is not None and (
-        not isinstance(columns, Collection) or not all(isinstance(name, str) or name is ... for name in columns)
+        isinstance(columns, str)
+        or not isinstance(columns, Collection)
+        or not all(isinstance(name, str) or name is ... for name in columns)
     ):
         raise TypeError(f"columns is {columns!r}; expected names")
     default = list(_columns(batching, flatten=flatten, weighted=weighted))
