@@ -1,6 +1,7 @@
 """Whatever is given to the reader's public names: it is taken, or refused by its name with what was expected."""
 
 import inspect
+import json
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -127,6 +128,14 @@ def test_what_is_no_argument_is_refused_by_its_name(name):
 def test_values_that_cannot_be_are_refused(options):
     with pytest.raises(ValueError):
         PackedLoader(small_document_cache(5)[0], **{**BLOCKS, **options})
+
+
+@pytest.mark.parametrize("padded", [Padded(length=np.int64(64)), Padded(multiple_of=np.int32(8))])
+def test_a_state_holds_numbers_that_numpy_gave(padded):
+    for batching in (padded, TokenBudget(padded=padded)):
+        sizes = {"micro_batch_size": np.int64(64), "global_batch_size": np.int64(128)}
+        loader = PackedLoader(small_document_cache(150)[0], batching=batching, end="pad", **sizes)
+        assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
 
 
 @pytest.mark.parametrize("number", [3, np.int64(3), np.float32(3), 3.0, Fraction(3), Decimal(3)])
