@@ -176,7 +176,7 @@ class StepDataset(IterableDataset[Any]):
     workers, worker w prepares every W-th step from the w-th on. Each keeps its own state, so use torchdata's
     ``StatefulDataLoader``, which saves the workers' states and restores them to the same number of workers. Persistent
     workers continue with the next epoch; others start from the dataset's position, so call ``loader.set_epoch(n)``
-    before each epoch.
+    before each epoch. ``step.index``, which a schedule is given, then begins at 0 again; persistent ones keep counting.
 
     Example:
         >>> StatefulDataLoader(StepDataset(loader), batch_size=None)  # torchdata  # doctest: +SKIP
