@@ -70,12 +70,17 @@ def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch
             that losses of its micro-batches add up to the weighted mean. None divides by the weights of this
             micro-batch.
 
+    Raises:
+        UsageError: a micro-batch without weights.
+
     Example:
         >>> arguments = {name: value for name, value in micro_batch.items() if name != "loss_weights"}  # doctest: +SKIP
         >>> logits = model(**huggingface(arguments)).logits  # doctest: +SKIP
         >>> weighted_loss(logits, micro_batch, num_items_in_batch=step.num_items_in_batch)  # doctest: +SKIP
     """
     shifted = micro_batch if "shift_labels" in micro_batch else shift_labels(micro_batch)
+    if "shift_loss_weights" not in shifted:
+        raise UsageError("a micro-batch without loss_weights", hint="open the loader with weights='use'")
     targets, weights = shifted["shift_labels"].flatten(), shifted["shift_loss_weights"].flatten()
     scores = logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32))
     losses = torch.nn.functional.cross_entropy(scores, targets, reduction="none")

@@ -94,7 +94,7 @@ def mask_4d(documents: Tensor, dtype: torch.dtype = torch.bool) -> Tensor:
     seen = block_diagonal_mask(documents).unsqueeze(1)
     if dtype == torch.bool:
         return seen
-    if not dtype.is_floating_point:
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ValueError(f"a mask of {dtype}; expected torch.bool or a floating type")
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
 

@@ -12,6 +12,7 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import concatenated_ranges
+from packer.load.arguments import open_cache
 from packer.load.attention import documents_of
 from packer.load.batching import Packed
 from packer.load.contract import BatchCheck, check_batch
@@ -68,7 +69,7 @@ class BatchView:
 
 
 def view_batch(
-    cache: Cache,
+    cache: str | Path | Cache,
     *,
     step: int = 0,
     epoch: int = 0,
@@ -81,7 +82,7 @@ def view_batch(
     """Return a view of what a :class:`packer.load.PackedLoader` returns at some step; earlier steps are not read.
 
     Args:
-        cache: an open cache.
+        cache: folder or URL of a cache, or an open one.
         step: its number in the epoch, from 0; with a state, the number of steps after it.
         epoch: from 0; not with a state, which has its own.
         micro_batch: index in the rank's share of the step, from 0.
@@ -98,6 +99,7 @@ def view_batch(
         raise UsageError(f"no rank {rank} of {world_size}", hint=f"they are numbered 0 to {world_size - 1}")
     if state is not None:
         arguments = _saved_arguments(decode_state(state)) | arguments
+    cache = open_cache(cache)
     shards = _shards(cache, arguments)
     arguments |= {"world_size": world_size, "prefetch": 0, "weights": "use" if shards.weighted else "refuse"}
     loaders = [PackedLoader(cache, rank=each, **arguments) for each in range(world_size)]

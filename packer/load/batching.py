@@ -71,7 +71,7 @@ BATCHINGS: dict[BatchingName, Batching] = {
 
 
 def as_batching(batching: Batching | BatchingName) -> Batching:
-    """Resolve the name of a batching, or return the value itself, checked.
+    """Resolve the name of a batching, or return an equal value, checked and with Python's integers.
 
     Raises:
         ValueError: unknown name, or an invalid value.
@@ -84,14 +84,15 @@ def as_batching(batching: Batching | BatchingName) -> Batching:
             f"batching {batching!r}: expected one of {', '.join(BATCHINGS)}, or a value like TokenBudget() or Padded()"
         )
     padded = padded_of(value)
-    if padded is not None:
-        check_choice("side", padded.side, ("right", "left"))
-        check_integer("multiple_of", padded.multiple_of, minimum=1, maximum=MAX_INT32)
-        if padded.length is not None:
-            check_integer("length", padded.length, minimum=1, maximum=MAX_INT32)
-            if padded.multiple_of != 1:
-                raise ValueError("a padded batching has either a length or a multiple_of")
-    return value
+    if padded is None:
+        return value
+    multiple_of, length = check_integer("multiple_of", padded.multiple_of, minimum=1, maximum=MAX_INT32), padded.length
+    if length is not None:
+        length = check_integer("length", length, minimum=1, maximum=MAX_INT32)
+        if multiple_of != 1:
+            raise ValueError("a padded batching has either a length or a multiple_of")
+    side = check_choice("side", padded.side, ("right", "left"))
+    return batching_from_name(name_of(value), Padded(length=length, multiple_of=multiple_of, side=side))
 
 
 def batching_from_name(name: BatchingName, padded: Padded | None) -> Batching:

@@ -141,15 +141,19 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
     The format is that of :class:`PackedLoader` with ``flatten=True``. For trainers that require a ``collate_fn``.
 
     Raises:
-        ValueError: no items.
+        ValueError: no items, or items of other columns.
     """
     if not items:
         raise ValueError("items is empty; expected blocks of a PackedDataset")
-    flat: dict[str, Any] = {
-        name: torch.cat([item[name] for item in items]).unsqueeze(0)
-        for name in ("input_ids", "labels", "position_ids", "loss_weights")
-        if name in items[0]
-    }
+    has_weights = any("loss_weights" in item for item in items)
+    names = ("input_ids", "labels", "position_ids", *(("loss_weights",) if has_weights else ()))
+    missing = {name for item in items for name in (*names, "seq_lengths") if name not in item}
+    if missing:
+        raise ValueError(
+            f"items lack {', '.join(sorted(missing))}; expected a list of items of a PackedDataset, whole and all with "
+            "the same columns: a transformers Trainer removes some unless remove_unused_columns=False"
+        )
+    flat: dict[str, Any] = {name: torch.cat([item[name] for item in items]).unsqueeze(0) for name in names}
     lengths = torch.cat([item["seq_lengths"] for item in items])
     bounds = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
     longest = int(lengths.max())
@@ -172,7 +176,7 @@ class StepDataset(IterableDataset[Any]):
     workers, worker w prepares every W-th step from the w-th on. Each keeps its own state, so use torchdata's
     ``StatefulDataLoader``, which saves the workers' states and restores them to the same number of workers. Persistent
     workers continue with the next epoch; others start from the dataset's position, so call ``loader.set_epoch(n)``
-    before each epoch.
+    before each epoch. ``step.index``, which a schedule is given, then begins at 0 again; persistent ones keep counting.
 
     Example:
         >>> StatefulDataLoader(StepDataset(loader), batch_size=None)  # torchdata  # doctest: +SKIP
@@ -181,8 +185,7 @@ class StepDataset(IterableDataset[Any]):
     A Lightning module loops over a step's micro-batches under manual optimization.
 
     Args:
-        loader: determines everything else: sizes, rank, order, layout. If workers have no `torch.distributed`, such as
-            spawned ones, open it with `rank` and `world_size`.
+        loader: determines everything else: sizes, rank, order, layout. Workers read for the rank it was opened on.
         transform: applied to each step in the worker that read it; its result is yielded instead. Without one, reading
             needs no workers: the loader prefetches in a thread.
     """

@@ -4,7 +4,7 @@ Each column is written once, converting the file's int32 to int64, and then spli
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, Protocol, TypeAlias
@@ -58,7 +58,9 @@ def batch_format(
         TypeError: not a collection of names.
     """
     if columns is not None and (
-        not isinstance(columns, Collection) or not all(isinstance(name, str) or name is ... for name in columns)
+        isinstance(columns, str)
+        or not isinstance(columns, Collection)
+        or not all(isinstance(name, str) or name is ... for name in columns)
     ):
         raise TypeError(f"columns is {columns!r}; expected names")
     default = list(_columns(batching, flatten=flatten, weighted=weighted))
@@ -109,8 +111,8 @@ class Ids:
     special: Int64  # [S]
     """Control and stop tokens: what ``special_tokens_mask`` marks, along with padding."""
 
-    separated: bool
-    """Whether blocks have an EOS between documents."""
+    separated: Callable[[Int64], Bool]
+    """Returns of each block, by its number, whether it has an EOS between documents."""
 
     def special_tokens(self, input_ids: Int64, real: Bool) -> Int64:
         """Return 1 for special tokens and where `real` is False.  # int64, of the shape of `real`"""
@@ -151,7 +153,7 @@ class BlockLayout:
             arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
             found.copy("loss_weights", weights[:num_real])
         if form.has_any("attention_mask", "special_tokens_mask"):
-            real = self._real_slots(found, shape)
+            real = self._real_slots(found, np.concatenate(parts), shape)
             if form.has_any("attention_mask"):
                 arrays["attention_mask"] = real.astype(np.int64)
             if form.has_any("special_tokens_mask"):
@@ -166,16 +168,19 @@ class BlockLayout:
         tensors = {name: torch.from_numpy(array.reshape(len(parts), *rows)) for name, array in arrays.items()}
         return by_micro_batch({name: tensor.unbind() for name, tensor in tensors.items()} | columns)
 
-    def _real_slots(self, found: FoundBlocks, shape: tuple[int, int]) -> Bool:
+    def _real_slots(self, found: FoundBlocks, numbers: Int64, shape: tuple[int, int]) -> Bool:
         """Return which slots hold a piece, or an EOS after one.
 
         Worked example in mode ``eos``: pieces at 0 and 4, of 3 and 2 slots, sequences of 7 and 1: 1 1 1 1 1 1 1 0.
         """
         real = np.zeros(shape, np.bool_)
         names = ("doc_places", "doc_lengths", "seq_lengths")
-        for row, places, lengths, sequences in zip(real, *map(found.values, names), strict=False):
+        pieces = zip(*map(found.values, names), strict=True)
+        for row, is_separated, (places, lengths, sequences) in zip(
+            real, self._ids.separated(numbers), pieces, strict=False
+        ):
             row[concatenated_ranges(places.astype(np.int64), lengths)] = True
-            if self._ids.separated:  # one sequence, and a second if the block ends in padding
+            if is_separated:  # one sequence, and a second if the block ends in padding
                 row[: sequences[0]] = True
         return real
 

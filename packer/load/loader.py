@@ -19,6 +19,7 @@ from packer.load.mixture import Mixture, opened_source
 from packer.load.options import Schedule, resolve_options
 from packer.load.ordering import OrderKind
 from packer.load.plan import End, StepPlan
+from packer.load.ranks import ranks_when_spawning
 from packer.load.read_ahead import Prefetch
 from packer.load.reading import EpochSummary, StepReader
 from packer.load.reference import Reference
@@ -307,9 +308,7 @@ class PackedLoader:
             self._state = self._source.state_at_epoch(self._state, epoch)
 
     def set_global_batch_size(self, global_batch_size: int) -> None:
-        """Change the size from the next step on. A schedule continues from it.
-
-        Prefetched steps are discarded and made again.
+        """Change the size from the next step on; prefetched steps are made again. A schedule continues from it.
 
         Raises:
             UsageError: the size is not a whole number of micro-batches.
@@ -355,7 +354,8 @@ class PackedLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"cache": self._cache, "arguments": self._arguments, "state": self.state_dict()}
+        arguments = self._arguments | ranks_when_spawning(self._options.rank, self.world_size)
+        return {"cache": self._cache, "arguments": arguments, "state": self.state_dict()}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__init__(saved["cache"], **saved["arguments"])  # type: ignore[misc]

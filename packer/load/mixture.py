@@ -131,9 +131,12 @@ class Mixture:
         Raises:
             UsageError: an invalid proportion, or not one per cache.
         """
-        if len(proportions) != len(self.caches):
-            raise UsageError(f"{len(proportions)} proportions for {len(self.caches)} caches")
-        return _shares(list(zip(self.caches, proportions, strict=True)), may_be_0=True)
+        try:
+            pairs = list(zip(self.caches, proportions, strict=True))
+        except (TypeError, ValueError):
+            found, expected = reprlib.repr(proportions), f"one for each of {len(self.caches)} caches"
+            raise UsageError(f"the proportions of the mixture are {found}; expected {expected}") from None
+        return _shares(pairs, may_be_0=True)
 
     def of_rows(self, shares: Sequence[Fraction], mean_lengths: Sequence[Fraction]) -> tuple[Fraction, ...]:
         """Convert shares, which may count tokens, to shares of rows, given the mean row length of each cache."""

@@ -60,6 +60,9 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
     if given.schedule is not None:
         check_callable("schedule", given.schedule, "a function of a step's index and the size before it")
     batching, cutoff_len = resolve_batching(caches, given.batching, given.cutoff_len)
+    reference = given.reference
+    if reference is not None:
+        check_instance("reference", reference, Reference, "what fill_reference or read_reference returned")
     form = batch_format(
         batching,
         flatten=check_instance("flatten", given.flatten, bool, "True or False"),
@@ -82,7 +85,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
         device=resolve_device(given.device),
         form=form,
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),
-        reference=given.reference,
+        reference=reference,
     )
 
 

@@ -1,6 +1,7 @@
 """Rank of this process among the training processes."""
 
 import os
+from multiprocessing.context import get_spawning_popen
 
 import torch
 
@@ -32,3 +33,12 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
             hint="call torch.distributed.init_process_group() first, or pass rank= and world_size=",
         )
     return 0, 1
+
+
+def ranks_when_spawning(rank: int, world_size: int) -> dict[str, int]:
+    """Return what a process that is being spawned must be told; nothing for any other pickle.
+
+    A worker of a DataLoader has no `torch.distributed` unless it was forked. Left to itself, it would take itself for
+    the only rank, and every rank would read everything.
+    """
+    return {} if get_spawning_popen() is None else {"rank": rank, "world_size": world_size}

@@ -169,9 +169,10 @@ class _File:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             with storage_errors("write", self.path):
+                # Several processes may do this concurrently, or die between the two, but they write the same bytes.
                 if not os.fstat(descriptor).st_size:
-                    # Several processes may write this concurrently, but they write the same bytes.
                     os.pwrite(descriptor, header, 0)
+                if os.fstat(descriptor).st_size == len(header):
                     os.ftruncate(descriptor, len(header) + self._num_pairs * _RECORD.itemsize)
             _, found = self._read_header()
             if found != model:

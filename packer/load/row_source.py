@@ -46,8 +46,10 @@ class RowSource:
         self.rows = Rows(caches, options.split, kind=kind, cutoff_len=options.cutoff_len)
         manifest = caches[0].manifest
         special = np.array(sorted({*manifest.model.control_ids, *manifest.model.stop_ids}), np.int64)
-        separated = manifest.recipe["pack"]["mode"] == "eos"
-        self.ids = Ids(pad=pad_id_of(manifest), special=special, separated=separated)
+        separated = np.array([cache.manifest.recipe["pack"]["mode"] == "eos" for cache in caches])
+        self.ids = Ids(
+            pad=pad_id_of(manifest), special=special, separated=lambda rows: separated[self.rows.caches_of(rows)]
+        )
         if options.reference is not None:
             if self.rows.content != "pairs" or len(caches) > 1:
                 raise UsageError("a reference is that of the pairs of one cache", hint="leave it out")

@@ -83,7 +83,7 @@ class Rows:
         if len(self._parts) == 1:
             parts = [np.arange(len(rows))]
         else:
-            part_of = np.searchsorted(bounds, rows, side="right") - 1
+            part_of = self.caches_of(rows)
             parts = [np.flatnonzero(part_of == number) for number in range(len(self._parts))]
         trained, lengths = np.zeros(len(rows), np.int32), np.zeros((len(rows), self.num_sides), np.int32)
         for number, places in enumerate(parts):
@@ -93,6 +93,10 @@ class Rows:
             lengths[places] = of_length.reshape(-1, self.num_sides)
             trained[places] = of_trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
         return trained, lengths
+
+    def caches_of(self, rows: Int64) -> Int64:
+        """Return the number of the cache that each row belongs to.  # int64[R]"""
+        return np.searchsorted(self.bounds, rows, side="right") - 1
 
     @cached_property
     def num_trained(self) -> Int32:

@@ -7,7 +7,7 @@ that shifts labels itself finds none to shift a second time.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor
@@ -61,8 +61,15 @@ class Step:
     def __len__(self) -> int:
         return len(self.micro_batches)
 
-    def __getitem__(self, index: int) -> MicroBatch:
-        return self.micro_batches[index]
+    def __getitem__(self, index: Any) -> MicroBatch:
+        if isinstance(index, str):
+            self.__contains__(index)
+        micro_batch: MicroBatch = self.micro_batches[index]
+        return micro_batch
+
+    def __contains__(self, name: object) -> NoReturn:
+        """Refuse to look for a column, as code does that takes this for a micro-batch."""
+        raise TypeError("a step has no columns, its micro-batches have them: for micro_batch in step")
 
     def __iter__(self) -> Iterator[MicroBatch]:
         return iter(self.micro_batches)

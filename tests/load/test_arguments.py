@@ -1,9 +1,11 @@
 """Whatever is given to the reader's public names: it is taken, or refused by its name with what was expected."""
 
 import inspect
+import json
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +17,18 @@ from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from packer.errors import InputError, PackerError  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, StepDataset, collate  # noqa: E402
+from packer.errors import InputError, PackerError, UsageError  # noqa: E402
+from packer.load import (  # noqa: E402
+    Mixture,
+    PackedDataset,
+    PackedLoader,
+    StepDataset,
+    collate,
+    poison_test,
+    shift_labels,
+)
+from packer.load.adapters import huggingface, weighted_loss  # noqa: E402
+from packer.load.attention import documents_of, mask_4d  # noqa: E402
 from packer.load.batching import Padded, PaddingFree, TokenBudget  # noqa: E402
 from packer.load.trainers import BlockSource, StepBatches  # noqa: E402
 from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
@@ -118,6 +130,14 @@ def test_values_that_cannot_be_are_refused(options):
         PackedLoader(small_document_cache(5)[0], **{**BLOCKS, **options})
 
 
+@pytest.mark.parametrize("padded", [Padded(length=np.int64(64)), Padded(multiple_of=np.int32(8))])
+def test_a_state_holds_numbers_that_numpy_gave(padded):
+    for batching in (padded, TokenBudget(padded=padded)):
+        sizes = {"micro_batch_size": np.int64(64), "global_batch_size": np.int64(128)}
+        loader = PackedLoader(small_document_cache(150)[0], batching=batching, end="pad", **sizes)
+        assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
+
+
 @pytest.mark.parametrize("number", [3, np.int64(3), np.float32(3), 3.0, Fraction(3), Decimal(3)])
 def test_a_proportion_is_any_number_and_exact(number):
     cache = small_cache(12)
@@ -150,3 +170,33 @@ def test_indices_and_items_that_are_none_are_refused():
         collate([])
     with pytest.raises(InputError, match="is not a cache"):
         PackedDataset("nowhere")
+
+
+def test_items_that_lost_columns_are_not_collated():
+    """A transformers Trainer removes the columns that the model does not take."""
+    plain, weighted = PackedDataset(small_cache(4)), PackedDataset(small_cache(4, weighted=True), weights="use")
+    item = {name: value for name, value in plain[0].items() if name != "seq_lengths"}
+    with pytest.raises(ValueError, match=r"lack seq_lengths;.* remove_unused_columns=False"):
+        collate([item])
+    for items in ([plain[0], weighted[0]], [weighted[0], plain[0]]):
+        with pytest.raises(ValueError, match="lack loss_weights"):
+            collate(items)
+
+
+def test_a_step_is_not_taken_for_a_micro_batch():
+    step = next(iter(loader_of(small_cache(4))))
+    calls = (huggingface, shift_labels, documents_of, partial(weighted_loss, None), partial(poison_test, None))
+    for call in (*calls, itemgetter("input_ids")):
+        with pytest.raises(TypeError, match="for micro_batch in step"):
+            call(step)
+
+
+def test_what_stands_for_another_argument_is_refused_by_its_name():
+    with pytest.raises(TypeError, match="columns is 'labels'"):
+        loader_of(small_cache(4), columns="labels")
+    with pytest.raises(TypeError, match=r"reference is 'logps\.npy'"):
+        loader_of(small_cache(4), reference="logps.npy")
+    with pytest.raises(UsageError, match="without loss_weights"):
+        weighted_loss(torch.zeros(1, 4, 8), {"labels": torch.zeros(1, 4, dtype=torch.int64)})
+    with pytest.raises(ValueError, match="a mask of bool"):
+        mask_4d(torch.zeros(1, 4), "bool")

@@ -57,7 +57,8 @@ def test_a_step_is_shown_as_the_loader_returns_it(batching, world_size, seed, or
     steps = list(loader)
     number = data.draw(st.integers(0, len(steps) - 1))
     micro_batch = data.draw(st.integers(0, len(steps[number]) - 1))
-    view = view_batch(cache, step=number, epoch=epoch, micro_batch=micro_batch, **common)
+    source = data.draw(st.sampled_from([cache, cache.folder]))
+    view = view_batch(source, step=number, epoch=epoch, micro_batch=micro_batch, **common)
     assert_same(view.micro_batch, steps[number][micro_batch])
     assert view.step.block_ids.tolist() == steps[number].block_ids.tolist()
     assert view.step.num_items_in_batch == steps[number].num_items_in_batch

@@ -346,8 +346,10 @@ def test_what_a_scheduled_mixture_is_not():
         loader_of(scheduled, batching="padded", order="length_bucketed")
     with pytest.raises(TypeError, match="a function of a step's index"):
         mixed(schedule=[1, 1])
-    with pytest.raises(UsageError, match="1 proportions for 2"):
+    with pytest.raises(UsageError, match="one for each of 2"):
         next(iter(loader_of(mixed(schedule=lambda step: [1]))))
+    with pytest.raises(UsageError, match="one for each of 2"):
+        next(iter(loader_of(mixed(schedule=lambda step: None))))
     with pytest.raises(TypeError, match="no fixed number of steps"):
         len(
             loader_of(

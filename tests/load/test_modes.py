@@ -1,5 +1,7 @@
 """Caches of every packing mode in the reader: boundaries where the mode has them, and the losses that follow."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from packed_caches import table  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 
-from packer.load import PackedDataset, PackedLoader, collate  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, collate  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
 from packer.load.batching import Padded  # noqa: E402
 from packer.pipeline import repack  # noqa: E402
@@ -25,6 +27,7 @@ def caches(starter_cache, tmp_path_factory):
         "split": {"block_len": 64, "overlong": "split"},
         "eos": {"block_len": 64, "mode": "eos", "overlong": "split"},
         "stream": {"block_len": 64, "mode": "stream"},
+        "aligned as short": {"block_len": 64, "align": 8, "overlong": "split"},
     }
     for name, pack in rules.items():
         repack(starter_cache, folder / name, pack, jobs=1)
@@ -136,6 +139,17 @@ def test_masks_and_numbers_on_request_are_those_of_the_stored_blocks(name, flatt
         assert micro_batch["document_ids"].tolist() == [numbers]
         assert ("cu_seq_lens_q" in micro_batch) == flatten
     assert len(found) == len(rows) > 2
+
+
+@pytest.mark.parametrize("names", [*itertools.permutations(["eos", "stream", "aligned as short"])])
+def test_masks_of_a_mixture_of_modes_are_those_of_each_cache(names, caches):
+    columns, mixture = (..., "attention_mask", "special_tokens_mask"), Mixture({caches / name: 1 for name in names})
+    alone = [step[0] for name in names for step in steps(caches / name, columns=columns)]
+    found = {int(step.block_ids[0]): step[0] for step in steps(mixture, columns=columns)}
+    assert len(found) > 6
+    for number, micro_batch in found.items():
+        for name in ("input_ids", "attention_mask", "special_tokens_mask"):
+            assert micro_batch[name].tolist() == alone[number][name].tolist()
 
 
 @pytest.mark.parametrize("batching", ["padded", Padded(side="left"), "padding_free", "token_budget"])

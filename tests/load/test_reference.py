@@ -78,6 +78,15 @@ def test_ranks_fill_one_file_with_the_values_of_one(pairs, tmp_path):
     assert (tmp_path / "r").read_bytes() == (tmp_path / "one").read_bytes()
 
 
+def test_a_file_whose_filling_ended_before_it_had_its_size_is_filled(pairs, tmp_path):
+    path = tmp_path / "reference"
+    fill_reference(pairs, path, by_ids, model="m")
+    content = path.read_bytes()
+    path.write_bytes(content[: content.index(b"\n") + 1])
+    fill_reference(pairs, path, by_ids, model="m")
+    assert path.read_bytes() == content
+
+
 def test_flipping_any_byte_of_the_file_is_detected(pairs, tmp_path):
     path = tmp_path / "reference"
     fill_reference(pairs, path, by_ids, model="m")

@@ -147,6 +147,7 @@ def test_an_sft_evaluation_is_that_of_the_trainer(tokenizer, tmp_path):
         found = [value for name, value in metrics.items() if name.endswith("_loss")]
         assert found == [pytest.approx(expected, rel=1e-5)]
         assert trainer.evaluate(held_out())["eval_loss"] == pytest.approx(expected, rel=1e-5)
+        assert trainer.evaluate({"other": held_out()})["eval_other_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(

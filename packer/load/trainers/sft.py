@@ -46,7 +46,8 @@ class PackedSFTTrainer(PackedTrainer, SFTTrainer):  # type: ignore[misc]
         super().__init__(model, args, **options)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **options: Any) -> Any:
-        if isinstance(eval_dataset, PackedLoader):  # an SFTTrainer would inspect its columns
+        given = eval_dataset.values() if isinstance(eval_dataset, dict) else (eval_dataset,)
+        if any(isinstance(each, PackedLoader) for each in given):  # an SFTTrainer would inspect its columns
             return Trainer.evaluate(self, eval_dataset, *args, **options)
         return super().evaluate(eval_dataset, *args, **options)
 
