@@ -14,7 +14,7 @@ about ±0.03.
 Candidates are found by MinHash in bands (Broder, "On the resemblance and containment of documents", 1997; Indyk and
 Motwani, 1998). The smallest image of a set under a permutation is the same for two sets with a probability of their
 Jaccard similarity J. A band combines five of these; with twenty bands, rows share one with probability 1 - (1 - J⁵)²⁰:
-0.9996 at J = 0.8, 0.975 at 0.7, 0.06 at 0.3.
+0.9996 at J = 0.8, 0.975 at 0.7, 0.05 at 0.3.
 """
 
 import unicodedata
@@ -162,6 +162,11 @@ _HALF = np.uint64(32)
 _PIECE_SHINGLES = 2**16
 """Rows are processed in pieces of about this many shingles, which stay in the processor's cache while they are
 permuted."""
+
+
+def chance_of_comparison(jaccard: float) -> float:
+    """Return the probability that two rows of this similarity share a band, and so are compared."""
+    return 1 - (1 - jaccard**BAND_SIZE) ** NUM_BANDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,8 +52,8 @@ def hits(benchmark, rows, n, common, cover):
     split = [words(question) for question in benchmark]
     grams = [{tuple(each[i : i + n]) for i in range(len(each) - n + 1)} for each in split]
     counts = {}
-    for each in grams:
-        for gram in each:
+    for question in {tuple(each) for each in split}:
+        for gram in {question[i : i + n] for i in range(len(question) - n + 1)}:
             counts[gram] = counts.get(gram, 0) + 1
     own = [{gram for gram in each if counts[gram] < common} for each in grams]
     found = {}

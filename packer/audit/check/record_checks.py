@@ -62,7 +62,8 @@ def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
         return None
     traits = read_traits(cache.folder, selection.traits)
     split, group = read_selection(cache.folder, selection).split, numbers_of(traits.column("group_text"))
-    own = np.unique(np.stack([group[split >= 0].view(np.int64), split[split >= 0]], axis=1), axis=0)
+    known = (split >= 0) & (group != 0)  # rows of other sources need no group
+    own = np.unique(np.stack([group[known].view(np.int64), split[known]], axis=1), axis=0)
     values, counts = np.unique(own[:, 0], return_counts=True)
     number = int((counts > 1).sum())
     field = recipe.split.group
@@ -178,9 +179,10 @@ def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
     """Return the number of rows of each split that exists or was requested."""
     rule = recipe.split
     found = {split: kept_rows(cache, split) for split in cache.splits("documents")}
-    asked = () if rule is None or cache.manifest.selection is None else (rule.shares, rule.cutoffs)
-    held = [name for name in NAMES[1:] if any(getattr(each, name) for each in asked)]
-    return found | {name: 0 for name in held if name not in found}
+    if rule is None or cache.manifest.selection is None:
+        return found
+    held = [name for name in NAMES[1:] if any(getattr(each, name) for each in (rule.shares, rule.cutoffs))]
+    return found | {name: 0 for name in (NAMES[0], *held) if name not in found}
 
 
 def _unlikely_shares(kept: Mapping[str, int], recipe: Recipe) -> list[str]:
