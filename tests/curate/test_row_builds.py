@@ -17,7 +17,7 @@ from compared_rows import prompt, some_rows, with_copies
 from packed_caches import table
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit import diff, rows_of_split, stats, verify, view_row
+from packer.audit import diff, rows_of_split, stats, verify, view_row, why
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export import export
@@ -506,6 +506,20 @@ def test_a_benchmark_may_have_more_questions_than_there_are_rows(asked, rows, tm
     assert len(rows_of(tmp_path / "cache", "train")) == len(rows) - len(left_out)
     assert verify(tmp_path / "cache").findings == ()
     assert [note for note in told.notes if "1 of 182 questions of bench are not searched for" in note]
+
+
+def test_a_row_that_one_of_two_sources_keeps_is_in_the_cache(asked, tmp_path):
+    path = asked["sources"][0]["path"]
+    wheres = {"train": {"score": {"max": 0.5}}, "validation": {"score": {"min": 0.51}}}
+    sources = [{"path": path, "split": split, "where": where} for split, where in wheres.items()]
+    build(make_recipe(without_rules(asked) | {"sources": sources}), tmp_path / "cache", jobs=1)
+    with Cache.open(tmp_path / "cache") as opened:
+        views = [why(opened, "a.jsonl", row) for row in (50, 51, 7)]
+    assert [(view.row.split, view.code) for view in views] == [
+        ("train", None),
+        ("validation", None),
+        ("", "nothing_trained"),
+    ]
 
 
 def test_a_build_that_dies_after_the_traits_does_not_make_them_again(asked, cache, tmp_path, monkeypatch):
