@@ -156,6 +156,17 @@ def test_rows_of_other_sources_that_have_no_group_are_in_no_group(caches):
     assert levels(report)["groups"] == "ok" and "each of 9 values of user is in one split" in str(report.checks)
 
 
+def test_shares_are_compared_among_the_rows_that_were_divided(caches):
+    rows = [chat(f"{prompt(row)} {i}", "yes") for i, row in enumerate(some_rows(100)) for _ in range(8)]
+    rows = [{**row, "user": i} for i, row in enumerate(rows)]
+    rules = {"split": {"group": "user", "shares": {"validation": 0.2}, "leakage": {}}}
+    report = check(caches.build(rules=rules, train=rows))
+    assert levels(report)["splits"] == "ok" and "leaks" in str(report.checks)
+    del rules["split"]["leakage"]
+    report = check(caches.build(rules=rules, train=rows, test=some_rows(1500)[100:], force=True))
+    assert levels(report)["splits"] == "ok"
+
+
 def test_a_split_that_leaves_nothing_to_train_on_is_seen(caches):
     rows = [{**row, "at": i} for i, row in enumerate(some_rows(9))]
     rules = {"split": {"time": "at", "unit": "s", "cutoffs": {"validation": "1970-01-01"}}}
