@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -53,6 +53,8 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
 
     """
     place = input_place(path)
+    if isinstance(place, Path) and not place.is_file():
+        raise InputError(f"{path}: no such file", hint="a benchmark is one file; of a folder or a pattern, name each")
     found = _column(path, place, column)
     questions = []
     for number, value in enumerate(_values(place, found)):

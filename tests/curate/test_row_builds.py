@@ -459,6 +459,8 @@ def test_rules_read_the_fields_of_a_struct_beside_values_that_json_does_not_have
         (["filters=[{name: a, field: b, min: 2, max: 1}]"], RecipeError, "min 2 is more than max 1"),
         (["deduplicate={}"], RecipeError, "is empty"),
         (["split.sharez=1"], RecipeError, "did you mean 'shares'"),
+        (["filters=[{name: a, field: score, in: ['0.5']}]"], NothingKeptError, "the number 1 are two values"),
+        (["decontaminate.against=[{path: .}]"], InputError, "no such file a benchmark is one file"),
     ],
 )
 def test_rules_that_cannot_be_are_refused_by_name(asked, overrides, error, words, tmp_path):
