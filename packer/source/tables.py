@@ -161,10 +161,13 @@ def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:
     """Return the type with times in microseconds, in UTC if they have a zone; Python has no finer ones."""
     if _types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz and "UTC")
-    if _types.is_struct(kind):
-        fields = [kind.field(i) for i in range(kind.num_fields)]
-        return pa.struct([field.with_type(_without_nanoseconds(field.type)) for field in fields])
-    return pa.list_(_without_nanoseconds(kind.value_type)) if _types.is_list(kind) else kind
+    if not (_types.is_struct(kind) or _types.is_list(kind)):
+        return kind
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    changed = [field.with_type(_without_nanoseconds(field.type)) for field in fields]
+    if changed == fields:
+        return kind
+    return pa.struct(changed) if _types.is_struct(kind) else pa.list_(changed[0])
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -418,8 +418,17 @@ def test_rules_read_the_fields_of_a_struct_beside_values_that_json_does_not_have
 
     start = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     told = [{"user": i, "at": start + dt.timedelta(days=i), "raw": b"\xff", "cost": Decimal(i) / 2} for i in range(9)]
+    told = [meta | {"seen": [meta["at"]] * meta["user"]} for meta in told]
     zoned = pa.timestamp("ns", "America/New_York")
-    kind = pa.struct([("user", pa.int64()), ("at", zoned), ("raw", pa.binary()), ("cost", pa.decimal128(9, 1))])
+    kind = pa.struct(
+        [
+            ("user", pa.int64()),
+            ("at", zoned),
+            ("raw", pa.binary()),
+            ("cost", pa.decimal128(9, 1)),
+            ("seen", pa.list_(zoned)),
+        ]
+    )
     messages = pa.array([chat(i)["messages"] for i in range(9)])
     content = pa.table({"messages": messages, "meta": pa.array(told, kind), "cost": pa.array([Decimal(7)] * 9)})
     pq.write_table(content, tmp_path / "a.parquet")
