@@ -1,9 +1,10 @@
 """What rows are compared by: their words, the shingles of these, and keys that rows with many common shingles share.
 
 A text is normalized by NFKC and then casefolded. A word is a run of letters, marks and digits, or one character of a
-script that is written without spaces: Chinese, Japanese, Thai, Lao, Khmer and Myanmar. Everything else separates words.
-Worked example: "Größe 10, 你好!" has the words "grösse", "10", "你" and "好". The categories of characters are those of
-Python's `unicodedata`; code that stores word numbers must store the version of its tables with them.
+script that is written without spaces: Chinese, Japanese, Thai, Lao, Khmer and Myanmar. Everything else separates words,
+and so do variation selectors, which many emoji end with. Worked example: "Größe 10, 你好!" has the words "grösse",
+"10", "你" and "好". The categories of characters are those of Python's `unicodedata`; code that stores word numbers
+must store the version of its tables with them.
 
 A shingle is n consecutive words, hashed to 32 bits; a row of fewer words is one shingle. The similarity of two rows is
 the Jaccard similarity of their sets of shingles, |A ∩ B| / |A ∪ B|. A row keeps its 256 smallest. As shingles are
@@ -141,8 +142,11 @@ def _kinds(codes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _kind(code: int) -> int:
-    if unicodedata.category(chr(code))[0] not in "LMN":
+    character = chr(code)
+    if unicodedata.category(character)[0] not in "LMN":
         return _NOTHING
+    if unicodedata.name(character, "").startswith("VARIATION SELECTOR"):
+        return _NOTHING  # a mark, but as a word of its own it would make all emoji that end with one alike
     return _SINGLE if any(first <= code <= last for first, last in _SINGLE_RANGES) else _RUN
 
 
