@@ -79,8 +79,8 @@ def why(cache: Cache, source: str, row: int) -> WhyView:
         CheckError: the cache is damaged.
     """
     inputs = cache.manifest.inputs
-    number = find_inputs([entry.path for entry in inputs], source, missing=f"{cache.folder} has no '{source}'")[0]
-    entry = inputs[number]
+    numbers = find_inputs([entry.path for entry in inputs], source, missing=f"{cache.folder} has no '{source}'")
+    entry = inputs[numbers[0]]
     if not 0 <= row < entry.num_rows:
         raise UsageError(f"no row {row} in {entry.path}", hint=f"rows are numbered 0 to {entry.num_rows - 1}")
     line = next(
@@ -88,7 +88,8 @@ def why(cache: Cache, source: str, row: int) -> WhyView:
         None,
     )
     rows = _Rows(cache, thorough=True)
-    return rows.view(number, row, None if rows.split(number, row) else line)
+    kept = next((number for number in numbers if rows.split(number, row)), None)  # several sources may name the file
+    return rows.view(numbers[0], row, line) if kept is None else rows.view(kept, row, None)
 
 
 def reasons(cache: Cache) -> list[ReasonView]:

@@ -1,19 +1,20 @@
 """Finds rows that contain a benchmark question, by the n-grams they share.
 
 A row contains a question if it has at least half of the question's distinct n-grams. N-grams that several
-questions of a benchmark have in common, such as those of its instructions, do not count. A question of fewer than n
-words is compared as a whole, with messages of exactly the same words.
+different questions of a benchmark have in common, such as those of its instructions, do not count. A question of fewer
+than n words is compared as a whole, with messages of exactly the same words.
 
 The index is exact: sorted 64-bit hashes of the n-grams, looked up by binary search.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Int64, UInt64
+from packer.batches import Bool, Int64, UInt64
 from packer.curate.signatures import Words, ngrams, words_of
 from packer.layout import begins_run, concatenated_ranges
 
@@ -49,7 +50,7 @@ class Questions:
         Args:
             benchmarks: the questions of each benchmark.
             ngram: words of an n-gram.
-            common: an n-gram that at least this many questions of a benchmark have does not count.
+            common: an n-gram that at least this many different questions of a benchmark have does not count.
             cover: minimum fraction of a question's n-grams that a row must have.
         """
         self._ngram, self._cover = ngram, cover
@@ -59,7 +60,8 @@ class Questions:
         question = np.repeat(np.arange(len(counts)), counts)
         benchmark = np.repeat(np.arange(len(benchmarks)), [len(questions) for questions in benchmarks])
         is_short = (lengths > 0) & (lengths < ngram)
-        counted = is_short[question] | (_occurrences(grams, benchmark[question]) < common)
+        is_new = _are_new(words, benchmark)  # a file may have each question once for every answer to it
+        counted = is_short[question] | (_occurrences(grams, benchmark[question], is_new[question]) < common)
         is_long = counted & ~is_short[question]
         self._size = np.bincount(question[is_long], minlength=len(counts))
         self._grams = _Postings(grams[is_long], question[is_long])
@@ -130,9 +132,16 @@ def _distinct(grams: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
     return grams[new], np.bincount(question[new], minlength=len(counts))
 
 
-def _occurrences(grams: UInt64, benchmark: Int64) -> Int64:
-    """Count, for each n-gram, the questions of its benchmark that have it."""
-    _, group, counts = np.unique(
-        np.stack([grams.view(np.int64), benchmark], axis=1), axis=0, return_inverse=True, return_counts=True
-    )
-    return counts[group.reshape(-1)]
+def _are_new(words: Words, benchmark: Int64) -> Bool:
+    """Return which questions have other words than every earlier one of their benchmark.  # bool[Q]"""
+    texts = (words.number[first:last].tobytes() for first, last in pairwise(words.offsets.tolist()))
+    keys = [*zip(benchmark.tolist(), texts, strict=True)]
+    first_with = {key: number for number, key in reversed([*enumerate(keys)])}
+    return np.fromiter((first_with[key] == number for number, key in enumerate(keys)), np.bool_, len(keys))
+
+
+def _occurrences(grams: UInt64, benchmark: Int64, is_new: Bool) -> Int64:
+    """Count, for each n-gram, the new questions of its benchmark that have it."""
+    _, group = np.unique(np.stack([grams.view(np.int64), benchmark], axis=1), axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    return np.bincount(group[is_new], minlength=len(group))[group]

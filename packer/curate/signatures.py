@@ -1,9 +1,10 @@
 """What rows are compared by: their words, the shingles of these, and keys that rows with many common shingles share.
 
 A text is normalized by NFKC and then casefolded. A word is a run of letters, marks and digits, or one character of a
-script that is written without spaces: Chinese, Japanese, Thai, Lao, Khmer and Myanmar. Everything else separates words.
-Worked example: "Größe 10, 你好!" has the words "grösse", "10", "你" and "好". The categories of characters are those of
-Python's `unicodedata`; code that stores word numbers must store the version of its tables with them.
+script that is written without spaces: Chinese, Japanese, Thai, Lao, Khmer and Myanmar. Everything else separates words,
+and so do variation selectors, which many emoji end with. Worked example: "Größe 10, 你好!" has the words "grösse",
+"10", "你" and "好". The categories of characters are those of Python's `unicodedata`; code that stores word numbers
+must store the version of its tables with them.
 
 A shingle is n consecutive words, hashed to 32 bits; a row of fewer words is one shingle. The similarity of two rows is
 the Jaccard similarity of their sets of shingles, |A ∩ B| / |A ∪ B|. A row keeps its 256 smallest. As shingles are
@@ -14,7 +15,7 @@ about ±0.03.
 Candidates are found by MinHash in bands (Broder, "On the resemblance and containment of documents", 1997; Indyk and
 Motwani, 1998). The smallest image of a set under a permutation is the same for two sets with a probability of their
 Jaccard similarity J. A band combines five of these; with twenty bands, rows share one with probability 1 - (1 - J⁵)²⁰:
-0.9996 at J = 0.8, 0.975 at 0.7, 0.06 at 0.3.
+0.9996 at J = 0.8, 0.975 at 0.7, 0.05 at 0.3.
 """
 
 import unicodedata
@@ -141,8 +142,11 @@ def _kinds(codes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _kind(code: int) -> int:
-    if unicodedata.category(chr(code))[0] not in "LMN":
+    character = chr(code)
+    if unicodedata.category(character)[0] not in "LMN":
         return _NOTHING
+    if unicodedata.name(character, "").startswith("VARIATION SELECTOR"):
+        return _NOTHING  # a mark, but as a word of its own it would make all emoji that end with one alike
     return _SINGLE if any(first <= code <= last for first, last in _SINGLE_RANGES) else _RUN
 
 
@@ -162,6 +166,11 @@ _HALF = np.uint64(32)
 _PIECE_SHINGLES = 2**16
 """Rows are processed in pieces of about this many shingles, which stay in the processor's cache while they are
 permuted."""
+
+
+def chance_of_comparison(jaccard: float) -> float:
+    """Return the probability that two rows of this similarity share a band, and so are compared."""
+    return 1 - (1 - jaccard**BAND_SIZE) ** NUM_BANDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

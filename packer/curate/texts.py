@@ -26,7 +26,7 @@ def prompts(sample: Sample) -> list[str]:
 def answers(sample: Sample) -> list[str]:
     """Return the text of every assistant message, or what follows a prompt; the whole of a plain text.
 
-    For a pair, those of both sides.
+    A message that only calls tools has no text. For a pair, those of both sides.
     """
     return _texts_of(sample, "assistant") if sample.kind == "chat" else [side.text for side in sides(sample)]
 
@@ -36,9 +36,7 @@ def conversation(sample: Sample) -> str:
 
     For a pair, the rejected answer follows the chosen one.
     """
-    if sample.kind != "chat":
-        return "\n".join([sample.prompt, *answers(sample)] if sample.prompt else answers(sample))
-    return "\n".join(_text(message.fields) for message in sample.all_messages if message.role in {"user", "assistant"})
+    return "\n".join(text for _, text in utterances(sample))
 
 
 def utterances(sample: Sample) -> Iterator[tuple[str, str]]:
@@ -141,9 +139,5 @@ def _folded(value: Any) -> Any:
 
 
 def _texts_of(sample: Sample, role: str) -> list[str]:
-    return [_text(message.fields) for message in sample.all_messages if message.role == role]
-
-
-def _text(fields: dict[str, Any]) -> str:
-    content = fields.get("content")
-    return content if isinstance(content, str) else ""
+    fields = [message.fields for message in sample.all_messages if message.role == role]
+    return [each.get("content") or "" for each in fields if each.get("content") or not each.get("tool_calls")]

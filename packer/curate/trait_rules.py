@@ -10,7 +10,7 @@ import msgspec
 
 from packer.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of
 
-VERSION = 2
+VERSION = 3
 """Increased whenever the same rows and rules yield other traits."""
 
 LANGUAGES = "py3langid"

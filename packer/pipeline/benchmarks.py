@@ -1,9 +1,9 @@
 """Read benchmark files and the questions in them, with the readers packer uses for rows."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -53,6 +53,8 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
 
     """
     place = input_place(path)
+    if isinstance(place, Path) and not place.is_file():
+        raise InputError(f"{path}: no such file", hint="a benchmark is one file; of a folder or a pattern, name each")
     found = _column(path, place, column)
     questions = []
     for number, value in enumerate(_values(place, found)):
@@ -74,8 +76,12 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
     )
 
 
-def pin_benchmarks(recipe: Recipe) -> Recipe:
+def pin_benchmarks(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     """Return the recipe with the digest, the column and the number of questions of each of its benchmarks.
+
+    Args:
+        recipe: the recipe.
+        note: is told of questions that no row can be found to hold.
 
     Raises:
         InputError: as :func:`read_benchmark`; or a file's digest is not the one in the recipe.
@@ -84,9 +90,17 @@ def pin_benchmarks(recipe: Recipe) -> Recipe:
     asked = recipe.decontaminate
     if asked is None:
         return recipe
+    from packer.curate.contamination import Questions  # noqa: PLC0415 - not loaded by builds without rules
+
     against = []
     for rule in asked.against:
         found = read_rule(rule)
+        number = Questions([found.questions], ngram=asked.ngram, common=asked.common).counted[0].num_untestable
+        if number:
+            note(
+                f"{number:,} of {len(found.questions):,} questions of {found.name} are not searched for: they have no "
+                f"words, or none but those that {asked.common} of them share (decontaminate.common)"
+            )
         against.append(
             msgspec.structs.replace(
                 rule,

@@ -10,6 +10,7 @@ without the commit for files of the Hub. Standard input has no name, and is iden
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +119,18 @@ def flat_keys(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def short_json(value: object) -> str:
-    """Format a value as JSON of at most 60 characters."""
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 60 else text[:57] + "…"
+def _was_is(old: object, new: object) -> str:
+    """Say what a value was and is, as JSON; of long values, at most 60 characters from shortly before they part.
+
+    Example:
+        >>> _was_is({"max": 3}, {"max": 4})
+        'was {"max":3}, is {"max":4}'
+    """
+    texts = [msgspec.json.encode(value, order="sorted").decode() for value in (old, new)]
+    same = len([*takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))])
+    first = max(0, same - 20) if len(max(texts, key=len)) > 60 else 0
+    shown = [("…" if first else "") + text[first : first + 60] + ("…" if text[first + 60 :] else "") for text in texts]
+    return f"was {shown[0]}, is {shown[1]}"
 
 
 def _grouped(inputs: Iterable[Input]) -> tuple[dict[str, list[Input]], dict[str, list[Input]]]:
@@ -143,7 +152,7 @@ def _name(path: str) -> str:
 def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
     old, new = flat_keys(manifest.recipe), flat_keys(to_json(wanted.recipe))
     return [
-        f"{key} was {short_json(old.get(key))}, is {short_json(new.get(key))}"
+        f"{key} {_was_is(old.get(key), new.get(key))}"
         for key in sorted(old.keys() | new.keys())
         if not _same(old.get(key), new.get(key))
         and key not in (*PLACES, "engine")  # every engine makes the same documents
@@ -166,12 +175,12 @@ def _taken(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _differences(read: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
     """Describe each changed key in a phrase that names all inputs or sources with the same change."""
-    names: dict[tuple[str, str, str], list[str]] = {}
+    names: dict[tuple[str, str], list[str]] = {}
     for name, before, after in read:
         for key, was in before.items():
             if was != after[key]:
-                names.setdefault((key, short_json(was), short_json(after[key])), []).append(name)
-    return [f"{key} of {named(own)} was {was}, is {now}" for (key, was, now), own in names.items()]
+                names.setdefault((key, _was_is(was, after[key])), []).append(name)
+    return [f"{key} of {named(own)} {said}" for (key, said), own in names.items()]
 
 
 def _readings(kept: Iterable[tuple[list[Input], list[Input]]]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:

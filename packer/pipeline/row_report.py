@@ -16,6 +16,9 @@ from packer.store.selected import read_selection
 GREEDY = 0.3
 """Share of a source's rows; a filter that leaves out more is worth a warning."""
 
+OFTEN_FOUND = 0.95
+"""Probability with which near copies of the lowest similarity that counts are found; less is worth a warning."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRows:
@@ -78,7 +81,7 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
             for name, count in zip(rows.splits, counts.tolist(), strict=True)
         ),
         left_out=tuple(_left_out(rows, rules.names)),
-        warnings=(*_of_filters(rows, rules, source), *_of_splits(rows, rules), *_of_near_copies(rows)),
+        warnings=(*_of_filters(rows, rules, source), *_of_splits(rows, rules), *_of_near_copies(rows, rules)),
     )
 
 
@@ -125,11 +128,8 @@ def _of_splits(rows: SelectedRows, rules: RowRules) -> Iterator[str]:
     if split is None:
         return
     asked = split.cutoffs if split.shares == Shares() else split.shares
-    yield from (
-        f"split '{name}' has no row"
-        for name in ("validation", "test")
-        if getattr(asked, name) and name not in rows.splits
-    )
+    wanted = ["train", *(name for name in ("validation", "test") if getattr(asked, name))]
+    yield from (f"split '{name}' has no row" for name in wanted if name not in rows.splits)
     known = int(((rows.split >= 0) | (rows.reason > 0)).sum())
     for code in ("no_group", "no_time"):
         count = int((rows.reason == 1 + ROW_REASONS.index(code)).sum())
@@ -137,8 +137,21 @@ def _of_splits(rows: SelectedRows, rules: RowRules) -> Iterator[str]:
             yield f"{count:,} of {known:,} rows are left out as {code}: {CODES[code]}"
 
 
-def _of_near_copies(rows: SelectedRows) -> Iterator[str]:
-    """Warn about rows that share a template with so many others that they were compared with the first ones only."""
+def _of_near_copies(rows: SelectedRows, rules: RowRules) -> Iterator[str]:
+    """Warn about near copies that may have stayed: below a low threshold, or among many rows of one template."""
+    from packer.curate.signatures import chance_of_comparison  # noqa: PLC0415 - not loaded by builds without rules
+
+    limits = {}
+    if rules.deduplicate is not None and rules.deduplicate.near is not None:
+        limits["deduplicate.near.jaccard"] = rules.deduplicate.near.jaccard
+    if rules.split is not None and rules.split.leakage is not None:
+        limits["split.leakage.near"] = rules.split.leakage.near
+    for key, limit in limits.items():
+        if (chance := chance_of_comparison(limit)) < OFTEN_FOUND:
+            yield (
+                f"{key} {limit:g}: of rows that are just so much alike {chance:.0%} are found, from 0.8 on nearly all; "
+                "some below that may have stayed"
+            )
     if rows.num_capped:
         yield (
             "near copies: rows that share a template with more than 64 others were compared with the first 64 of them "

@@ -298,4 +298,4 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
 
 def _pinned(recipe: Recipe, progress: Progress) -> Recipe:
     """Return the recipe with its Hub names pinned to commits and its benchmarks to digests."""
-    return pin_benchmarks(pin_recipe(recipe, progress.note))
+    return pin_benchmarks(pin_recipe(recipe, progress.note), progress.note)

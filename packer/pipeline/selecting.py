@@ -147,11 +147,12 @@ def _nothing_left(rows: SelectedRows, rules: RowRules) -> NothingKeptError:
     by_rule = np.bincount(rows.detail[rows.detail >= 0], minlength=len(rules.names)).tolist()
     named = ", ".join(f"{named_rule(name)} {n:,}" for name, n in zip(rules.names, by_rule, strict=True) if n)
     code = ROW_REASONS[int(counts.argmax())]
+    conditions = (*rules.filters, *(each for own in rules.where for each in own.values()))
+    typed = '; to `in`, the text "1" and the number 1 are two values, and those of CSV are texts'
+    loosen = "loosen them" + (typed if any(each.one_of for each in conditions) else "")
     return NothingKeptError(
         f"nothing kept: the rules leave out every row: {found}" + (f"; {named}" if named else ""),
-        hint='loosen them; to `in`, the text "1" and the number 1 are two values, and those of CSV are texts'
-        if code == "filtered"
-        else rejection_hint(code),
+        hint=loosen if code == "filtered" else rejection_hint(code),
     )
 
 

@@ -5,13 +5,15 @@ any row has. The exception is `content` of a message: OpenAI's messages with cal
 lists and in maps, which can omit entries, are kept. NaN is null: pandas writes it for a missing number.
 
 JSON has no timestamps, bytes or decimals. If packer needs the value, the row is refused; in a field of a message that
-is not read, it is omitted.
+is not read, it is omitted. In a field that only rules ask about, a time is its ISO text, a decimal is a number, and
+anything else is omitted, so that the rest of a struct can be asked about.
 """
 
 import datetime as dt
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -48,21 +50,29 @@ def converter(kind: pa.DataType, name: str) -> Convert | None:
     return _converter(kind, f"$.{name}")
 
 
-def _converter(kind: pa.DataType, where: str) -> Convert | None:
-    """Return a converter for values of any type, not only for messages; converters are never called with a null."""
+def _converter(kind: pa.DataType, where: str, *, for_rules: bool = False) -> Convert | None:
+    """Return a converter for values of any type, not only for messages; converters are never called with a null.
+
+    Args:
+        kind: type of the values.
+        where: their place, for an error.
+        for_rules: convert or omit a value that JSON does not have, instead of refusing the row.
+    """
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
         return partial(nested_json, where=where)  # how `datasets` stores values of mixed types
     kind = _storage_type(kind)
     if isinstance(kind, _LISTS):
-        inner = _converter(kind.value_type, f"{where}[]")
+        inner = _converter(kind.value_type, f"{where}[]", for_rules=for_rules)
         return None if inner is None else _list_converter(inner)
     if _types.is_struct(kind):
-        return _struct_converter(kind, where, of_messages=False)
+        return _struct_converter(kind, where, of_messages=False, for_rules=for_rules)
     if _types.is_map(kind):
-        return _map_converter(kind, where)
-    if _types.is_floating(kind):
-        return partial(_convert_number, where)
-    return None if _is_json(kind) else partial(_refuse_type, str(kind), where)
+        return _map_converter(kind, where, for_rules=for_rules)
+    if _is_json(kind):
+        return None
+    if for_rules:
+        return _value_for_rules
+    return partial(_convert_number, where) if _types.is_floating(kind) else partial(_refuse_type, str(kind), where)
 
 
 def _storage_type(kind: pa.DataType) -> pa.DataType:
@@ -76,7 +86,7 @@ def _storage_type(kind: pa.DataType) -> pa.DataType:
             return kind
 
 
-def _struct_converter(kind: pa.StructType, where: str, *, of_messages: bool) -> Convert:
+def _struct_converter(kind: pa.StructType, where: str, *, of_messages: bool, for_rules: bool = False) -> Convert:
     fields = [kind.field(i) for i in range(kind.num_fields)]
     left_out = frozenset(
         field.name for field in fields if of_messages and field.name not in _MESSAGE_KEYS and is_foreign(field.type)
@@ -84,7 +94,8 @@ def _struct_converter(kind: pa.StructType, where: str, *, of_messages: bool) -> 
     converts = {
         field.name: convert
         for field in fields
-        if field.name not in left_out and (convert := _converter(field.type, f"{where}.{field.name}")) is not None
+        if field.name not in left_out
+        and (convert := _converter(field.type, f"{where}.{field.name}", for_rules=for_rules)) is not None
     }
     nullable = "content" if of_messages else None
 
@@ -109,8 +120,9 @@ def _list_converter(inner: Convert) -> Convert:
     return lambda value: [None if item is None else inner(item) for item in value]
 
 
-def _map_converter(kind: pa.MapType, where: str) -> Convert:
-    key, item = _converter(kind.key_type, f"{where} (a key)"), _converter(kind.item_type, f"{where}{{}}")
+def _map_converter(kind: pa.MapType, where: str, *, for_rules: bool) -> Convert:
+    key = _converter(kind.key_type, f"{where} (a key)", for_rules=for_rules)
+    item = _converter(kind.item_type, f"{where}{{}}", for_rules=for_rules)
 
     def of_map(value: list[tuple[Any, Any]]) -> Any:
         found: dict[str, Any] = {}
@@ -134,6 +146,28 @@ def _convert_number(where: str, value: float) -> float | None:
 
 def _refuse_type(kind: str, where: str, _: Any) -> None:
     raise Refused("wrong_type", f"expected a JSON value, got `{kind}` at {where}")
+
+
+def _value_for_rules(value: Any) -> Any:
+    """Return what rules compare a value with that JSON does not have; None if they compare it with nothing."""
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value if isinstance(value, float) and math.isfinite(value) else None
+
+
+def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:
+    """Return the type with times in microseconds, in UTC if they have a zone; Python has no finer ones."""
+    if _types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    if not (_types.is_struct(kind) or _types.is_list(kind)):
+        return kind
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    changed = [field.with_type(_without_nanoseconds(field.type)) for field in fields]
+    if changed == fields:
+        return kind
+    return pa.struct(changed) if _types.is_struct(kind) else pa.list_(changed[0])
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -197,18 +231,12 @@ def table_rows(
 
 
 def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yield each row of a batch as a JSON object, without values that JSON does not have.
-
-    Dates and times become ISO strings, in UTC if they have a time zone.
-    """
+    """Yield each row of a batch as an object of JSON, for rules."""
     columns: list[tuple[str, Any, Convert | None]] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if pa.types.is_timestamp(column.type):
-            times = column.cast(pa.timestamp("us", column.type.tz and "UTC"), safe=False)
-            columns.append((name, times, _isoformat))
-        else:
-            is_date = pa.types.is_date(column.type)
-            columns.append((name, column, _isoformat if is_date else converter(column.type, name)))
+        times = _without_nanoseconds(column.type)
+        converted = column if times == column.type else column.cast(times, safe=False)
+        columns.append((name, converted, _converter(column.type, name, for_rules=True)))
     for i in range(batch.num_rows):
         found = {}
         for name, column, convert in columns:
@@ -216,10 +244,6 @@ def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
                 value = column[i].as_py()
                 found[name] = value if convert is None or value is None else convert(value)
         yield found
-
-
-def _isoformat(value: dt.date) -> str:
-    return value.isoformat()
 
 
 def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") -> Iterator[FileRow]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import Int64, SelectedRows, array_of, numbers_of
@@ -47,14 +49,21 @@ def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
 
     """
     table = read_table(cache, selection.table)
-    limits = {"split": len(selection.splits), "reason": len(ROW_REASONS) + 1, "kept": table.num_rows}
     columns = {name: numbers_of(table.column(name)) for name in _SCHEMA.names} if table.schema == _SCHEMA else {}
-    if not columns or any(
-        int(columns[name].min(initial=-1)) < -1 or int(columns[name].max(initial=-1)) >= limit
-        for name, limit in limits.items()
-    ):
+    if not columns or not _in_range(columns, len(selection.splits)):
         raise CheckError(f"{cache / selection.table.path} is not a selection", hint=repair_hint(cache))
     return SelectedRows(splits=selection.splits, **columns, num_capped=selection.num_capped)
+
+
+def _in_range(columns: Mapping[str, npt.NDArray[Any]], num_splits: int) -> bool:
+    """Whether the numbers of splits, reasons and rows exist; `kept` of a contaminated row is a question, not a row."""
+    reason = columns["reason"]
+    limited = (
+        (columns["split"], num_splits),
+        (reason, len(ROW_REASONS) + 1),
+        (columns["kept"][reason != 1 + ROW_REASONS.index("contaminated")], len(reason)),
+    )
+    return all(int(own.min(initial=-1)) >= -1 and int(own.max(initial=-1)) < limit for own, limit in limited)
 
 
 def split_documents(

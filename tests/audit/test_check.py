@@ -148,6 +148,33 @@ def test_groups_in_two_splits_and_shares_that_were_not_met_are_seen(caches):
     assert levels(check(caches.build(rules=rules, train=one)))["splits"] == "warning"
 
 
+def test_rows_of_other_sources_that_have_no_group_are_in_no_group(caches):
+    rows = [{**row, "user": f"user {i % 9}"} for i, row in enumerate(some_rows(60))]
+    rules = {"split": {"group": "user", "shares": {"validation": 0.3}, "seed": 5}}
+    other = some_rows(80)[60:]
+    report = check(caches.build(rules=rules, train=rows, validation=other[:10], test=other[10:]))
+    assert levels(report)["groups"] == "ok" and "each of 9 values of user is in one split" in str(report.checks)
+
+
+def test_shares_are_compared_among_the_rows_that_were_divided(caches):
+    rows = [chat(f"{prompt(row)} {i}", "yes") for i, row in enumerate(some_rows(100)) for _ in range(8)]
+    rows = [{**row, "user": i} for i, row in enumerate(rows)]
+    rules = {"split": {"group": "user", "shares": {"validation": 0.2}, "leakage": {}}}
+    report = check(caches.build(rules=rules, train=rows))
+    assert levels(report)["splits"] == "ok" and "leaks" in str(report.checks)
+    del rules["split"]["leakage"]
+    report = check(caches.build(rules=rules, train=rows, test=some_rows(1500)[100:], force=True))
+    assert levels(report)["splits"] == "ok"
+
+
+def test_a_split_that_leaves_nothing_to_train_on_is_seen(caches):
+    rows = [{**row, "at": i} for i, row in enumerate(some_rows(9))]
+    rules = {"split": {"time": "at", "unit": "s", "cutoffs": {"validation": "1970-01-01"}}}
+    report = check(caches.build(rules=rules, train=rows))
+    assert levels(report)["splits"] == "failure" and levels(report)["rules"] == "warning"
+    assert "no row is left of train" in str(report.checks) and "split 'train' has no row" in str(report.checks)
+
+
 def test_filters_that_leave_out_nothing_are_seen(caches):
     rules = {"filters": [{"name": "never", "of": "answers", "matches": "word"}]}
     report = check(caches.build(rules=rules, train=some_rows(20)))

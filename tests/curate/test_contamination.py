@@ -34,11 +34,19 @@ def test_a_row_is_hit_by_the_question_it_holds_most_of(benchmark, rows, n, commo
 
 
 def test_ngrams_are_common_within_a_benchmark_alone():
+    shared = "one two three four five six seven eight"
+    texts = [shared, f"{shared} nine", f"{shared} ten"]
+    alone, together = Questions([[text] for text in texts], common=2), Questions([texts], common=2)
+    row = f"{shared} eleven"
+    assert find(alone, [[row]]).question.tolist() == [0] and not len(find(together, [[row]]).row)
+    assert together.counted == (Counted(num_short=0, num_untestable=1),)
+
+
+def test_a_question_that_its_file_repeats_is_one_question():
     text = "one two three four five six seven eight nine"
-    alone = Questions([[text], [text], [text]], common=2)
-    together = Questions([[text, text, text]], common=2)
-    assert find(alone, [[text]]).question.tolist() == [0] and not len(find(together, [[text]]).row)
-    assert together.counted == (Counted(num_short=0, num_untestable=3),)
+    repeated = Questions([[text, text.upper(), f"{text}!", text]], common=2)
+    assert find(repeated, [[text]]).question.tolist() == [0]
+    assert repeated.counted == (Counted(num_short=0, num_untestable=0),)
 
 
 def test_short_and_empty_questions_are_counted():

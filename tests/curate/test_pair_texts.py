@@ -1,4 +1,4 @@
-"""What rules about rows see of preference data."""
+"""What rules about rows see of preference data, and of calls."""
 
 import json
 
@@ -82,3 +82,21 @@ def test_a_pair_is_split_by_its_first_prompt_and_other_rows_keep_their_keys():
     assert content_key(alone) == xxh3_128_digest(compact)
     rated = Sample(kind="text", row=0, text="a", preference=Preference())
     assert content_key(rated) != content_key(Sample(kind="text", row=0, text="a"))
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_message_that_only_calls_tools_has_no_text_that_could_be_short(content):
+    calls = [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+    asked = {"role": "user", "content": "And?"}
+    called = {"role": "assistant", "content": content, "tool_calls": calls}
+    result = {"role": "tool", "content": "9", "tool_call_id": "a"}
+    rows = [
+        {"messages": [asked, called, result, {"role": "assistant", "content": "It is 9."}]},
+        {"messages": [asked, called]},
+        {"messages": [asked, called, result, {"role": "assistant", "content": ""}]},
+    ]
+    samples = [read(row, "messages") for row in rows]
+    assert [answers(sample) for sample in samples] == [["It is 9."], [], [""]]
+    assert conversation(samples[0]) == "And?\nIt is 9."
+    rule = Filter(name="short", of="answers", chars=Range(min=2))
+    assert filters.Tester(rule, "short", None).of_samples(samples).tolist() == [True, True, False]

@@ -17,7 +17,7 @@ from compared_rows import prompt, some_rows, with_copies
 from packed_caches import table
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit import diff, rows_of_split, stats, verify, view_row
+from packer.audit import diff, rows_of_split, stats, verify, view_row, why
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export import export
@@ -74,6 +74,14 @@ def cache(asked, tmp_path_factory):
     folder = tmp_path_factory.mktemp("built") / "cache"
     build(make_recipe(asked), folder, jobs=1)
     return folder
+
+
+class Notes(Silent):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, message):
+        self.notes.append(message)
 
 
 def digests(folder):
@@ -403,6 +411,40 @@ def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):
     assert {code for _, code in found[0][0]} == {"filtered", "straddles"}
 
 
+def test_rules_read_the_fields_of_a_struct_beside_values_that_json_does_not_have(starter, tmp_path):
+    """Times in it are ISO texts too, and decimals are numbers."""
+    import datetime as dt
+    from decimal import Decimal
+
+    start = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    told = [{"user": i, "at": start + dt.timedelta(days=i), "raw": b"\xff", "cost": Decimal(i) / 2} for i in range(9)]
+    told = [meta | {"seen": [meta["at"]] * meta["user"]} for meta in told]
+    zoned = pa.timestamp("ns", "America/New_York")
+    kind = pa.struct(
+        [
+            ("user", pa.int64()),
+            ("at", zoned),
+            ("raw", pa.binary()),
+            ("cost", pa.decimal128(9, 1)),
+            ("seen", pa.list_(zoned)),
+        ]
+    )
+    messages = pa.array([chat(i)["messages"] for i in range(9)])
+    content = pa.table({"messages": messages, "meta": pa.array(told, kind), "cost": pa.array([Decimal(7)] * 9)})
+    pq.write_table(content, tmp_path / "a.parquet")
+    with pa.ipc.new_file(tmp_path / "a.arrow", content.schema) as writer:
+        writer.write_table(content)
+    for name in ("a.parquet", "a.arrow"):
+        source = {"path": str(tmp_path / name), "where": {"meta.user": {"min": 2}, "meta.cost": {"in": [1, 1.5, 4]}}}
+        recipe = {
+            "sources": [source | {"where": source["where"] | {"cost": {"in": [7]}}}],
+            "tokenizer": str(starter / "tokenizer"),
+            "split": {"time": "meta.at", "cutoffs": {"validation": "2026-01-05T00:00:00Z"}},
+        }
+        build(make_recipe(recipe), tmp_path / f"{name}.cache", jobs=1)
+        assert [rows_of(tmp_path / f"{name}.cache", split) for split in ("train", "validation")] == [[2, 3], [8]]
+
+
 @pytest.mark.parametrize(
     ("overrides", "error", "words"),
     [
@@ -426,6 +468,8 @@ def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):
         (["filters=[{name: a, field: b, min: 2, max: 1}]"], RecipeError, "min 2 is more than max 1"),
         (["deduplicate={}"], RecipeError, "is empty"),
         (["split.sharez=1"], RecipeError, "did you mean 'shares'"),
+        (["filters=[{name: a, field: score, in: ['0.5']}]"], NothingKeptError, "the number 1 are two values"),
+        (["decontaminate.against=[{path: .}]"], InputError, "no such file a benchmark is one file"),
     ],
 )
 def test_rules_that_cannot_be_are_refused_by_name(asked, overrides, error, words, tmp_path):
@@ -449,6 +493,44 @@ def test_near_copies_that_were_not_all_compared_are_told(alike, tmp_path, monkey
     assert len(told) == 1 and read_manifest(tmp_path / "cache").selection.num_capped > 0
     assert told[0] in stats(tmp_path / "cache").selected.warnings
     assert verify(tmp_path / "cache").findings == ()
+
+
+def test_low_thresholds_are_warned_about_as_near_copies_then_stay(alike, tmp_path):
+    rules = {"deduplicate": {"near": {"jaccard": 0.5}}, "split": {"shares": {"validation": 0.3}, "leakage": {}}}
+    made = build(make_recipe(alike | rules), tmp_path / "cache", jobs=1)
+    told = [warning for warning in made.rows.warnings if "alike" in warning]
+    assert len(told) == 1 and told[0].startswith(
+        "deduplicate.near.jaccard 0.5: of rows that are just so much alike 47%"
+    )
+
+
+def test_a_benchmark_may_have_more_questions_than_there_are_rows(asked, rows, tmp_path):
+    texts = [f"question {i}?" for i in range(2 * len(rows))] + [rows[20]["messages"][0]["content"]] + ["?!"]
+    bench = tmp_path / "bench.csv"
+    bench.write_text("question,answer\n" + "".join(f'"{text}",1\n' for text in texts), "utf-8")
+    told = Notes()
+    recipe = make_recipe(without_rules(asked) | {"decontaminate": {"against": [{"path": str(bench)}]}})
+    build(recipe, tmp_path / "cache", jobs=1, progress=told)
+    left_out = [json.loads(line) for line in (tmp_path / "cache" / "rejected.jsonl").read_text("utf-8").splitlines()]
+    found = {line["row"]: line["reason"] for line in left_out if line["code"] == "contaminated"}
+    assert [row for row in range(len(rows)) if row in found] == [20, 80] and "question 180 of bench" in found[20]
+    assert len(rows_of(tmp_path / "cache", "train")) == len(rows) - len(left_out)
+    assert verify(tmp_path / "cache").findings == ()
+    assert [note for note in told.notes if "1 of 182 questions of bench are not searched for" in note]
+
+
+def test_a_row_that_one_of_two_sources_keeps_is_in_the_cache(asked, tmp_path):
+    path = asked["sources"][0]["path"]
+    wheres = {"train": {"score": {"max": 0.5}}, "validation": {"score": {"min": 0.51}}}
+    sources = [{"path": path, "split": split, "where": where} for split, where in wheres.items()]
+    build(make_recipe(without_rules(asked) | {"sources": sources}), tmp_path / "cache", jobs=1)
+    with Cache.open(tmp_path / "cache") as opened:
+        views = [why(opened, "a.jsonl", row) for row in (50, 51, 7)]
+    assert [(view.row.split, view.code) for view in views] == [
+        ("train", None),
+        ("validation", None),
+        ("", "nothing_trained"),
+    ]
 
 
 def test_a_build_that_dies_after_the_traits_does_not_make_them_again(asked, cache, tmp_path, monkeypatch):
@@ -500,13 +582,8 @@ def test_rows_that_are_appended_move_no_row_and_tokenize_no_finished_partition_a
 
 
 def test_fields_that_rules_ask_about_are_not_called_unread(asked, tmp_path):
-    notes = []
-
-    class Noting(Silent):
-        def note(self, text):
-            notes.append(text)
-
-    build(make_recipe(asked), tmp_path / "cache", jobs=1, progress=Noting())
-    assert not any("not read" in note for note in notes), notes
-    build(make_recipe(without_rules(asked)), tmp_path / "plain", jobs=1, progress=Noting())
-    assert any("fields of rows that are not read: `meta`, `score`" in note for note in notes), notes
+    told, plain = Notes(), Notes()
+    build(make_recipe(asked), tmp_path / "cache", jobs=1, progress=told)
+    assert not any("not read" in note for note in told.notes), told.notes
+    build(make_recipe(without_rules(asked)), tmp_path / "plain", jobs=1, progress=plain)
+    assert any("fields of rows that are not read: `meta`, `score`" in note for note in plain.notes), plain.notes

@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from packer.curate.signatures import words_of
 
 WRITTEN = st.text(
-    st.one_of(st.sampled_from("aB1 ,.ß你好ก\u0e31한글éé\u0301ﬁ½\0\n'Ⅳ"), st.characters(codec="utf-8")), max_size=30
+    st.one_of(
+        st.sampled_from("aB1 ,.ß☀\ufe0f\ufe00\U000e0100你好ก\u0e31한글éé\u0301ﬁ½\0\n'Ⅳ"), st.characters(codec="utf-8")
+    ),
+    max_size=30,
 )
 
 
@@ -32,6 +35,10 @@ def test_texts_have_equal_words_where_a_literal_reading_has(texts):
 @given(st.lists(WRITTEN, max_size=8))
 def test_words_do_not_depend_on_how_texts_are_taken_together(texts):
     assert numbers(texts) == [numbers([text])[0] for text in texts]
+
+
+def test_emoji_have_no_words():
+    assert numbers(["☀️", "❤️ 😀👍🏽"]) == [[], []] and numbers(["go ❤️"]) == numbers(["GO ☀️!"]) == numbers(["go"])
 
 
 def test_texts_beyond_a_piece_keep_their_words(monkeypatch):

@@ -146,6 +146,14 @@ def test_other_rules_ask_as_before(rows):
         assert "cache was built by another recipe: " in refused("day0.jsonl", overrides=[rule])
 
 
+def test_a_change_far_into_a_long_rule_is_shown(rows):
+    names = ", ".join(f"{{name: filter-{i}, of: answers, chars: {{max: 100000000{i}}}}}" for i in range(4))
+    one("day0.jsonl", overrides=[f"filters=[{names}]"])
+    told = refused("day0.jsonl", overrides=[f"filters=[{names.replace('1000000002', '1000000007')}]"])
+    was, now = told.split(", is …")
+    assert "filters was …" in was and "1000000002" in was and "1000000007" in now and len(told) < 250
+
+
 def test_a_file_may_be_in_one_split_more_or_less(rows):
     both = [{"path": "day0.jsonl", "split": split} for split in ("train", "eval")]
     one(*both)

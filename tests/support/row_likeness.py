@@ -5,13 +5,14 @@ import unicodedata
 
 SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 IS_SPACELESS = re.compile(f"[{SPACELESS}]")
+IS_SELECTOR = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 
 def words(text):
     """The words of a text."""
     found, run = [], ""
     for character in unicodedata.normalize("NFKC", text).casefold():
-        is_part = unicodedata.category(character)[0] in "LMN"
+        is_part = unicodedata.category(character)[0] in "LMN" and not IS_SELECTOR.match(character)
         if is_part and not IS_SPACELESS.match(character):
             run += character
             continue
@@ -52,8 +53,8 @@ def hits(benchmark, rows, n, common, cover):
     split = [words(question) for question in benchmark]
     grams = [{tuple(each[i : i + n]) for i in range(len(each) - n + 1)} for each in split]
     counts = {}
-    for each in grams:
-        for gram in each:
+    for question in {tuple(each) for each in split}:
+        for gram in {question[i : i + n] for i in range(len(question) - n + 1)}:
             counts[gram] = counts.get(gram, 0) + 1
     own = [{gram for gram in each if counts[gram] < common} for each in grams]
     found = {}

@@ -36,7 +36,7 @@ _SIGMAS = 4
 def check_sizes(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check:
     """Look for splits that are empty, far from their requested share, or too small to be meaningful."""
     kept = _rows_of_splits(cache, recipe)
-    return check_counts(kept, trained, _unlikely_shares(kept, recipe))
+    return check_counts(kept, trained, _unlikely_shares(cache, recipe))
 
 
 def check_counts(kept: Mapping[str, int], trained: Sequence[str], off: Sequence[str] = ()) -> Check:
@@ -62,7 +62,8 @@ def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
         return None
     traits = read_traits(cache.folder, selection.traits)
     split, group = read_selection(cache.folder, selection).split, numbers_of(traits.column("group_text"))
-    own = np.unique(np.stack([group[split >= 0].view(np.int64), split[split >= 0]], axis=1), axis=0)
+    known = (split >= 0) & (group != 0)  # rows of other sources need no group
+    own = np.unique(np.stack([group[known].view(np.int64), split[known]], axis=1), axis=0)
     values, counts = np.unique(own[:, 0], return_counts=True)
     number = int((counts > 1).sum())
     field = recipe.split.group
@@ -178,20 +179,31 @@ def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
     """Return the number of rows of each split that exists or was requested."""
     rule = recipe.split
     found = {split: kept_rows(cache, split) for split in cache.splits("documents")}
-    asked = () if rule is None or cache.manifest.selection is None else (rule.shares, rule.cutoffs)
-    held = [name for name in NAMES[1:] if any(getattr(each, name) for each in asked)]
-    return found | {name: 0 for name in held if name not in found}
+    if rule is None or cache.manifest.selection is None:
+        return found
+    held = [name for name in NAMES[1:] if any(getattr(each, name) for each in (rule.shares, rule.cutoffs))]
+    return found | {name: 0 for name in (NAMES[0], *held) if name not in found}
 
 
-def _unlikely_shares(kept: Mapping[str, int], recipe: Recipe) -> list[str]:
-    """Return the splits over four standard deviations from their requested share, if rows were drawn independently."""
-    rule, total = recipe.split, sum(kept.values())
-    shares = {} if rule is None else {"validation": rule.shares.validation, "test": rule.shares.test}
-    return [
-        name
-        for name, share in shares.items()
-        if share and abs(kept[name] - share * total) > _SIGMAS * sqrt(total * share * (1 - share)) + 1
-    ]
+def _unlikely_shares(cache: Cache, recipe: Recipe) -> list[str]:
+    """Return the splits over four standard deviations from their requested share, if rows were drawn independently.
+
+    Only rows that were divided count: not those whose source names another split, but those that train lost to leaks.
+    """
+    rule, manifest = recipe.split, cache.manifest
+    if rule is None or manifest.selection is None:
+        return []
+    rows = read_selection(cache.folder, manifest.selection)
+    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+    in_train = np.repeat([shard.split == NAMES[0] for shard in shards], [shard.num_input_rows for shard in shards])
+    divided = in_train & ((rows.split >= 0) | (rows.reason == 1 + ROW_REASONS.index("leaks")))
+    total, off = int(divided.sum()), []
+    for name in NAMES[1:]:
+        share = getattr(rule.shares, name)
+        number = int((rows.split[divided] == rows.splits.index(name)).sum()) if name in rows.splits else 0
+        if share and abs(number - share * total) > _SIGMAS * sqrt(total * share * (1 - share)) + 1:
+            off.append(name)
+    return off
 
 
 def _median(lengths: Int32) -> int:
