@@ -106,6 +106,16 @@ class Cache:
             return self.manifest.selection.splits
         return tuple(dict.fromkeys(shard.split for shard in self.manifest.shards if shard.kind == kind))
 
+    @property
+    def is_preference(self) -> bool:
+        """Whether the documents are sides of pairs, or rated answers; a split without documents does not show it."""
+        return any(self.documents(split).is_preference for split in self.splits("documents"))
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether the documents are sides of pairs."""
+        return any(self.documents(split).is_paired for split in self.splits("documents"))
+
     def documents(self, split: str) -> DocumentShards:
         """Return the documents of a split.
 
