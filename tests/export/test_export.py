@@ -492,7 +492,9 @@ def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, s
 def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empty, starter, tmp_path):
     """It has no sides that show it, and a cache whose first split is such one would be exported as examples."""
     full = next(split for split in SPLITS if split != empty)
-    rows = {split: [row(n) for n in range(6)] if split == full else [{"chosen": [], "rejected": []}] for split in SPLITS}
+    rows = {
+        split: [row(n) for n in range(6)] if split == full else [{"chosen": [], "rejected": []}] for split in SPLITS
+    }
     columns = {"schema": "preference"}
     if row is rated:
         rows[empty], columns = [{"prompt": [], "completion": [], "label": True}], {"schema": "rated"}
@@ -504,6 +506,8 @@ def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empt
             export(cache, tmp_path / "out", to=to, split=empty)
     for to in ("datasets", "trl"):
         found = export(cache, tmp_path / to, to=to)
-        assert [each.num_rows for each in found.splits] == [12 // (1 + (row is rated)) * (each == full) for each in SPLITS]
+        assert [each.num_rows for each in found.splits] == [
+            12 // (1 + (row is rated)) * (each == full) for each in SPLITS
+        ]
         columns_of = [{*each.details["columns"]} - {"margin"} for each in found.splits]
         assert columns_of[0] == columns_of[1]
