@@ -13,7 +13,10 @@ from packer.layout import MASKED
 
 CODES: dict[str, Code] = {
     "columns_differ": Code(
-        "error", "columns of a row differ in length, so no label belongs to an id", "row", "prepare these rows again"
+        "error",
+        "columns of a row differ in length, or seq_lengths exceed it, so no label or border belongs to an id",
+        "row",
+        "prepare these rows again",
     ),
     "ids_outside": Code(
         "error",
