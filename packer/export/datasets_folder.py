@@ -52,14 +52,6 @@ class DatasetFolder(Writer):
         self._stream = pa.ipc.new_stream(files.open(f"{self._folder}{_FILE}"), self._schema)
 
     @classmethod
-    def refuse(cls, rows: Sequence[SplitRows]) -> None:
-        if rows[0].is_preference and any(each.weighted for each in rows):
-            raise UsageError(
-                f"{rows[0].cache.folder} has fractional loss weights, and trainers of preference data read none",
-                hint="build it without weights",
-            )
-
-    @classmethod
     def write_index(cls, files: Files, splits: Sequence[str]) -> None:
         if len(splits) > 1:
             files.write("dataset_dict.json", json.dumps({"splits": list(splits)}).encode())
@@ -219,7 +211,6 @@ class TrlWriter(DatasetFolder):
 
     @classmethod
     def refuse(cls, rows: Sequence[SplitRows]) -> None:
-        super().refuse(rows)
         for each in rows:
             documents = each.cache.documents(each.split)
             offsets, _, ends = documents.runs()

@@ -485,6 +485,11 @@ def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, s
     with pytest.raises(UsageError, match="3 of 8 answers of split 'train' have masked tokens"):
         export(several, tmp_path / "out", to="trl")
     export(several, tmp_path / "out", to="datasets")
+    rows = [pair(n) | {"chosen": [{"role": "assistant", "content": "Half.", "weight": 0.5}]} for n in range(3)]
+    weighted = built(tmp_path / "weighted", rows, starter / "tokenizer")
+    for to in ("datasets", "trl"):
+        with pytest.raises(UsageError, match="trainers of preference data read none"):
+            export(weighted, tmp_path / "weighted-out", to=to)
 
 
 @pytest.mark.parametrize("empty", ["train", "eval"])
