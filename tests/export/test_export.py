@@ -458,6 +458,7 @@ def test_rated_answers_say_whether_they_are_desirable(answers, tmp_path, monkeyp
     assert [row["prompt_ids"] + row["completion_ids"] for row in rows] == [ids for ids, _ in expected]
     assert [[-100] * len(row["prompt_ids"]) + row["completion_ids"] for row in rows] == [own for _, own in expected]
     assert [row["label"] for row in rows] == labels
+    assert [row["KL_completion_ids"] for row in rows] == [rows[n - 1]["completion_ids"] for n in range(9)]
 
 
 def test_pairs_in_the_columns_of_trl_are_parted_where_training_begins(pairs, tmp_path):
