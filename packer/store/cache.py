@@ -109,7 +109,8 @@ class Cache:
     @property
     def is_preference(self) -> bool:
         """Whether the documents are sides of pairs, or rated answers; a split without documents does not show it."""
-        return any(self.documents(split).is_preference for split in self.splits("documents"))
+        shards = (shard for shard in self.manifest.shards if shard.kind == "documents")
+        return any("side" in place.columns for shard in shards for place in shard.places)
 
     @property
     def is_paired(self) -> bool:
