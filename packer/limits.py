@@ -45,7 +45,8 @@ _NO_THREAD = re.compile("can't start new thread|ThreadPoolBuildError|failed to s
 _HINTS: dict[int, str | None] = {
     errno.ENOSPC: "free some space, or build into a folder on another disk",
     errno.EDQUOT: "the disk quota is used up: free some space, or build into a folder on another disk",
-    errno.EFBIG: "the file is larger than this disk or this user's limit allows: lower shard_bytes",
+    errno.EFBIG: "the file is larger than this disk or this user's limit allows; of a build, lower shard_bytes",
+    errno.ENAMETOOLONG: "name a shorter path",
     errno.EACCES: "check who owns the folder and its permissions",
     errno.EPERM: "check who owns the folder and its permissions",
     errno.EROFS: "the disk is mounted read-only: build into another folder",

@@ -23,7 +23,8 @@ import pyarrow as pa
 from packer.batches import CHOSEN, DESIRABLE, BlockBatch, Int64
 from packer.errors import UsageError
 from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
-from packer.layout import concatenated_ranges, crossed, offsets_of, partners
+from packer.layout import MASKED, concatenated_ranges, crossed, offsets_of, partners
+from packer.store.document_shards import FoundDocuments
 
 _COLUMNS = {
     "documents": ("input_ids", "attention_mask", "labels"),
@@ -50,14 +51,8 @@ class DatasetFolder(Writer):
         metadata = {"huggingface": json.dumps({"info": {"features": features}})}
         self._schema = pa.schema(list(columns.items()), metadata=metadata)
         self._stream = pa.ipc.new_stream(files.open(f"{self._folder}{_FILE}"), self._schema)
-
-    @classmethod
-    def refuse(cls, rows: Sequence[SplitRows]) -> None:
-        if rows[0].is_preference and any(each.weighted for each in rows):
-            raise UsageError(
-                f"{rows[0].cache.folder} has fractional loss weights, but trainers for preference data read none",
-                hint="build it without weights",
-            )
+        self._partners: Int64 | None = None  # for rated answers
+        self._num_crossed = 0
 
     @classmethod
     def write_index(cls, files: Files, splits: Sequence[str]) -> None:
@@ -87,6 +82,15 @@ class DatasetFolder(Writer):
         }
         return {name: values for name, values in found.items() if name in self._schema.names}
 
+    def partners_of(self, batch: FlatDocuments) -> FoundDocuments:
+        """Find, for each document, the one whose answer KTO puts under its prompt; call it once for each batch."""
+        documents = self.rows.cache.documents(self.split)
+        if self._partners is None:
+            self._partners = partners(documents.prompts(), 1)
+        own = self._partners[self._num_crossed : self._num_crossed + len(batch.length)]
+        self._num_crossed += len(own)
+        return documents.locate(own)
+
     def finish(self) -> dict[str, Any]:
         self._stream.close()
         identity = f"{self.rows.cache.manifest.content_fingerprint} {self.name} {self.unit} {self.split}"
@@ -114,11 +118,6 @@ class DatasetsWriter(DatasetFolder):
     """Writes ids with a label for each token."""
 
     name = "datasets"
-
-    def __init__(self, files: Files, rows: SplitRows) -> None:
-        super().__init__(files, rows)
-        self._partners: Int64 | None = None  # for rated answers
-        self._num_crossed = 0
 
     def columns(self) -> dict[str, pa.DataType]:
         names = _COLUMNS[self.unit] + (("loss_weights",) if self.weighted else ())
@@ -154,12 +153,7 @@ class DatasetsWriter(DatasetFolder):
 
     def _crossed(self, batch: FlatDocuments) -> dict[str, pa.Array]:
         """Combine the prompt of each document with the answer of its partner."""
-        documents = self.rows.cache.documents(self.split)
-        if self._partners is None:
-            self._partners = partners(documents.prompts(), 1)
-        own = self._partners[self._num_crossed : self._num_crossed + len(batch.length)]
-        self._num_crossed += len(own)
-        answers, bounds = documents.locate(own), batch.offsets[1:-1]
+        answers, bounds = self.partners_of(batch), batch.offsets[1:-1]
         of_prompts = zip(np.split(batch.input_ids, bounds), np.split(batch.labels, bounds), strict=True)
         of_answers = zip(answers.values("input_ids"), answers.values("labels"), strict=True)
         ids, labels = zip(*map(crossed, of_prompts, of_answers), strict=True)
@@ -219,7 +213,6 @@ class TrlWriter(DatasetFolder):
 
     @classmethod
     def refuse(cls, rows: Sequence[SplitRows]) -> None:
-        super().refuse(rows)
         for each in rows:
             documents = each.cache.documents(each.split)
             offsets, _, ends = documents.runs()
@@ -236,7 +229,7 @@ class TrlWriter(DatasetFolder):
         ids = pa.list_(pa.int32())
         if self.rows.is_paired:
             return {"prompt_ids": ids, "chosen_ids": ids, "rejected_ids": ids, **self.margin_column()}
-        return {"prompt_ids": ids, "completion_ids": ids, "label": pa.bool_()}
+        return {"prompt_ids": ids, "completion_ids": ids, "KL_completion_ids": ids, "label": pa.bool_()}
 
     def documents(self, batch: FlatDocuments) -> None:
         starts, lengths = batch.offsets[:-1], batch.length
@@ -248,6 +241,11 @@ class TrlWriter(DatasetFolder):
         columns = {"prompt_ids": pieces(batch.input_ids, starts[firsts], prompts[firsts])}
         for name, own in answers.items():
             columns[name] = pieces(batch.input_ids, (starts + prompts)[own], (lengths - prompts)[own])
+        if not self.rows.is_paired:
+            found = self.partners_of(batch)
+            parts = zip(found.values("input_ids"), found.values("labels"), strict=True)
+            others = [ids[int((labels != MASKED).argmax()) :] for ids, labels in parts]
+            columns["KL_completion_ids"] = _lists(np.concatenate(others), offsets_of([len(each) for each in others]))
         self.append(columns | self.of_rows(batch))
 
     def notes(self) -> Iterator[str]:

@@ -232,7 +232,14 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
         able = ", ".join(name for name, other in FORMATS.items() if other.separates_mask)
         raise UsageError(f"--separate-mask is for {able}; {to} has the mask with the tokens", hint="leave it out")
     _refuse_kind(to, form, rows[0])
-    if not form.holds_weights and any(each.weighted for each in rows):
+    if not any(each.weighted for each in rows):
+        return
+    if rows[0].is_preference:
+        raise UsageError(
+            f"{rows[0].cache.folder} has fractional loss weights, and trainers of preference data read none",
+            hint="build it without weights",
+        )
+    if not form.holds_weights:
         able = ", ".join(name for name, other in FORMATS.items() if other.holds_weights)
         raise UsageError(
             f"{rows[0].cache.folder} has fractional loss weights, but {to} has no place for them",

@@ -69,12 +69,12 @@ class SplitRows:
     @property
     def is_preference(self) -> bool:
         """Whether the rows are pairs or rated answers."""
-        return self.cache.documents(self.split).is_preference
+        return self.cache.is_preference
 
     @property
     def is_paired(self) -> bool:
         """Whether documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
-        return self.cache.documents(self.split).is_paired
+        return self.cache.is_paired
 
     def __len__(self) -> int:
         return len(self.shards)

@@ -11,11 +11,9 @@ Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
 
 def content_of(cache: Cache) -> Content:
     """Return the kind of content of a cache: examples to imitate, or preference data."""
-    documents = [shard for shard in cache.manifest.shards if shard.kind == "documents"]
-    if not any("side" in place.columns for shard in documents for place in shard.places):
+    if not cache.is_preference:
         return "examples"
-    paired = any(cache.documents(split).is_paired for split in cache.splits("documents"))
-    return "pairs" if paired else "rated answers"
+    return "pairs" if cache.is_paired else "rated answers"
 
 
 def content_of_all(caches: Iterable[Cache]) -> Content:

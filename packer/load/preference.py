@@ -26,14 +26,18 @@ def preference_documents(cache: str | Path | Cache, split: str = "train") -> tup
     """Open a cache and return it with the documents of a split, which must be pairs or rated answers.
 
     Raises:
-        UsageError: there is no such split, or it has examples to imitate, or fractional loss weights.
+        UsageError: there is no such split, or it has examples to imitate, no documents, or fractional loss weights.
     """
     found = open_cache(cache)
     documents = found.documents(split)
-    if not documents.is_preference:
+    if not found.is_preference:
         raise UsageError(
             f"{found.folder} holds examples to imitate; expected pairs or rated answers",
             hint="build a cache of rows with chosen and rejected, or with completion and label",
+        )
+    if not len(documents):
+        raise UsageError(
+            f"split '{split}' of {found.folder} has no documents", hint="rejected.jsonl says why its rows were left out"
         )
     if documents.weighted:
         raise UsageError(

@@ -229,7 +229,8 @@ class Rows:
             self._weight_sums = np.full(len(self), np.nan)
         unknown = np.unique(rows[np.isnan(self._weight_sums[rows])])
         if len(unknown):
-            self._weight_sums[unknown] = self.locate(unknown).weight_sums(self._cutoff_len)
+            of_sides = self.locate(self.documents_of(unknown)).weight_sums(self._cutoff_len)
+            self._weight_sums[unknown] = of_sides.reshape(self.num_sides, -1).sum(0)
         sums: Float64 = self._weight_sums[rows]
         return sums
 

@@ -20,9 +20,9 @@ from packer.recipe_from.config import (
     files_pattern,
     hub_path,
     is_on_hub,
-    is_read_as,
     load_tables,
     nested,
+    renamed_roles,
     rows_of,
 )
 
@@ -199,12 +199,9 @@ def _chat(keys: Keys, *, messages: str, role: str, content: str) -> dict[str, An
         )
     elif trained == []:
         keys.report("roles_to_train", "packer trains every answer that has no train: false on its message")
-    for name in ("system", "user", "assistant", "tool"):
-        others = [sender for sender in roles.take(name, "texts") or () if not is_read_as(sender, name)]
-        if others:
-            roles.report(name, f"packer does not read {', '.join(others)} as {name}: rename them in the rows")
+    senders = {name: roles.take(name, "texts") or () for name in ("system", "user", "assistant", "tool")}
     roles.report_rest()
-    return rows
+    return rows | renamed_roles({sender: name for name, own in senders.items() for sender in own})
 
 
 def _tokenizer(keys: Keys, paths: ConfigPaths) -> dict[str, Any]:

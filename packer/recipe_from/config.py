@@ -19,7 +19,7 @@ from packer.errors import RecipeError
 from packer.hub import SCHEME, may_be_repository
 from packer.names import data_ending
 from packer.source import is_data_set
-from packer.source.roles import CALL_ROLES, ROLES
+from packer.source.roles import ROLES
 from packer.strict_yaml import load_mapping
 
 _MOST_SHOWN = 60
@@ -314,17 +314,6 @@ def files_pattern(folder: Path, key: str) -> Path:
     return Path(glob.escape(str(folder))) / f"*{kinds.pop()}"
 
 
-MESSAGE_FIELDS = {
-    "role": ("role", "from"),
-    "content": ("content", "value"),
-    "reasoning_content": ("reasoning_content", "reasoning", "thinking"),
-    "tool_calls": ("tool_calls",),
-    "tool_call_id": ("tool_call_id",),
-    "name": ("name",),
-}
-"""Fields that packer reads in a message, by the names that templates use; fields of a message cannot be renamed."""
-
-
 def rows_of(schema: str, columns: Mapping[str, str | None] | None = None) -> dict[str, Any]:
     """Return the keys of a source, omitting columns that already have packer's names."""
     renamed = {new: old for new, old in (columns or {}).items() if new != old}
@@ -339,7 +328,7 @@ def chat_rows(key: str, *, messages: str, role: str, content: str, columns: Mapp
     """
     if (role, content) == ("role", "content"):
         return rows_of("messages", {"messages": messages, **columns})
-    if role in MESSAGE_FIELDS["role"] and content in MESSAGE_FIELDS["content"]:
+    if role in ("role", "from") and content in ("content", "value"):
         return rows_of("sharegpt", {"conversations": messages, **columns})
     raise EntryLeftOutError(
         key, "packer reads the speaker from role or from, and the text from content or value: rename them in the rows"
@@ -351,6 +340,7 @@ def alpaca_rows(columns: Mapping[str, str | None]) -> dict[str, Any]:
     return rows_of("alpaca", dict.fromkeys(("history", "system", "tools")) | dict(columns))
 
 
-def is_read_as(name: str, role: str) -> bool:
-    """Whether packer reads a sender of this name as that role."""
-    return ROLES.get(name, ROLES.get(name.lower())) == role or (role == "function_call" and name in CALL_ROLES)
+def renamed_roles(roles: Mapping[str, str]) -> dict[str, Any]:
+    """Return the key `roles` of a source for senders by their role, if packer does not read some of them so itself."""
+    renamed = {name: role for name, role in roles.items() if ROLES.get(name, ROLES.get(name.lower())) != role}
+    return {"roles": renamed} if renamed else {}

@@ -21,12 +21,13 @@ from packer.recipe_from.config import (
     chat_rows,
     files_pattern,
     hub_path,
-    is_read_as,
     load_tables,
     nested,
+    renamed_roles,
     rows_of,
     shown,
 )
+from packer.source.roles import CALL_ROLES
 
 INFO_FILE = "dataset_info.json"
 
@@ -56,7 +57,6 @@ _TAG_ROLES = {
     "assistant_tag": "assistant",
     "system_tag": "system",
     "observation_tag": "tool",
-    "function_tag": "function_call",
 }
 
 
@@ -228,7 +228,8 @@ def _rows(keys: Keys, *, kind: str) -> dict[str, Any]:
     if missing := [key for key, column in answers.items() if column is None]:
         raise EntryLeftOutError("columns", f"no column is named for {' and '.join(missing)}")
     read = {name: column for name, column in rows.get("columns", {}).items() if kind == "rated" or name != "output"}
-    return rows_of(kind, read | {"label" if key == "kto_tag" else key: column for key, column in answers.items()})
+    read |= {"label" if key == "kto_tag" else key: column for key, column in answers.items()}
+    return rows_of(kind, read) | {key: rows[key] for key in ("roles",) if key in rows}
 
 
 def _prompts(keys: Keys, columns: Keys, tags: Keys, *, is_texts: bool) -> dict[str, Any]:
@@ -255,18 +256,19 @@ def _prompts(keys: Keys, columns: Keys, tags: Keys, *, is_texts: bool) -> dict[s
 
 
 def _chat(columns: Keys, tags: Keys) -> dict[str, Any]:
-    for tag, role in _TAG_ROLES.items():
-        sender = tags.take(tag, "text")
-        if sender is not None and not is_read_as(sender, role):
-            tags.report(tag, f"packer does not read {sender} as {role}: rename it in the rows")
+    senders = {sender: role for tag, role in _TAG_ROLES.items() if (sender := tags.take(tag, "text")) is not None}
+    caller = tags.take("function_tag", "text")
+    if caller not in (None, *CALL_ROLES):
+        tags.report("function_tag", "packer reads calls from function_call and tool_call: rename it in the rows")
     read = {"messages": "conversations", "system": None, "tools": None} | columns.apply(_RULES["columns of chats"])
-    return chat_rows(
+    rows = chat_rows(
         "tags",
         role=tags.take("role_tag", "text") or "from",
         content=tags.take("content_tag", "text") or "value",
         messages=read.pop("messages"),
         columns=read,
     )
+    return rows | renamed_roles(senders)
 
 
 def _limit(keys: Keys, shared: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,12 +53,17 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
     for field in PREFERENCE_FIELDS:
         if field in suspect and _holds_answer(row.get(field)):
             raise Refused("preference", f"the field `{field}` makes it a preference pair")
-    if rated and "label" in suspect and isinstance(row.get("label"), bool):
+    if rated and "label" in suspect and _is_rating(row.get("label")):
         raise Refused("preference", "the field `label` rates the answer; `columns: {label: null}` takes the row anyway")
-    if rated and "label" in suspect and str(row.get(_RATING)).lower() in {"true", "false"}:  # a text in a cell of CSV
+    if rated and "label" in suspect and _is_rating(row.get(_RATING)):
         reads = f"`columns: {{label: {_RATING}}}` reads the rating"
         hides = f"`columns: {{{_RATING}: null}}` takes the row anyway"
         raise Refused("preference", f"the field `{_RATING}` rates the answer; {reads}, {hides}")
+
+
+def _is_rating(value: Any) -> bool:
+    """Whether a value is true or false, or a text that says so, as what was CSV once has it."""
+    return str(value).lower() in {"true", "false"}
 
 
 def _refuse_weight(field: str, value: Any) -> None:

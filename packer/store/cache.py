@@ -106,6 +106,17 @@ class Cache:
             return self.manifest.selection.splits
         return tuple(dict.fromkeys(shard.split for shard in self.manifest.shards if shard.kind == kind))
 
+    @property
+    def is_preference(self) -> bool:
+        """Whether the documents are sides of pairs, or rated answers; a split without documents does not show it."""
+        shards = (shard for shard in self.manifest.shards if shard.kind == "documents")
+        return any("side" in place.columns for shard in shards for place in shard.places)
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether the documents are sides of pairs."""
+        return any(self.documents(split).is_paired for split in self.splits("documents"))
+
     def documents(self, split: str) -> DocumentShards:
         """Return the documents of a split.
 

@@ -195,7 +195,9 @@ def test_any_documents_come_back_from_every_format(scratch, data):
         with Files(folder / name) as files:
             cache = SimpleNamespace(
                 manifest=SimpleNamespace(model=model, content_fingerprint="0" * 64),
-                documents=lambda split: SimpleNamespace(weighted=False, is_preference=False, is_paired=False),
+                documents=lambda split: SimpleNamespace(weighted=False),
+                is_preference=False,
+                is_paired=False,
             )
             rows = SplitRows(cache=cache, split="train", unit="documents", is_alone=True, separate_mask=True)
             writer = FORMATS[name].load()(files, rows)
@@ -456,6 +458,7 @@ def test_rated_answers_say_whether_they_are_desirable(answers, tmp_path, monkeyp
     assert [row["prompt_ids"] + row["completion_ids"] for row in rows] == [ids for ids, _ in expected]
     assert [[-100] * len(row["prompt_ids"]) + row["completion_ids"] for row in rows] == [own for _, own in expected]
     assert [row["label"] for row in rows] == labels
+    assert [row["KL_completion_ids"] for row in rows] == [rows[n - 1]["completion_ids"] for n in range(9)]
 
 
 def test_pairs_in_the_columns_of_trl_are_parted_where_training_begins(pairs, tmp_path):
@@ -483,3 +486,34 @@ def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, s
     with pytest.raises(UsageError, match="3 of 8 answers of split 'train' have masked tokens"):
         export(several, tmp_path / "out", to="trl")
     export(several, tmp_path / "out", to="datasets")
+    rows = [pair(n) | {"chosen": [{"role": "assistant", "content": "Half.", "weight": 0.5}]} for n in range(3)]
+    weighted = built(tmp_path / "weighted", rows, starter / "tokenizer")
+    for to in ("datasets", "trl"):
+        with pytest.raises(UsageError, match="trainers of preference data read none"):
+            export(weighted, tmp_path / "weighted-out", to=to)
+
+
+@pytest.mark.parametrize("empty", ["train", "eval"])
+@pytest.mark.parametrize("row", [pair, rated])
+def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empty, starter, tmp_path):
+    """It has no sides that show it, and a cache whose first split is such one would be exported as examples."""
+    full = next(split for split in SPLITS if split != empty)
+    rows = {
+        split: [row(n) for n in range(6)] if split == full else [{"chosen": [], "rejected": []}] for split in SPLITS
+    }
+    columns = {"schema": "preference"}
+    if row is rated:
+        rows[empty], columns = [{"prompt": [], "completion": [], "label": True}], {"schema": "rated"}
+    cache = built(tmp_path / "cache", rows, starter / "tokenizer", **columns)
+    for to in ("olmo", "mds", "megatron"):
+        with pytest.raises(UsageError, match="no place for which answer was chosen"):
+            export(cache, tmp_path / "out", to=to)
+        with pytest.raises(UsageError, match="no place for which answer was chosen"):
+            export(cache, tmp_path / "out", to=to, split=empty)
+    for to in ("datasets", "trl"):
+        found = export(cache, tmp_path / to, to=to)
+        assert [each.num_rows for each in found.splits] == [
+            12 // (1 + (row is rated)) * (each == full) for each in SPLITS
+        ]
+        columns_of = [{*each.details["columns"]} - {"margin"} for each in found.splits]
+        assert columns_of[0] == columns_of[1]

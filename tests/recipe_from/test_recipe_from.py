@@ -235,6 +235,41 @@ def test_pairs_and_ratings_of_llamafactory_are_read_under_the_names_of_their_col
         assert {*Cache.open(cache).documents("train").sides().tolist()} == sides
 
 
+def test_senders_with_other_names_become_roles_of_the_source(place):
+    """The rows need no change: a source says which role is which, also in both answers of a pair."""
+
+    def said(role, text):
+        return {"from": role, "value": text}
+
+    asked, answers = [said("client", "1?")], [said("agent", "yes"), said("agent", "no")]
+    Path("chats.json").write_text(json.dumps([{"conversations": [*asked, answers[0]]}]))
+    Path("pairs.json").write_text(json.dumps([{"conversations": asked, "good": answers[0], "bad": answers[1]}]))
+    tags = {"user_tag": "client", "assistant_tag": "agent", "system_tag": "system", "function_tag": "call"}
+    entry = {"formatting": "sharegpt", "tags": tags}
+    columns = {"messages": "conversations", "chosen": "good", "rejected": "bad"}
+    info = {
+        "chats": {"file_name": "chats.json", **entry},
+        "pairs": {"file_name": "pairs.json", **entry, "ranking": True, "columns": columns},
+    }
+    Path("dataset_info.json").write_text(json.dumps(info))
+    mapping = {"role": "from", "content": "value"}
+    roles = {"user": ["client", "human"], "assistant": ["agent"]}
+    chat = {"path": "chats.json", "type": "chat_template", "field_messages": "conversations"}
+    for number, (config, notes) in enumerate(
+        [
+            ({"dataset": "chats", "dataset_dir": "."}, {"chats.tags.function_tag"}),
+            ({"dataset": "pairs", "dataset_dir": ".", "stage": "dpo"}, {"pairs.tags.function_tag"}),
+            ({"datasets": [{**chat, "message_property_mappings": mapping, "roles": roles}], "sequence_len": 64}, set()),
+        ]
+    ):
+        converted = convert({**config, "base_model" if "datasets" in config else "model_name_or_path": "tokenizer"})
+        assert {key for key in told(converted) if "." in key} == notes
+        assert converted.values["sources"][0]["roles"] == {"client": "user", "agent": "assistant"}
+        write_recipe(converted, Path(f"out{number}"))
+        totals = build(load_recipe(f"out{number}/recipe.yaml"), Path(f"cache{number}"), jobs=1).manifest.totals
+        assert (totals.rows, totals.kept) == (1, 1)
+
+
 def test_a_dataset_info_of_pairs_alone_gives_pairs(place):
     entry = {"file_name": "pairs.json", "ranking": True, "columns": {"prompt": "q", "chosen": "c", "rejected": "r"}}
     Path("pairs.json").write_text('[{"q": "1?", "c": "yes", "r": "no"}]')
@@ -472,6 +507,7 @@ def test_no_two_values_of_an_entrys_key_yield_the_same_recipe_silently(place, ke
         ("max_samples", (5, 6)),
         ("stage", ("sft", "pt")),
         ("train_on_prompt", (False, True)),
+        ("preserve_thinking", (False, True)),
         ("val_size", (0, 0.1, 50)),
         ("mix_strategy", ("concat", "interleave_over")),
         ("template", (None, "qwen3", "llama3")),

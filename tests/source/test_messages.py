@@ -408,6 +408,7 @@ def test_a_row_without_pictures_is_taken(sample, row):
         {"rejected": [USER]},
         {"label": True},
         {"label": False},
+        {"label": "True"},
         {"kto_tag": True},
         {"kto_tag": "False"},
     ],

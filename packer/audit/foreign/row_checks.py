@@ -14,7 +14,7 @@ from packer.layout import MASKED
 CODES: dict[str, Code] = {
     "columns_differ": Code(
         "error",
-        "columns of a row differ in length, so labels cannot be matched to ids",
+        "columns of a row differ in length, or seq_lengths exceed it, so labels or borders cannot be matched to ids",
         "row",
         "prepare these rows again",
     ),

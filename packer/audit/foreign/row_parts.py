@@ -26,8 +26,15 @@ class TokenRow:
 
     @property
     def columns_differ(self) -> bool:
-        """Whether a column has more or fewer values than there are ids."""
-        return any(len(values) != len(self.input_ids) for values in self.columns.values())
+        """Whether a column has more or fewer values than there are ids, or `seq_lengths` are of a longer row.
+
+        They may leave out the padding.
+        """
+        num_ids, lengths = len(self.input_ids), self.seq_lengths
+        if any(len(values) != num_ids for values in self.columns.values()):
+            return True
+        # Each length is bounded first: the sum of arbitrary lengths might overflow.
+        return lengths is not None and bool(((lengths < 1) | (lengths > num_ids)).any() or lengths.sum() > num_ids)
 
     @property
     def labels(self) -> Int64 | None:
@@ -184,15 +191,13 @@ def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:
 def sequence_starts(row: TokenRow) -> Bool:
     """Return where sequences begin: by seq_lengths, else by position_ids, else by numbers in attention_mask.  # bool[n]
 
-    Lengths that do not fit the row are ignored.
+    The columns of the row must not differ.
     """
     starts = np.zeros(len(row.input_ids), np.bool_)
     starts[:1] = True
     lengths, mask, positions = row.seq_lengths, row.columns.get("attention_mask"), row.columns.get("position_ids")
     if lengths is not None:
-        # Bound each length first: the sum of arbitrary lengths might overflow.
-        if ((lengths > 0) & (lengths <= len(starts))).all() and lengths.sum() <= len(starts):
-            starts[np.cumsum(lengths)[:-1]] = True
+        starts[np.cumsum(lengths)[:-1]] = True
     elif positions is not None:
         starts |= (positions == 0) & (mask is None or mask != 0)  # positions of padding are meaningless
     elif mask is not None and (mask > 1).any():

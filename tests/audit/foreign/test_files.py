@@ -201,13 +201,18 @@ def test_a_text_that_is_not_utf_8_in_a_column_that_is_not_read_is_no_matter(tmp_
 
 @pytest.mark.parametrize(
     "lengths",
-    [[2**63 - 1, 2**63 - 1, 5], [-(2**63), -(2**63), 3], [4, -1], [-1, 4], [2**63 - 1], [3, 2**63 - 1], [0, 3], [4]],
+    [
+        *([2**63 - 1, 2**63 - 1, 5], [-(2**63), -(2**63), 3], [4, -1], [-1, 4], [2**63 - 1], [3, 2**63 - 1], [0, 3]),
+        *([3, 0], [4], [2, 2]),
+    ],
 )
-def test_lengths_that_do_not_fit_their_row_say_nothing_whatever_their_sum_wraps_round_to(tmp_path, lengths):
+def test_lengths_that_do_not_fit_their_row_are_reported_whatever_their_sum_wraps_round_to(tmp_path, lengths):
+    """A trainer would take borders from them, in this row and in those after it in the batch."""
     rows = [[5, 6, 7], [8], [9, 9]]
     table = pa.table({"input_ids": rows, "seq_lengths": pa.array([lengths, [1], [1, 1]], pa.list_(pa.int64()))})
     report = audit_foreign(write_table(table, tmp_path / "rows.arrow"), sample=None)
-    assert report.num_sequences == 4
+    (finding,) = [each for each in report.findings if each.code == "columns_differ"]
+    assert (finding.count, finding.examples[0].label, report.num_sequences) == (1, "row 0", 3)
 
 
 def test_a_path_with_a_nul_in_it_is_an_input_error(tmp_path):
