@@ -95,7 +95,7 @@ class _Thread:
 
         self._seen = 0
         self._cpu_s = 0.0
-        self._resident = self._before = _resident_bytes()
+        self._least_resident = 0
         self._ident = threading.get_ident()
         has_clocks = hasattr(time, "pthread_getcpuclockid")
         self._clock = time.pthread_getcpuclockid(self._ident) if has_clocks else time.CLOCK_PROCESS_CPUTIME_ID
@@ -103,18 +103,19 @@ class _Thread:
     def check(self, count: int, resident: int) -> None:
         """Interrupt the current rendering if it has used too much since the check that first saw it.
 
-        `count` was read before `resident`: memory that an earlier rendering has freed since is not this one's.
+        Memory that the process took before that check does not count: it may be the application's. `count` was read before
+        `resident`, so if it is still the same, `resident` was measured during this rendering.
         """
-        before = self._resident
-        is_new, self._seen, self._resident = count != self._seen, count, resident
+        is_new, self._seen = count != self._seen, count
         if not count % 2 or count != self.place[COUNT]:
             return
         cpu_s = time.clock_gettime(self._clock)
         if is_new:
-            self._cpu_s, self._before = cpu_s, min(before, resident)
+            self._cpu_s, self._least_resident = cpu_s, resident
+        self._least_resident = min(self._least_resident, resident)
         if cpu_s - self._cpu_s > MAX_CPU_S:
             self._interrupt(count, f"takes more than {MAX_CPU_S:g} s of processor time")
-        elif resident - self._before > MAX_GROWTH_BYTES:
+        elif resident - self._least_resident > MAX_GROWTH_BYTES:
             self._interrupt(count, f"takes more than {MAX_GROWTH_BYTES // 2**20} MiB of memory")
 
     def _interrupt(self, count: int, used: str) -> None:

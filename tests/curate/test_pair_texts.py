@@ -99,4 +99,4 @@ def test_a_message_that_only_calls_tools_has_no_text_that_could_be_short(content
     assert [answers(sample) for sample in samples] == [["It is 9."], [], [""]]
     assert conversation(samples[0]) == "And?\nIt is 9."
     rule = Filter(name="short", of="answers", chars=Range(min=2))
-    assert filters.Tester(rule, "short", None).of_samples(samples).tolist() == [True, True, False]
+    assert filters.ConditionTester(rule, "short", None).of_samples(samples).tolist() == [True, True, False]

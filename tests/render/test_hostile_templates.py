@@ -257,6 +257,18 @@ def test_long_work_beside_renderings_ends_no_process() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+def test_memory_that_an_application_took_before_a_rendering_is_not_its() -> None:
+    """No check may run for a while before a rendering: none has begun yet, or a library holds the GIL."""
+    from packer import watchdog
+
+    thread = watchdog._Thread()
+    small, large = 2**20, 2**20 + 2 * watchdog.MAX_GROWTH_BYTES
+    thread.check(0, small)
+    thread.place[watchdog.COUNT] = 1
+    thread.check(1, large)
+    assert thread.struck is None
+
+
 def test_memory_that_an_earlier_rendering_freed_is_not_the_next_ones() -> None:
     from packer import watchdog
 

@@ -48,7 +48,7 @@ CODES: dict[str, Code] = {
     ),
     "terminator_masked": Code(
         "error",
-        "answers are trained up to their stop token and not on it: from these the model does not learn to stop",
+        "answers are trained up to their stop token but not on it, so the model does not learn to stop",
         "answer",
         "often a collator that masks the pad token, which is the EOS too; axolotl: train_on_eos: turn",
     ),
