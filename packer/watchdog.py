@@ -103,8 +103,8 @@ class _Thread:
     def check(self, count: int, resident: int) -> None:
         """Interrupt the current rendering if it has used too much since the check that first saw it.
 
-        Memory that the process took before that check does not count: it may be the application's. `count` was read before
-        `resident`, so if it is still the same, `resident` was measured during this rendering.
+        Memory that the process took before that check does not count: it may be the application's. `count` was read
+        before `resident`: if it is still the same, `resident` was measured during this rendering.
         """
         is_new, self._seen = count != self._seen, count
         if not count % 2 or count != self.place[COUNT]:
