@@ -9,7 +9,7 @@ import numpy as np
 from packer.batches import Int32, SelectedRows
 from packer.recipe import make_recipe
 from packer.rejections import CODES, ROW_REASONS
-from packer.row_rules import RowRules, Shares, named_rule
+from packer.row_rules import RowRules, Split, named_rule
 from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
 
@@ -81,7 +81,11 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
             for name, count in zip(rows.splits, counts.tolist(), strict=True)
         ),
         left_out=tuple(_left_out(rows, rules.names)),
-        warnings=(*_of_filters(rows, rules, source), *_of_splits(rows, rules), *_of_near_copies(rows, rules)),
+        warnings=(
+            *_of_filters(rows, rules, source),
+            *_of_splits(rows, rules, manifest),
+            *_of_near_copies(rows, rules),
+        ),
     )
 
 
@@ -122,14 +126,21 @@ def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]
     return warnings
 
 
-def _of_splits(rows: SelectedRows, rules: RowRules) -> Iterator[str]:
+def requested_splits(manifest: Manifest, rule: Split) -> list[str]:
+    """Return the splits that a rule divides rows into; train only if a source has rows for it."""
+    shards = (shard for shard in manifest.shards if shard.kind == "documents")
+    train = ["train"] if any(shard.split == "train" for shard in shards) else []
+    return train + [
+        name for name in ("validation", "test") if getattr(rule.shares, name) or getattr(rule.cutoffs, name)
+    ]
+
+
+def _of_splits(rows: SelectedRows, rules: RowRules, manifest: Manifest) -> Iterator[str]:
     """Warn about requested splits without rows, and about a group or time field that many rows lack."""
     split = rules.split
     if split is None:
         return
-    asked = split.cutoffs if split.shares == Shares() else split.shares
-    wanted = ["train", *(name for name in ("validation", "test") if getattr(asked, name))]
-    yield from (f"split '{name}' has no row" for name in wanted if name not in rows.splits)
+    yield from (f"split '{name}' has no row" for name in requested_splits(manifest, split) if name not in rows.splits)
     known = int(((rows.split >= 0) | (rows.reason > 0)).sum())
     for code in ("no_group", "no_time"):
         count = int((rows.reason == 1 + ROW_REASONS.index(code)).sum())

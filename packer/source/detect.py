@@ -52,8 +52,8 @@ _FOREIGN: tuple[tuple[bytes, str, str], ...] = (
 )
 """Signatures of common formats that packer does not read, each with a hint."""
 
-_TAR_MARK, _TAR_MARK_AT = b"ustar", 257
-"""Signature of tar archives (POSIX and GNU), and where it is."""
+_TAR_MARKS, _TAR_MARK_AT = (b"ustar\x00", b"ustar  \x00"), 257
+"""Signatures of tar archives (POSIX and GNU), and where they are. Without its NUL, a text with "mustard" would be one."""
 
 _MAY_BE_CSV = (
     "if it is CSV, say format: csv in the recipe's source, or --set sources.format=csv, and give `columns`; else "
@@ -136,7 +136,7 @@ def _refuse_foreign(path: FilePath, head: bytes) -> None:
         InputError: the file is one of them.
     """
     foreign = [(name, hint) for mark, name, hint in _FOREIGN if head.startswith(mark)]
-    if head[_TAR_MARK_AT:].startswith(_TAR_MARK):
+    if head[_TAR_MARK_AT:].startswith(_TAR_MARKS):
         foreign.append(("a tar archive", "unpack it first: tar -xf {path}"))
     for what, hint in foreign[:1]:
         message = f"{path}: expected {_EXPECTED}, found {what}"

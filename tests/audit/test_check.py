@@ -175,6 +175,11 @@ def test_a_split_that_leaves_nothing_to_train_on_is_seen(caches):
     assert "no row is left of train" in str(report.checks) and "split 'train' has no row" in str(report.checks)
 
 
+def test_a_rule_asks_for_no_train_where_no_source_has_any(caches):
+    report = check(caches.build(rules={"split": {"leakage": {}}}, dev=some_rows(330)[:110], main=some_rows(330)[110:]))
+    assert levels(report)["splits"] == levels(report)["rules"] == "ok", report.checks
+
+
 def test_filters_that_leave_out_nothing_are_seen(caches):
     rules = {"filters": [{"name": "never", "of": "answers", "matches": "word"}]}
     report = check(caches.build(rules=rules, train=some_rows(20)))

@@ -54,6 +54,7 @@ def lines(*rows):
         (b"system,instruction,output\n,a,b\n", "csv"),
         (b"system;instruction;output\n;a;b\n", "csv"),
         (b'prompt\tcompletion\n"a\tb"\tc\n', "tsv"),
+        (b'{"text": "' + b"m" * 247 + b'ustard"}\n', "jsonl"),  # "ustar" is where tar archives have it
     ],
 )
 def test_the_bytes_decide_the_format_whatever_the_name(tmp_path, name, content, expected):

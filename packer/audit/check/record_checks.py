@@ -15,7 +15,7 @@ from packer.batches import Int32, numbers_of
 from packer.curate.select import NAMES
 from packer.curate.traits import NO_TIME
 from packer.pipeline.identity import CODE_VERSION, RULES_VERSION
-from packer.pipeline.row_report import row_report, sources_of_rows
+from packer.pipeline.row_report import requested_splits, row_report, sources_of_rows
 from packer.pipeline.selecting import read_traits
 from packer.recipe import Recipe
 from packer.rejections import ROW_REASONS
@@ -181,8 +181,7 @@ def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
     found = {split: kept_rows(cache, split) for split in cache.splits("documents")}
     if rule is None or cache.manifest.selection is None:
         return found
-    held = [name for name in NAMES[1:] if any(getattr(each, name) for each in (rule.shares, rule.cutoffs))]
-    return found | {name: 0 for name in (NAMES[0], *held) if name not in found}
+    return found | {name: 0 for name in requested_splits(cache.manifest, rule) if name not in found}
 
 
 def _unlikely_shares(cache: Cache, recipe: Recipe) -> list[str]:
