@@ -16,7 +16,7 @@ from packer.store.selected import read_selection
 GREEDY = 0.3
 """Share of a source's rows; a filter that leaves out more is worth a warning."""
 
-OFTEN_FOUND = 0.95
+OFTEN_FOUND = 0.97
 """Probability with which near copies of the lowest similarity that counts are found; less is worth a warning."""
 
 

@@ -119,7 +119,7 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
 def _columns_of(code: str, reason: str) -> str | None:
     """Return the hint for a reason that names columns with which the row is read."""
     may_name = code in {"unread_content", "wrong_type", "pair_context_differs"}
-    if not may_name and not (code == "preference" and " reads the rating" in reason):
+    if not may_name and not (code == "preference" and (" reads the rating" in reason or ", but is a text" in reason)):
         return None
     found = _COLUMNS.findall(reason)
     return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found) or None

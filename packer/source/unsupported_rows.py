@@ -54,7 +54,8 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
         if field in suspect and _holds_answer(row.get(field)):
             raise Refused("preference", f"the field `{field}` makes it a preference pair")
     if rated and "label" in suspect and _is_rating(row.get("label")):
-        raise Refused("preference", "the field `label` rates the answer; `columns: {label: null}` takes the row anyway")
+        rates = "rates the answer" if isinstance(row["label"], bool) else "seems to rate the answer, but is a text"
+        raise Refused("preference", f"the field `label` {rates}; `columns: {{label: null}}` takes the row anyway")
     if rated and "label" in suspect and _is_rating(row.get(_RATING)):
         reads = f"`columns: {{label: {_RATING}}}` reads the rating"
         hides = f"`columns: {{{_RATING}: null}}` takes the row anyway"

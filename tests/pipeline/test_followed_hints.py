@@ -229,6 +229,13 @@ def test_a_word_of_the_template_that_is_not_one_of_its_variables_is_not_read(tmp
     assert [found for found, _ in stages.reasons([chat(USER, ANSWER, **{name: "be kind"})])] == ["unread_content"]
 
 
+def test_the_hint_for_a_rating_that_is_a_text_is_followed(tmp_path: Path, starter: Path) -> None:
+    """The schema of rated answers reads no text, so a hint that names the schema would lead to the next rejection."""
+    row = {"prompt": "question", "completion": "answer", "label": "True"}
+    followed, text, _ = follow(tmp_path / "rows.jsonl", row, {}, starter / "tokenizer", last=False)
+    assert followed == ["sources.columns={label: null}"] and "answer" in text
+
+
 def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Path, starter: Path) -> None:
     call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "t", "output": "18"}
