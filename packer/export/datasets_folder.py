@@ -86,7 +86,11 @@ class DatasetFolder(Writer):
         """Find, for each document, the one whose answer KTO puts under its prompt; call it once for each batch."""
         documents = self.rows.cache.documents(self.split)
         if self._partners is None:
-            self._partners = partners(documents.prompts(), 1)
+            try:
+                self._partners = partners(documents.prompts(), 1)
+            except UsageError as error:
+                others = None if self.rows.is_alone else "--split NAME exports another split alone"
+                raise UsageError(f"split '{self.split}': {error.message}", hint=others) from None
         own = self._partners[self._num_crossed : self._num_crossed + len(batch.length)]
         self._num_crossed += len(own)
         return documents.locate(own)

@@ -99,7 +99,7 @@ def pin_benchmarks(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
         if number:
             note(
                 f"{number:,} of {len(found.questions):,} questions of {found.name} are not searched for: they have no "
-                f"words, or none but those that {asked.common} of them share (decontaminate.common)"
+                f"words, or only n-grams that at least {asked.common} of them share (decontaminate.common)"
             )
         against.append(
             msgspec.structs.replace(

@@ -53,7 +53,7 @@ _FOREIGN: tuple[tuple[bytes, str, str], ...] = (
 """Signatures of common formats that packer does not read, each with a hint."""
 
 _TAR_MARKS, _TAR_MARK_AT = (b"ustar\x00", b"ustar  \x00"), 257
-"""Signatures of tar archives (POSIX and GNU), and where they are. Without its NUL, a text with "mustard" would be one."""
+"""Signatures of tar archives (POSIX and GNU), and where they are. Their NUL tells them from a text with "mustard"."""
 
 _MAY_BE_CSV = (
     "if it is CSV, say format: csv in the recipe's source, or --set sources.format=csv, and give `columns`; else "

@@ -21,6 +21,9 @@ READ_BYTES = 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK = b" \t\r\n"
 
+PIPED = "standard-input"
+"""Name of the file that keeps what was piped in. It is removed when the process ends."""
+
 Codec = Literal["gzip", "zstd", "bz2"]
 
 _SIGNATURES: tuple[tuple[bytes, Codec], ...] = (
@@ -113,7 +116,7 @@ def jq_command(path: FilePath, program: str) -> str | None:
 
     The output has another name than the file, which the shell would empty otherwise.
     """
-    if not isinstance(path, Path) or codec_of(path) is not None:
+    if not isinstance(path, Path) or path.name == PIPED or codec_of(path) is not None:
         return None
     return f"jq -c {shlex.quote(program)} {shlex.quote(str(path))} > {shlex.quote(f'{path.stem}_lines.jsonl')}"
 

@@ -29,7 +29,7 @@ from packer.errors import InputError, StorageError, UsageError
 from packer.hub import may_be_repository
 from packer.limits import out_of
 from packer.names import SPLIT_NAME, FileName, data_ending, fits, in_words, is_file_name
-from packer.source.file_bytes import no_rows_error
+from packer.source.file_bytes import PIPED, no_rows_error
 
 T = TypeVar("T")
 
@@ -240,7 +240,7 @@ def _standard_input() -> Path:
         )
     folder = Path(tempfile.mkdtemp(prefix="packer-stdin-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / "standard-input"
+    path = folder / PIPED
     try:
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file, 2**20)

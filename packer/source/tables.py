@@ -35,7 +35,8 @@ _MESSAGE_KEYS = frozenset({"role", "content", "from", "value", "human", "assista
 )
 
 _types = pa.types
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
+_VIEWS = (pa.ListViewType, pa.LargeListViewType)
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, *_VIEWS)
 
 
 def holds_messages(kind: pa.DataType) -> bool:
@@ -158,10 +159,22 @@ def _value_for_rules(value: Any) -> Any:
 
 
 def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:
-    """Return the type with times in microseconds, in UTC if they have a zone; Python has no finer ones."""
+    """Return the type with times in microseconds, in UTC if they have a zone.
+
+    Python has no finer ones: what a value of nanoseconds becomes would depend on whether pandas is installed.
+    """
     if _types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz and "UTC")
-    if not (_types.is_struct(kind) or _types.is_list(kind)):
+    if _types.is_duration(kind):
+        return pa.duration("us")
+    if _types.is_time64(kind):
+        return pa.time64("us")
+    if _types.is_dictionary(kind):
+        values = _without_nanoseconds(kind.value_type)
+        return kind if values == kind.value_type else values
+    if _types.is_map(kind):
+        return pa.map_(_without_nanoseconds(kind.key_type), _without_nanoseconds(kind.item_type))
+    if not (_types.is_struct(kind) or isinstance(kind, _LISTS)) or isinstance(kind, _VIEWS):
         return kind
     fields = [kind.field(i) for i in range(kind.num_fields)]
     changed = [field.with_type(_without_nanoseconds(field.type)) for field in fields]
@@ -234,9 +247,8 @@ def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """Yield each row of a batch as an object of JSON, for rules."""
     columns: list[tuple[str, Any, Convert | None]] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        times = _without_nanoseconds(column.type)
-        converted = column if times == column.type else column.cast(times, safe=False)
-        columns.append((name, converted, _converter(column.type, name, for_rules=True)))
+        convert, times = _converter(column.type, name, for_rules=True), _without_nanoseconds(column.type)
+        columns.append((name, column if times == column.type else column.cast(times, safe=False), convert))
     for i in range(batch.num_rows):
         found = {}
         for name, column, convert in columns:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -106,13 +106,13 @@ class Cache:
             return self.manifest.selection.splits
         return tuple(dict.fromkeys(shard.split for shard in self.manifest.shards if shard.kind == kind))
 
-    @property
+    @cached_property
     def is_preference(self) -> bool:
         """Whether the documents are sides of pairs, or rated answers; a split without documents does not show it."""
         shards = (shard for shard in self.manifest.shards if shard.kind == "documents")
         return any("side" in place.columns for shard in shards for place in shard.places)
 
-    @property
+    @cached_property
     def is_paired(self) -> bool:
         """Whether the documents are sides of pairs."""
         return any(self.documents(split).is_paired for split in self.splits("documents"))

@@ -517,3 +517,14 @@ def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empt
         ]
         columns_of = [{*each.details["columns"]} - {"margin"} for each in found.splits]
         assert columns_of[0] == columns_of[1]
+
+
+def test_rated_answers_to_one_prompt_are_refused_with_their_split(starter, tmp_path):
+    """The loss compares with answers to other prompts; the other split can be exported without this one."""
+    rows = {"train": [rated(n) for n in range(4)], "eval": [rated(0)]}
+    cache = built(tmp_path / "cache", rows, starter / "tokenizer")
+    for to in ("datasets", "trl"):
+        with pytest.raises(UsageError, match="split 'eval': all answers have the same prompt") as caught:
+            export(cache, tmp_path / "out", to=to)
+        assert "--split NAME" in caught.value.hint and not (tmp_path / "out").exists()
+        export(cache, tmp_path / to, to=to, split="train")

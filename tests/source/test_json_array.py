@@ -89,3 +89,7 @@ def test_objects_of_several_lines_have_a_hint_that_puts_each_on_one(tmp_path):
     with pytest.raises(InputError, match="something follows") as caught:
         [*file_rows(path, format="json", schema=None, columns={}, max_row_bytes=1000)]
     assert f"jq -c . {path} > pretty_lines.jsonl" in caught.value.hint
+    piped = path.rename(tmp_path / "standard-input")  # removed when the process ends
+    with pytest.raises(InputError, match="something follows") as caught:
+        [*file_rows(piped, format="json", schema=None, columns={}, max_row_bytes=1000)]
+    assert "jq" not in caught.value.hint

@@ -511,3 +511,23 @@ def test_prompts_and_completions_of_a_table_may_be_texts_or_the_json_of_messages
     first, *others = read(tmp_path / "t.csv", schema="completion")
     assert [message.fields for message in first.messages] == TURNS
     assert [(sample.kind, sample.prompt) for sample in others] == [("completion", text) for text in texts]
+
+
+NANOSECONDS = 1_700_000_000_123_456_789
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        (NANOSECONDS, pa.timestamp("ns"), "2023-11-14T22:13:20.123456"),
+        ([NANOSECONDS], pa.large_list(pa.timestamp("ns")), ["2023-11-14T22:13:20.123456"]),
+        ([NANOSECONDS], pa.list_(pa.timestamp("ns"), 1), ["2023-11-14T22:13:20.123456"]),
+        ([("a", NANOSECONDS)], pa.map_(pa.string(), pa.timestamp("ns")), {"a": "2023-11-14T22:13:20.123456"}),
+        ({"n": 3, "took": 1_234_567}, pa.struct([("n", pa.int64()), ("took", pa.duration("ns"))]), {"n": 3}),
+        ({"n": 3, "at": 1_234_567}, pa.struct([("n", pa.int64()), ("at", pa.time64("ns"))]), {"n": 3}),
+    ],
+)
+def test_rules_read_nanoseconds_as_python_has_them_with_and_without_pandas(value, kind, expected):
+    """Without pandas, pyarrow raises an error for them, and with it, they are times of pandas."""
+    batch = pa.record_batch([pa.array([value, None], kind)], ["field"])
+    assert [*tables_module._field_values(batch)] == [{"field": expected}, {"field": None}]
