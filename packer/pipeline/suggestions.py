@@ -129,7 +129,7 @@ def _about_reasoning(reason: str, allowed: Iterable[str]) -> str:
     if reason.endswith(AS_TEXT):
         return (
             "--set supervision.reasoning=field takes it out of the text; --set supervision.on_prompt_mismatch=continue "
-            "writes it behind a prompt that opens the reasoning"
+            "writes it after a prompt that opens the reasoning"
         )
     if NOT_READ in reason:
         return allowing_hint("reasoning", allowed)  # what is under a key of its own cannot be put into the text

@@ -289,7 +289,7 @@ def _hint(probed: ProbedTemplate, kind: str, labels: Sequence[str]) -> str:
                 ways.append(f"{override} gives it to the template in {what}")
         continues = Override("supervision.on_prompt_mismatch", "continue")
         if all(probed.render(SHAPES[label], continues).rejection is None for label in labels):
-            ways.append(f"{continues} writes it behind a prompt that opens the reasoning")
+            ways.append(f"{continues} writes it after a prompt that opens the reasoning")
         if _is_written_as_text(probed.outcome(SHAPES[labels[0]])):  # which nothing can allow
             return "; or ".join(ways) or "take the reasoning out of such rows, or use another template"
     lost = [other for other in probed.losses(SHAPES[labels[0]]) if other not in probed.allowed]
