@@ -226,12 +226,12 @@ FOLDERS: dict[str, Folder] = {
         # the configuration
         ("configuration: 40 MB", lambda folder: (folder / "tokenizer_config.json").write_text('{"x":"' + "x" * 40_000_000 + '"}'), 3, "tokenizer_config.json has 40000008 bytes"),
         ("configuration: depth 100,000", content("tokenizer_config.json", b'{"x":' + deep(100_000).encode() + b"}"), 3, "tokenizer_config.json is nested too deep"),
-        ("configuration: eos_token is a number", config(eos_token=4091), 3, "eos_token: expected a text"),
+        ("configuration: eos_token is a number", config(eos_token=4091), 3, "`int` - at `$.eos_token`"),
         ("configuration: eos_token is half a pair", config(eos_token="\ud800"), 3, "half of a surrogate pair"),
         ("configuration: added_tokens_decoder of 5,000 digits", config(added_tokens_decoder={"9" * 5000: {"content": "a"}}), 3, "added_tokens_decoder"),
         ("configuration: code of its own, pickles, other paths", with_code, 0, GOOD),
         # the template
-        ("template: an object", config(chat_template={"default": "x"}), 3, "chat_template: expected a text"),
+        ("template: an object of numbers", config(chat_template={"default": 1}), 3, "at `$.chat_template[...]`"),
         ("template: half a pair", config(chat_template="\ud800"), 3, "half of a surrogate pair"),
         ("template: 50 MB", content("chat_template.jinja", b"{{ 1 }}" * 7_000_000), 3, "chat_template.jinja has 49000000 bytes"),
         ("template: 2 MB", content("chat_template.jinja", b"{{ 1 }}" * 300_000), 3, "the chat template 'default' has 2100000 characters"),

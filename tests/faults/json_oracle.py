@@ -63,7 +63,6 @@ def agrees(line: bytes, code: str, reason: str) -> bool:
     if found == "no object":
         return code == "wrong_type" and reason.startswith("expected `object`, got")
     if found == "row":  # a text within it may be JSON that is none
-        return code not in ("not_json", "duplicate_key", "row_too_large") and (
-            code != "not_utf8" or reason.startswith("the JSON in ")
-        )
+        is_about_json = code in ("not_json", "not_utf8", "duplicate_key")
+        return code != "row_too_large" and (not is_about_json or reason.startswith("the JSON in "))
     return code == found

@@ -261,7 +261,7 @@ from packer.store.rejected import read_rejected
 recipe, rows, folder, *overrides = sys.argv[1:]
 overrides = ["pack.block_len=1048576", f"sources=[{{path: {rows}}}]", *overrides]
 try:
-    manifest = build(load_recipe(recipe, overrides), folder, jobs=1).manifest
+    manifest = build(load_recipe(recipe, overrides), folder, jobs=1, progress=False).manifest
 except PackerError as error:
     print(f"{type(error).__name__}: {error}")
 else:
