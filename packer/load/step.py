@@ -63,13 +63,13 @@ class Step:
 
     def __getitem__(self, index: Any) -> MicroBatch:
         if isinstance(index, str):
-            self.__contains__(index)
+            raise _no_columns()
         micro_batch: MicroBatch = self.micro_batches[index]
         return micro_batch
 
     def __contains__(self, name: object) -> NoReturn:
         """Refuse to look for a column, as code does that takes this for a micro-batch."""
-        raise TypeError("a step has no columns, its micro-batches have them: for micro_batch in step")
+        raise _no_columns()
 
     def __iter__(self) -> Iterator[MicroBatch]:
         return iter(self.micro_batches)
@@ -131,3 +131,7 @@ def _tensor_repr(value: Any) -> str:
 
 def _shifted(values: Tensor, last: int) -> Tensor:
     return torch.cat([values[..., 1:], torch.full_like(values[..., :1], last)], dim=-1)
+
+
+def _no_columns() -> TypeError:
+    return TypeError("a step has no columns, its micro-batches have them: for micro_batch in step")

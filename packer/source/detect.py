@@ -42,18 +42,16 @@ _LONGEST_SAMPLED_BYTES = 16 * 2**20
 
 _EXPECTED = "JSON lines, a JSON array, CSV, Parquet or Arrow"
 
-_FOREIGN: tuple[tuple[bytes, str, str], ...] = (
-    (b"\xfd7zXZ\x00", "xz", "unpack it first: xz -dk {path}; or pipe it in: xz -dc {path} | packer build - …"),
-    (b"PK\x03\x04", "a zip archive", "unpack it first: unzip {path}"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it first: 7z x {path}"),
-    (b"\xff\xfe\x00\x00", "UTF-32 text", "rewrite it as UTF-8: iconv -f UTF-32 -t UTF-8 {path}"),
-    (b"\xff\xfe", "UTF-16 text", "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}"),
-    (b"\xfe\xff", "UTF-16 text", "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}"),
+_FOREIGN: tuple[tuple[int, bytes | tuple[bytes, ...], str, str], ...] = (
+    (0, b"\xfd7zXZ\x00", "xz", "unpack it first: xz -dk {path}; or pipe it in: xz -dc {path} | packer build - …"),
+    (0, b"PK\x03\x04", "a zip archive", "unpack it first: unzip {path}"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it first: 7z x {path}"),
+    (257, (b"ustar\x00", b"ustar  \x00"), "a tar archive", "unpack it first: tar -xf {path}"),
+    (0, b"\xff\xfe\x00\x00", "UTF-32 text", "rewrite it as UTF-8: iconv -f UTF-32 -t UTF-8 {path}"),
+    (0, (b"\xff\xfe", b"\xfe\xff"), "UTF-16 text", "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}"),
 )
-"""Signatures of common formats that packer does not read, each with a hint."""
-
-_TAR_MARKS, _TAR_MARK_AT = (b"ustar\x00", b"ustar  \x00"), 257
-"""Signatures of tar archives (POSIX and GNU), and where they are. Their NUL tells them from a text with "mustard"."""
+"""Signatures of common formats that packer does not read: position, bytes, name and hint. Those of tar (POSIX and GNU)
+contain a NUL, which tells them from a text with "mustard" there."""
 
 _MAY_BE_CSV = (
     "if it is CSV, say format: csv in the recipe's source, or --set sources.format=csv, and give `columns`; else "
@@ -135,12 +133,10 @@ def _refuse_foreign(path: FilePath, head: bytes) -> None:
     Raises:
         InputError: the file is one of them.
     """
-    foreign = [(name, hint) for mark, name, hint in _FOREIGN if head.startswith(mark)]
-    if head[_TAR_MARK_AT:].startswith(_TAR_MARKS):
-        foreign.append(("a tar archive", "unpack it first: tar -xf {path}"))
-    for what, hint in foreign[:1]:
-        message = f"{path}: expected {_EXPECTED}, found {what}"
-        raise InputError(message, hint=hint.format(path=shlex.quote(str(path))))
+    for position, mark, what, hint in _FOREIGN:
+        if head[position:].startswith(mark):
+            message = f"{path}: expected {_EXPECTED}, found {what}"
+            raise InputError(message, hint=hint.format(path=shlex.quote(str(path))))
 
 
 def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word
