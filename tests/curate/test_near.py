@@ -124,6 +124,44 @@ def test_rows_of_one_template_are_compared_with_the_first_of_them_alone(monkeypa
     assert near_duplicates(signed(texts), np.arange(150), 0.8).num_capped == 0
 
 
+def literally_dropped(signed_rows, jaccard, most_compared):
+    """Each row that is like an earlier row that stays, among the first ones with which it shares a band."""
+    shingles = np.split(signed_rows.shingles, signed_rows.offsets[1:-1])
+    sets = [set(row.tolist()) for row in shingles]
+    largest = [int(row[-1]) if len(row) == 256 else 2**32 for row in shingles]
+    dropped = {}
+    for second in range(len(sets)):
+        of = {}
+        for band in range(20):
+            sharing = np.flatnonzero(signed_rows.bands[:, band] == signed_rows.bands[second, band])
+            for first in sharing[sharing < second][:most_compared].tolist():
+                bound = min(largest[first], largest[second])
+                one, other = ({shingle for shingle in sets[row] if shingle <= bound} for row in (first, second))
+                of[first] = len(one & other) / len(one | other)
+        near_ones = [(-alike, first) for first, alike in of.items() if alike >= jaccard and first not in dropped]
+        if near_ones:
+            dropped[second] = (min(near_ones)[1], -min(near_ones)[0])
+    return dropped
+
+
+@pytest.mark.parametrize(("length", "num_changed"), [(20, 1), (60, 3), (600, 3), (600, 20)])
+def test_crowds_of_one_template_are_compared_one_by_one(length, num_changed, monkeypatch):
+    """More rows share a band than are compared as pairs; of the longer rows, a sample is compared."""
+    chance = random.Random(length + num_changed)
+    template = [chance.choice(WORDS) for _ in range(length)]
+    texts = []
+    for number in range(80):
+        row = [*template, str(number)][: chance.choice([length + 1, length // 2])]
+        for _ in range(chance.randint(0, num_changed)):
+            row[chance.randrange(len(row))] = chance.choice(WORDS)
+        texts.append(" ".join(row))
+    rows = signed(texts)
+    monkeypatch.setattr(near, "MOST_COMPARED", 10)
+    copies = near_duplicates(rows, np.arange(80), 0.6)
+    assert found_of(copies) == literally_dropped(rows, 0.6, 10)
+    assert copies.num_capped and len(copies.row) > 15
+
+
 @given(corpora(), st.integers(1, 5))
 def test_rows_have_the_signatures_that_they_have_alone(texts, rows_at_a_time):
     whole = signed(texts)
