@@ -24,8 +24,11 @@ MOST_COMPARED = 64
 _PIECE_SHINGLES = 2**21
 """Shingles of the pairs that are verified together."""
 
+_FEW = 8
+"""Rows that share a band are compared pair by pair if there are at most this many."""
+
 _PIECE_ROWS = 512
-"""Rows of a crowd that are verified together."""
+"""Rows of such groups that are compared together."""
 
 _PIECE_PAIRS = 2**20
 """Pairs that are decided together."""
@@ -179,11 +182,10 @@ def _verified(signatures: Signatures, order: Int64, places: Int64, jaccard: floa
         for piece in _pieces(signatures, order, new):
             first, second = _positions(piece)
             near.append(_near(piece, _jaccard(signatures, largest, order[first], order[second]), jaccard))
-        for first, rest in candidates.crowds():
-            for piece in np.array_split(rest, -(-len(rest) // _PIECE_ROWS)):
-                similarity = _crowd_jaccard(signatures, largest, order[first], order[piece])
-                second, of = np.nonzero(first < piece[:, None])
-                near.append(_near(_joined(first[of], piece[second]), similarity[second, of], jaccard))
+        for first, group, rows in candidates.crowds():
+            similarity = _crowd_jaccard(signatures, largest, order, first=first, group=group, rows=rows)
+            row, of = np.nonzero((first >= 0)[group] & (first[group] < rows[:, None]))
+            near.append(_near(_joined(first[group[row], of], rows[row]), similarity[row, of], jaccard))
         # A pair may share several bands with crowds.
         found, kept = np.unique(np.concatenate([pairs for pairs, _ in near]), return_index=True)
         similarities = np.concatenate([similarity for _, similarity in near])[kept]
@@ -212,8 +214,8 @@ class _Candidates:
         else:
             self._num_held = np.add.reduceat(self._place < num_first, self._start)
             has_pairs = (self._num_held > 0) & (self._num_held < self._sizes)
-        self._is_crowd = has_pairs & (self._sizes > MOST_COMPARED + 1)
-        self.num_capped = int((self._is_crowd & (self._num_held > MOST_COMPARED)).sum())
+        self._is_crowd = has_pairs & (self._sizes > _FEW)
+        self.num_capped = int((has_pairs & (self._sizes > MOST_COMPARED + 1) & (self._num_held > MOST_COMPARED)).sum())
         """Number of keys of which not all pairs are compared."""
 
     def pairs(self) -> UInt64:
@@ -226,16 +228,24 @@ class _Candidates:
         first = self._place[concatenated_ranges(np.repeat(self._start, self._sizes), num_partners)]
         return _joined(first, np.repeat(self._place, num_partners))
 
-    def crowds(self) -> Iterator[tuple[Int64, Int64]]:
-        """Yield, for each other key, the first positions, at most 64, and all positions to compare with them.
+    def crowds(self) -> Iterator[tuple[Int64, Int64, Int64]]:
+        """Yield the positions of all other keys, some keys at a time: ``first``, ``group`` and ``rows``.
 
-        These may include the first ones themselves; of each pair, the smaller position is the first.
+        `first` are the first positions of each of G keys; -1 for none.  # int64[G, 64]
+        `rows` are positions to compare with them, `group` the number of their key.  # int64[R] each
+        Of each pair, the smaller position is the first.
         """
-        for crowd in np.flatnonzero(self._is_crowd).tolist():
-            start, stop = int(self._start[crowd]), int(self._start[crowd] + self._sizes[crowd])
-            held = int(self._num_held[crowd])
-            first = self._place[start : start + min(held, MOST_COMPARED)]
-            yield first, self._place[start if self._num_first is None else start + held : stop]
+        start, sizes, num_held = (values[self._is_crowd] for values in (self._start, self._sizes, self._num_held))
+        skipped = np.zeros_like(start) if self._num_first is None else num_held
+        rows = self._place[concatenated_ranges(start + skipped, sizes - skipped)]
+        group = np.repeat(np.arange(len(start)), sizes - skipped)
+        for begin in range(0, len(rows), _PIECE_ROWS):
+            own = group[begin : begin + _PIECE_ROWS]
+            keys = slice(own[0], own[-1] + 1)
+            rank = np.arange(64)
+            is_first = rank < np.minimum(num_held[keys], MOST_COMPARED)[:, None]
+            first = np.where(is_first, self._place[np.minimum(start[keys, None] + rank, len(self._place) - 1)], -1)
+            yield first, own - own[0], rows[begin : begin + _PIECE_ROWS]
 
 
 def _joined(first: Int64, second: Int64) -> UInt64:
@@ -294,37 +304,54 @@ def _jaccard(
 
 
 def _crowd_jaccard(
-    signatures: Signatures, largest: npt.NDArray[np.uint32], first: Int64, rows: Int64
+    signatures: Signatures, largest: npt.NDArray[np.uint32], order: Int64, *, first: Int64, group: Int64, rows: Int64
 ) -> npt.NDArray[np.float64]:
-    """Return the similarity of many rows to the same few rows, at most 64.  # float64[rows, first]
+    """Return the similarity of rows to up to 64 others of their group, as :func:`_jaccard` does.  # float64[R, 64]
 
-    The same as :func:`_jaccard`, but more than ten times as fast: the shingles of the few rows form a table, with a bit
-    for each row that has the shingle, and every other row looks up each of its shingles once.
+    The shingles of these others form a table, with a bit for each of the 64 that has the shingle; every row looks each
+    of its shingles up once.
+
+    Args:
+        signatures: of all rows.
+        largest: of :func:`_largest`.
+        order: the rows by position.
+        first: positions of the others in each group; -1 for none.  # int64[G, 64]
+        group: group of each row.  # int64[R]
+        rows: positions of the rows.  # int64[R]
     """
-    few, many = signatures.rows(first), signatures.rows(rows)
-    owner = np.repeat(np.arange(len(first), dtype=np.uint64), np.diff(few.offsets))
-    by_shingle = np.argsort(few.shingles, kind="stable")
-    table = few.shingles[by_shingle]
-    begin = np.flatnonzero(begins_run(table))
-    table, owners = table[begin], np.bitwise_or.reduceat(np.uint64(1) << owner[by_shingle], begin)
-    place = np.minimum(np.searchsorted(table, many.shingles), len(table) - 1)
-    found = np.flatnonzero(table[place] == many.shingles)
-    row = np.repeat(np.arange(len(rows)), np.diff(many.offsets))[found]
-    bits = np.unpackbits(owners[place[found]].astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
+    of, rank = np.nonzero(first >= 0)
+    others, own = order[first[of, rank]], order[rows]
+    few, many = signatures.rows(others), signatures.rows(own)
+    keys = (np.repeat(of, np.diff(few.offsets)).astype(np.uint64) << _HALF) | few.shingles
+    by_key = np.argsort(keys, kind="stable")
+    keys, bits = keys[by_key], np.uint64(1) << np.repeat(rank, np.diff(few.offsets)).astype(np.uint64)[by_key]
+    begin = np.flatnonzero(begins_run(keys))
+    table, bits = keys[begin], np.bitwise_or.reduceat(bits, begin)
+
+    number = np.repeat(np.arange(len(rows)), np.diff(many.offsets))
+    keys = (group[number].astype(np.uint64) << _HALF) | many.shingles
+    place = np.minimum(np.searchsorted(table, keys), len(table) - 1)
+    found = np.flatnonzero(table[place] == keys)
+    each = np.unpackbits(bits[place[found]].astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
     shared = np.zeros((len(rows), 64), np.int64)
-    begin = np.flatnonzero(begins_run(row))
+    begin = np.flatnonzero(begins_run(number[found]))
     if len(begin):
-        shared[row[begin]] = np.add.reduceat(bits, begin, axis=0, dtype=np.int64)
-    shared = shared[:, : len(first)]
-    total = _num_up_to(many, largest[first]) + _num_up_to(few, largest[rows]).T - shared
+        shared[number[found[begin]]] = np.add.reduceat(each, begin, axis=0, dtype=np.int64)
+
+    place = np.zeros(first.shape, np.int64)
+    place[of, rank] = np.arange(len(others))
+    other = place[group]
+    total = _num_up_to(many, np.arange(len(rows))[:, None], largest[others][other])
+    total = total + _num_up_to(few, other, largest[own][:, None]) - shared
     similarity: npt.NDArray[np.float64] = shared / np.maximum(total, 1)
     return similarity
 
 
-def _num_up_to(signatures: Signatures, bounds: npt.NDArray[np.uint32]) -> Int64:
-    """Return how many shingles of each row are at most each bound.  # int64[N, bounds]"""
-    if not len(bounds) or bounds.min() == 0xFFFFFFFF:
-        return np.repeat(np.diff(signatures.offsets)[:, None], len(bounds), axis=1)
-    row = np.arange(len(signatures.offsets) - 1, dtype=np.uint64) << _HALF
-    keys = np.repeat(row, np.diff(signatures.offsets)) | signatures.shingles
-    return np.searchsorted(keys, row[:, None] | bounds, "right") - signatures.offsets[:-1, None]
+def _num_up_to(signatures: Signatures, rows: Int64, bounds: npt.NDArray[np.uint32]) -> Int64:
+    """Return how many shingles of each row are at most its bound.  # int64, of the common shape of both"""
+    counts = np.diff(signatures.offsets)
+    if bounds.min() == 0xFFFFFFFF:
+        return counts[rows]
+    keys = np.repeat(np.arange(len(counts), dtype=np.uint64) << _HALF, counts) | signatures.shingles
+    asked = (rows.astype(np.uint64) << _HALF) | bounds
+    return np.searchsorted(keys, asked, "right") - signatures.offsets[rows]

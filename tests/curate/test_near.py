@@ -157,6 +157,7 @@ def test_crowds_of_one_template_are_compared_one_by_one(length, num_changed, mon
         texts.append(" ".join(row))
     rows = signed(texts)
     monkeypatch.setattr(near, "MOST_COMPARED", 10)
+    monkeypatch.setattr(near, "_PIECE_ROWS", 30)
     copies = near_duplicates(rows, np.arange(80), 0.6)
     assert found_of(copies) == literally_dropped(rows, 0.6, 10)
     assert copies.num_capped and len(copies.row) > 15
