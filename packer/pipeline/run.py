@@ -204,6 +204,7 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
             made = source.documents(found)
         results, shards = made.results, [result.shard for result in made.results]
         with clock.of("rows") if wanted.recipe.row_rules.is_set else nullcontext():
+            progress.stage("selecting", 0, "rows")
             selection = select(folder, wanted, shards, made.traits)
         with clock.of("blocks"):
             packed = pack_documents(folder, selection.documents, wanted, workers=options.workers, progress=progress)
