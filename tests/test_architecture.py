@@ -177,3 +177,17 @@ def test_commands_print_by_the_output_layer_alone() -> None:
             assert name not in writing, f"{path}:{call.lineno} prints by {name}"
             checked += name == "line"
     assert checked > 50
+
+
+def test_every_entry_of_a_docstring_has_a_name() -> None:
+    """The site stops at a section of arguments or errors with a line that names none, such as one indented too little."""
+    checked = 0
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for section in re.findall(r"(?m)^(?:Args|Raises):\n((?:(?: .*)?\n?)+)", ast.get_docstring(node) or ""):
+                for entry in re.findall(r"(?m)^ {4}(\S.*)$", section):
+                    assert re.match(r"[\w.*]+(, [\w.]+)*: ", entry), f"{path}: {node.name}: {entry}"
+                    checked += 1
+    assert checked > 300

@@ -77,7 +77,7 @@ class Mixture:
         caches: folders or open caches with their proportions, which need not add up to 1: 3 and 1 are 0.75 and 0.25.
         by: what the proportions count, ``rows`` or ``tokens``. For tokens, each row is taken to have the mean length of
             its cache: tokens are in proportion over whole passes, and in between as evenly as a shuffled order has
-        them.
+            them.
         epoch: how long an epoch is. ``first_exhausted``: as many rows as possible before one repeats, counted
             from the beginning; ``all_exhausted``: the fewest that include every row of every cache at least once. Later
             epochs have the same length and continue at each cache's position.
