@@ -301,7 +301,7 @@ def _pack(keys: Keys, *, kind: str) -> dict[str, Any]:
         keys.report("cutoff_len", "LLaMA-Factory's default", default=_CUTOFF_LEN)
     if kind == "texts":
         keys.report("stage", _TEXTS, default="pt")
-    if kind == "texts" and packing is not False:
+    if kind == "texts" and (neat or packing is not False):
         return {**pack, "pack.mode": "stream"}  # concatenated and cut, as in LLaMA-Factory's pre-training
     if not packing and not neat:
         keys.report(

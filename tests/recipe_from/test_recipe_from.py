@@ -631,6 +631,8 @@ def test_pretraining_tells_what_llamafactory_writes_around_a_text(place):
         ("message_field_training", "learn", "rename the field"),
         ("field_tools", "functions", "axolotl 0.19 reads the tools of conversations from `tools`"),
         ("field_tools", "tools", None),
+        ("field_thinking", "reasoning_content", None),
+        ("field_thinking", "reasoning", "whatever this says"),
         ("split_thinking", True, "not with <reasoning>"),
         ("skip", 3, "all are taken"),
     ],
