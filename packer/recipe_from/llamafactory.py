@@ -105,6 +105,11 @@ def _sources(
     keys: Keys, paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]], kind: str
 ) -> list[dict[str, Any]]:
     name = keys.take("dataset_dir", "text") or "data"
+    if name == "ONLINE" or name.startswith("REMOTE:"):
+        raise RecipeError(
+            f"dataset_dir: {name}: its data sets are on the Hub, where packer does not guess files",
+            hint="write a recipe whose sources name the files: hf://datasets/ORG/NAME/FILE",
+        )
     folder = paths.find(name)
     if folder is None or not (folder / INFO_FILE).is_file():
         raise RecipeError(

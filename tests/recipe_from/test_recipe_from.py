@@ -807,6 +807,8 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ("rl: dpo\ndatasets: []", "c.yaml", "rl: dpo: only configurations for supervised training"),
         ("stage: rm\ndataset: a", "c.yaml", "stage: rm: packer prepares"),
         ("dataset: a\ndataset_dir: nowhere", "c.yaml", "dataset_dir: nowhere: no dataset_info.json there"),
+        ("dataset: a/b\ndataset_dir: ONLINE", "c.yaml", "dataset_dir: ONLINE: its data sets are on the Hub"),
+        ("dataset: a\ndataset_dir: REMOTE:a/b", "c.yaml", "dataset_dir: REMOTE:a/b: its data sets are on the Hub"),
         ("dataset: other\ndataset_dir: .", "c.yaml", "dataset 'other': not in dataset_info.json"),
         *((f"dataset: a{i}\ndataset_dir: .", "c.yaml", f"dataset 'a{i}': expected a mapping .* found") for i in range(4)),
         ("datasets: [{path: data/chat.jsonl, type: chat_template}]\nsample_packing: true\nsequence_len: long", "c.yaml", "as a recipe: pack.block_len"),
