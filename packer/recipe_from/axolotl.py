@@ -48,6 +48,17 @@ _TRAIN_FIELDS = (*TRAIN_FIELDS, "weight", "loss_weight")
 
 _OWN_PROMPT = "axolotl writes a prompt of its own around each row; packer gives the chat template a user message"
 
+_SAME_TEMPLATES = {"gemma": "gemma", "llama3": "llama-3"}
+"""axolotl's name of a template → packer's name of one that writes the same."""
+
+_CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""axolotl's. packer's of this name begins with the BOS, if the tokenizer has one."""
+
 _QUESTION: dict[str, str | None] = {"instruction": "question", "output": "response", "system": "system_prompt"}
 
 _ALPACA_TYPES: dict[str, dict[str, str | None]] = {
@@ -241,6 +252,10 @@ def _tokenizer(keys: Keys, paths: ConfigPaths) -> dict[str, Any]:
 def _template(keys: Keys, paths: ConfigPaths) -> tuple[dict[str, Any], str | None]:
     """Return the keys of `template`, and the text of a template that must be written beside the recipe."""
     name, jinja = keys.take("chat_template", "text"), keys.take("chat_template_jinja", "text")
+    if jinja is None and name == "chatml":
+        jinja = _CHATML
+    elif jinja is None and name in _SAME_TEMPLATES:
+        return {"template.name": _SAME_TEMPLATES[name]}, None
     if jinja is None:
         if name not in ("tokenizer_default", None):
             keys.report(

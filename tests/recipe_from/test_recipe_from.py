@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import click.testing
+import jinja2.sandbox
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -451,7 +452,7 @@ def test_a_value_that_means_nothing_is_an_error_that_names_its_key(place, config
         ("excess_length_strategy", ("drop", "truncate", "raise")),
         ("min_sample_len", (2, 20)),
         ("eot_tokens", (["<|end|>"], ["<|stop|>"])),
-        ("chat_template", ("tokenizer_default", "chatml")),
+        ("chat_template", ("tokenizer_default", "chatml", "llama3", "gemma", "phi_35", "qwen3")),
         ("chat_template_jinja", ("{{ messages }}", "tokenizer/chat_template.jinja", "nowhere.jinja")),
         ("chat_template_kwargs", ({"enable_thinking": True}, {"enable_thinking": False})),
         ("train_on_inputs", (False, True)),
@@ -677,6 +678,26 @@ def test_a_template_in_the_config_is_written_beside_the_recipe_and_one_in_a_file
     found = axolotl({"chat_template_jinja": "{{ 1 }}"}, chat_template_jinja="tokenizer/chat_template.jinja", **PACKED)
     assert found.values["template"] == {"file": "../tokenizer/chat_template.jinja"} and found.template is None
     assert "one template" in told(found)["datasets[0].chat_template_jinja"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("chatml", "<|im_start|>user\n 1? <|im_end|>\n<|im_start|>assistant\none<|im_end|>\n<|im_start|>assistant\n"),
+        ("llama3", "<s><|start_header_id|>user<|end_header_id|>\n\n1?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\none<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"),
+        ("gemma", "<s><start_of_turn>user\n1?<end_of_turn>\n<start_of_turn>model\none<end_of_turn>\n<start_of_turn>model\n"),
+    ],
+)  # fmt: skip
+def test_templates_of_axolotls_own_that_packer_can_name_write_what_axolotls_write(place, name, expected):
+    """The expected texts are what axolotl 0.19 renders."""
+    found = axolotl(chat_template=name, **PACKED)
+    assert "chat_template" in found.carried
+    write_recipe(found, Path("out"))
+    text = load_recipe("out/recipe.yaml").template.path.read_text()
+    messages = [{"role": "user", "content": " 1? "}, {"role": "assistant", "content": "one"}]
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    rendered = environment.from_string(text).render(messages=messages, bos_token="<s>", add_generation_prompt=True)
+    assert rendered == expected
 
 
 def test_folders_become_the_files_in_them_and_data_sets_the_split_that_is_asked_for(place):
