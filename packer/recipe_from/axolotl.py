@@ -25,6 +25,7 @@ from packer.recipe_from.config import (
     renamed_roles,
     rows_of,
 )
+from packer.source.row import TRAIN_FIELDS
 
 TEMPLATE_FILE = "chat_template.jinja"
 
@@ -37,7 +38,26 @@ _FIRST_ROWS = re.compile(r"train\[:([1-9]\d{0,17})\]")
 _LOADERS = ("json", "csv", "parquet", "arrow")
 """Values that older configurations have as a path, beside `data_files`."""
 
+_WINDOWS = (
+    "of type pretrain, axolotl cuts a long text into windows that overlap by up to 256 tokens, with an EOS after each; "
+    "packer cuts it into pieces, with one EOS at the end"
+)
+_CUT = "axolotl keeps the first sequence_len - 2 tokens of a text, without an EOS; packer keeps it whole, with an EOS"
+
+_TRAIN_FIELDS = (*TRAIN_FIELDS, "weight", "loss_weight")
+
 _OWN_PROMPT = "axolotl writes a prompt of its own around each row; packer gives the chat template a user message"
+
+_SAME_TEMPLATES = {"gemma": "gemma", "llama3": "llama-3"}
+"""axolotl's name of a template → packer's name of one that writes the same."""
+
+_CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""axolotl's. packer's of this name begins with the BOS, if the tokenizer has one."""
 
 _QUESTION: dict[str, str | None] = {"instruction": "question", "output": "response", "system": "system_prompt"}
 
@@ -65,14 +85,15 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
     for key in ("rl", "reward_model", "process_reward_model"):
         if keys.take(key) not in (None, False):
             raise RecipeError(
-                f"{key}: {config[key]}: packer prepares data for supervised training, not preferences or rewards",
-                hint="its sources are rows with answers to train on",
+                f"{key}: {config[key]}: only configurations for supervised training are converted",
+                hint="packer prepares preference pairs, too: write a recipe with sources of schema preference",
             )
     sources = _sources(keys, paths, report)
+    keys.report("pretraining_dataset", _WINDOWS if config.get("sample_packing") is True else _CUT)
     recipe = keys.apply(_RULES["config"]) | keys.held_out("val_set_size")
     recipe |= _tokenizer(keys, paths) | _pack(keys, {source["schema"] for source in sources})
     template, text = _template(keys, paths)
-    keys.report_rest(is_training=True)
+    keys.report_rest(own=_RULES["the trainer's own"])
     return {"sources": sources, **nested(recipe | template)}, text
 
 
@@ -86,10 +107,15 @@ def _sources(keys: Keys, paths: ConfigPaths, report: Report) -> list[dict[str, A
             raise RecipeError(
                 f"{name}: expected a list of mappings with a path each", hint="as in axolotl's own examples"
             )
-        texts = {"type": "pretrain"} if name == "pretraining_dataset" else {}
+        is_stream = name == "pretraining_dataset"
+        texts = {"type": "pretrain"} if is_stream else {}
         for i, entry in enumerate(entries):
             inner = Keys({**texts, **entry}, report, where=f"{name}[{i}].")
             with report.entry(inner):
+                if i > 0 and is_stream:
+                    raise EntryLeftOutError("path", "axolotl reads only the first of these")
+                if name == "datasets" and "pretraining_dataset" in keys:
+                    raise EntryLeftOutError("path", "beside pretraining_dataset axolotl reads no datasets")
                 shared = ({"split": split} if split else {}) | _rows(inner) | inner.apply(_RULES["entry"])
                 names = _entry_paths(inner, paths, split=split)
                 shared |= _limit(inner, several=are_several(names))
@@ -155,7 +181,7 @@ def _rows(keys: Keys) -> dict[str, Any]:
     if own:
         fields = keys.inner("type")
         keys.report("type", _OWN_PROMPT)
-        columns = fields.apply(_RULES["type"])
+        columns = {"system": "system"} | fields.apply(_RULES["type"])  # read unasked, as `input` is
         fields.report_rest()
         return alpaca_rows(columns)
     if not name:
@@ -182,6 +208,16 @@ def _rows(keys: Keys) -> dict[str, Any]:
 
 def _chat(keys: Keys, *, messages: str, role: str, content: str) -> dict[str, Any]:
     mapped, roles = keys.inner("message_property_mappings"), keys.inner("roles")
+    if keys.take("field_tools", "text") not in ("tools", None):
+        keys.report(
+            "field_tools",
+            "axolotl 0.19 reads the tools of conversations from `tools`, whatever this says; packer reads this column",
+        )
+    trains = keys.take("message_field_training", "text")
+    if trains in _TRAIN_FIELDS:
+        keys.report("message_field_training", "on a message that is no answer, true trains it there, but not here")
+    elif trains is not None:
+        keys.report("message_field_training", f"packer reads {', '.join(_TRAIN_FIELDS)}: rename the field in the rows")
     rows = chat_rows(
         next((key for key in ("message_property_mappings", "message_field_role") if key in keys), "type"),
         messages=keys.take("field_messages", "text") or messages,
@@ -216,6 +252,10 @@ def _tokenizer(keys: Keys, paths: ConfigPaths) -> dict[str, Any]:
 def _template(keys: Keys, paths: ConfigPaths) -> tuple[dict[str, Any], str | None]:
     """Return the keys of `template`, and the text of a template that must be written beside the recipe."""
     name, jinja = keys.take("chat_template", "text"), keys.take("chat_template_jinja", "text")
+    if jinja is None and name == "chatml":
+        jinja = _CHATML
+    elif jinja is None and name in _SAME_TEMPLATES:
+        return {"template.name": _SAME_TEMPLATES[name]}, None
     if jinja is None:
         if name not in ("tokenizer_default", None):
             keys.report(
@@ -242,7 +282,7 @@ def _pack(keys: Keys, schemas: set[str]) -> dict[str, Any]:
             "documents without blocks, which a loader pads; to pack: --set pack.mode=isolated",
             default=False,
         )
-        keys.report("sequence_len", "without packing documents keep their length; axolotl drops longer ones")
+        keys.report("sequence_len", "without packing documents keep their length; axolotl drops or cuts longer ones")
     elif length is None:
         pack["pack.block_len"] = _SEQUENCE_LEN
         keys.report("sequence_len", "axolotl's default", default=_SEQUENCE_LEN)

@@ -7,7 +7,7 @@ mapping of a configuration; `Keys.apply` applies a table. Only rules that involv
 import glob
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,12 @@ _OF_ROWS = (
     *("token", "train_on"),
 )
 """Parts of the names of keys about rows. An unknown key that contains one of them may be misspelled."""
+
+_UNNAMED = ("functions", "chat_template_kwargs")
+"""Fields of chat rows that packer reads unasked, and other trainers do not."""
+
+_UNNAMED_OF_INSTRUCTIONS = ("history", "system", "tools", *_UNNAMED, "context", "reasoning")
+"""The same for alpaca rows, and fields that other trainers read only if a key names them."""
 
 Kind = Literal["differs", "training", "unknown"]
 """``differs``: about rows, and means something different in packer, or nothing. ``training``: the trainer's own."""
@@ -221,14 +227,14 @@ class Keys:
         )
         return {"split.shares": {"validation": size}}
 
-    def report_rest(self, *, is_training: bool = False) -> None:
+    def report_rest(self, *, own: Collection[str] | None = None) -> None:
         """Report the keys that were not taken.
 
-        With `is_training`, keys whose names do not suggest rows are reported as the trainer's own, the others as
+        With `own`, these keys and others whose names do not suggest rows are reported as the trainer's own, the rest as
         unknown.
         """
         for key in list(self._left):
-            if is_training and not any(word in key for word in _OF_ROWS):
+            if own is not None and (key in own or not any(word in key for word in _OF_ROWS)):
                 self.report(key, "the trainer's own", kind="training")
             else:
                 self.report(key, "not known here", kind="unknown")
@@ -326,6 +332,7 @@ def chat_rows(key: str, *, messages: str, role: str, content: str, columns: Mapp
     Raises:
         EntryLeftOutError: packer does not read these names of role or content; `key` is the key that gives them.
     """
+    columns = _hidden(_UNNAMED, columns)
     if (role, content) == ("role", "content"):
         return rows_of("messages", {"messages": messages, **columns})
     if role in ("role", "from") and content in ("content", "value"):
@@ -337,7 +344,12 @@ def chat_rows(key: str, *, messages: str, role: str, content: str, columns: Mapp
 
 def alpaca_rows(columns: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the keys of an alpaca source; optional columns that packer could read are off unless given."""
-    return rows_of("alpaca", dict.fromkeys(("history", "system", "tools")) | dict(columns))
+    return rows_of("alpaca", _hidden(_UNNAMED_OF_INSTRUCTIONS, columns))
+
+
+def _hidden(unnamed: Iterable[str], columns: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the columns with fields hidden that no key names."""
+    return {name: None for name in unnamed if name not in columns.values()} | dict(columns)
 
 
 def renamed_roles(roles: Mapping[str, str]) -> dict[str, Any]:

@@ -41,6 +41,10 @@ _MOST_LISTED = 12
 _PLACES = ("file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
 """Keys of an entry that locate its data; an entry has one of them."""
 
+_TEXTS = (
+    "here a text begins with the BOS that the tokenizer adds, if any, and ends with its EOS; LLaMA-Factory writes no "
+    "BOS, or one in each block, and under template llama3 ends a text with <|end_of_text|>"
+)
 _MEDIA = "packer reads no images, video or audio"
 _ELSEWHERE = "packer reads files of this machine and of the Hugging Face Hub"
 
@@ -93,7 +97,7 @@ def read_llamafactory(
     model, revision = keys.take("model_name_or_path", "text"), keys.take("model_revision", "text")
     if model is not None:
         recipe["tokenizer"] = paths.tokenizer(model, None if revision == "main" else revision)
-    keys.report_rest(is_training=True)
+    keys.report_rest(own=_RULES["the trainer's own"])
     return {"sources": sources, **nested(recipe)}
 
 
@@ -101,6 +105,11 @@ def _sources(
     keys: Keys, paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]], kind: str
 ) -> list[dict[str, Any]]:
     name = keys.take("dataset_dir", "text") or "data"
+    if name == "ONLINE" or name.startswith("REMOTE:"):
+        raise RecipeError(
+            f"dataset_dir: {name}: its data sets are on the Hub, where packer does not guess files",
+            hint="write a recipe whose sources name the files: hf://datasets/ORG/NAME/FILE",
+        )
     folder = paths.find(name)
     if folder is None or not (folder / INFO_FILE).is_file():
         raise RecipeError(
@@ -238,6 +247,10 @@ def _prompts(keys: Keys, columns: Keys, tags: Keys, *, is_texts: bool) -> dict[s
     if kind == "alpaca":
         tags.apply(_RULES["tags of no chats"])
         if is_texts:
+            if "columns" not in keys:
+                keys.report(
+                    "columns", "LLaMA-Factory joins `input` below `instruction`; packer takes only that", default={}
+                )
             rows = rows_of("text", {"text": "instruction"} | columns.apply(_RULES["columns of texts"]))
         else:
             # LLaMA-Factory reads only the named columns; if none are named, it uses Alpaca's column names.
@@ -246,6 +259,10 @@ def _prompts(keys: Keys, columns: Keys, tags: Keys, *, is_texts: bool) -> dict[s
             rows = alpaca_rows(unnamed | columns.apply(table))
         return rows
     if kind in ("sharegpt", "openai"):
+        if is_texts:
+            raise EntryLeftOutError(
+                "formatting", "in pre-training, LLaMA-Factory trains the first message as a text: make it a column"
+            )
         if kind == "openai":
             keys.report(
                 "formatting",
@@ -287,7 +304,9 @@ def _pack(keys: Keys, *, kind: str) -> dict[str, Any]:
     pack: dict[str, Any] = {"pack.block_len": length or _CUTOFF_LEN}
     if length is None:
         keys.report("cutoff_len", "LLaMA-Factory's default", default=_CUTOFF_LEN)
-    if kind == "texts" and packing is not False:
+    if kind == "texts":
+        keys.report("stage", _TEXTS, default="pt")
+    if kind == "texts" and (neat or packing is not False):
         return {**pack, "pack.mode": "stream"}  # concatenated and cut, as in LLaMA-Factory's pre-training
     if not packing and not neat:
         keys.report(

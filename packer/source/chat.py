@@ -197,7 +197,7 @@ def join_calls(messages: Sequence[Message], are_calls: Sequence[bool]) -> list[M
     for message, is_call in zip(messages, are_calls, strict=True):
         before = joined[-1] if joined else None
         calls = message.fields.get("tool_calls") or ()
-        is_part = is_call and calls and not any(message.fields.get(name) for name in REASONING_FIELDS)
+        is_part = is_call and calls and not any(message.fields.get(name) for name in ("content", *REASONING_FIELDS))
         if is_part and before is not None and before.role == "assistant" and before.weight == message.weight:
             all_calls = [*before.fields.get("tool_calls", ()), *calls]
             joined[-1] = Message(
@@ -237,10 +237,21 @@ def _content(shape: ChatMessage, *, where: str) -> Content:
         return Content(text=None)
     if shape.role not in CALL_ROLES:
         return read_content(shape.content, where=f"{where}.content")
-    calls = read_calls(shape.content, where=where) if isinstance(shape.content, str) else []
+    text, calls = None, []
+    if isinstance(shape.content, str):
+        thought, call = _split_thought(shape.content)
+        text, calls = thought or None, read_calls(call, where=where)
     if not calls:
         raise Refused("bad_tools", f"no call at {where}")
-    return Content(text=None, calls=tuple(calls))
+    return Content(text=text, calls=tuple(calls))
+
+
+def _split_thought(text: str) -> tuple[str, str]:
+    """Split the reasoning off that LLaMA-Factory's rows have before the JSON of a call."""
+    if not text.lstrip().startswith("<think>"):
+        return "", text
+    thought, closing, call = text.partition("</think>")
+    return thought + closing, call
 
 
 def _has_text_in_other_field(raw: dict[str, Any]) -> bool:

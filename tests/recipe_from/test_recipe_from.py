@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import click.testing
+import jinja2.sandbox
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -451,7 +452,7 @@ def test_a_value_that_means_nothing_is_an_error_that_names_its_key(place, config
         ("excess_length_strategy", ("drop", "truncate", "raise")),
         ("min_sample_len", (2, 20)),
         ("eot_tokens", (["<|end|>"], ["<|stop|>"])),
-        ("chat_template", ("tokenizer_default", "chatml")),
+        ("chat_template", ("tokenizer_default", "chatml", "llama3", "gemma", "phi_35", "qwen3")),
         ("chat_template_jinja", ("{{ messages }}", "tokenizer/chat_template.jinja", "nowhere.jinja")),
         ("chat_template_kwargs", ({"enable_thinking": True}, {"enable_thinking": False})),
         ("train_on_inputs", (False, True)),
@@ -486,7 +487,7 @@ def test_no_two_values_of_an_axolotl_key_yield_the_same_recipe_silently(place, k
         ("roles", ({"user": ["human"]}, {"user": ["customer"]})),
         ("roles_to_train", (["assistant"], ["user"], [])),
         ("train_on_eos", ("turn", "all", "none")),
-        ("message_field_training", ("train", "learn")),
+        ("message_field_training", (None, "train", "learn")),
         ("drop_system_message", (False, True)),
         ("ds_type", ("json", "parquet", "text")),
         ("chat_template", ("tokenizer_default", "chatml")),
@@ -539,14 +540,134 @@ def test_a_key_that_may_be_about_rows_is_not_taken_for_the_trainers_own_by_its_b
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        (None, {"history": None, "system": None, "tools": None}),
-        ({"prompt": "instruction", "response": "output"}, {"history": None, "system": None, "tools": None, "input": None}),
-        ({"prompt": "q", "query": "input", "response": "a", "history": "history"}, {"instruction": "q", "output": "a", "system": None, "tools": None}),
+        (None, {"history": None}),
+        ({"prompt": "instruction", "response": "output"}, {"history": None, "input": None}),
+        ({"prompt": "q", "query": "input", "response": "a", "history": "history"}, {"instruction": "q", "output": "a"}),
     ],
 )  # fmt: skip
 def test_columns_that_llamafactory_would_not_read_are_hidden(place, columns, expected):
     (source,) = llamafactory(columns=columns).values["sources"]
-    assert source["columns"] == expected
+    hidden = ("system", "tools", "functions", "chat_template_kwargs", "context", "reasoning")
+    assert source["columns"] == dict.fromkeys(hidden) | expected
+
+
+ALPACA = {"instruction": "1?", "input": "", "output": "one"}
+CHATS = {"messages": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "one"}]}
+OPENAI_TAGS = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
+SHAREGPT = {"formatting": "sharegpt", "columns": {"messages": "messages"}, "tags": OPENAI_TAGS}
+
+
+@pytest.mark.parametrize("row", [ALPACA, CHATS])
+@pytest.mark.parametrize("trainer", ["axolotl", "llamafactory"])
+def test_fields_of_a_row_that_no_key_names_change_nothing(place, row, trainer):
+    """They mean something in rows that were made for packer; neither trainer reads them."""
+    is_chat = row is CHATS
+    tool = {"type": "function", "function": {"name": "count", "parameters": {"type": "object", "properties": {}}}}
+    more = {"functions": [tool], "chat_template_kwargs": {"enable_thinking": True}}
+    more |= {} if is_chat else {"context": "read me", "reasoning": "because", "history": [["0?", "zero"]]}
+    more |= {"system": "be brief", "tools": [tool]} if trainer == "llamafactory" else {}
+    built = []
+    for name, extra in (("plain", {}), ("more", more)):
+        Path(f"{name}.json").write_text(json.dumps([row | extra, *[row] * bool(extra)]))
+        if trainer == "axolotl":
+            found = axolotl({"path": f"{name}.json", "type": "chat_template" if is_chat else "alpaca"}, **PACKED)
+        else:
+            file = {"file_name": str(place / f"{name}.json")}
+            found = llamafactory({**file, **SHAREGPT} if is_chat else file, neat_packing=True)
+        write_recipe(found, Path(f"out-{name}"))
+        build(load_recipe(f"out-{name}/recipe.yaml"), Path(f"cache-{name}"), jobs=1)
+        documents = Cache.open(Path(f"cache-{name}")).documents("train")
+        built.append([documents.read(i).input_ids.tolist() for i in range(len(documents))])
+    plain, extended = built
+    assert extended == plain * 2
+
+
+def test_a_column_that_a_key_names_is_not_hidden(place):
+    entry = {"columns": {"prompt": "context", "response": "reasoning", "tools": "functions"}}
+    (source,) = llamafactory(entry).values["sources"]
+    assert {name: old for name, old in source["columns"].items() if old is not None} == {
+        "instruction": "context", "output": "reasoning", "tools": "functions"
+    }  # fmt: skip
+    hidden = {name for name, old in source["columns"].items() if old is None}
+    assert hidden == {"history", "system", "chat_template_kwargs", "input"}
+
+
+def test_a_prompt_type_of_the_users_own_reads_system_unasked_as_axolotl_does(place):
+    own = {"field_instruction": "q", "field_output": "a"}
+    for kind, read in ((own, "system"), ({**own, "field_system": "s"}, "s")):
+        (source,) = axolotl({"type": kind}, **PACKED).values["sources"]
+        assert source["columns"].get("system", "system") == read
+
+
+def test_beside_a_stream_of_texts_axolotl_reads_no_other_rows(place):
+    text = {"path": "data/alpaca.jsonl", "text_column": "output"}
+    found = axolotl({}, pretraining_dataset=[text, text], **PACKED)
+    assert [source["schema"] for source in found.values["sources"]] == ["text"]
+    assert {key for key, says in told(found).items() if "left out" in says} == {
+        "pretraining_dataset[1].path",
+        "datasets[0].path",
+    }
+    assert "overlap" in told(found)["pretraining_dataset"]
+    config = {"pretraining_dataset": [text], "base_model": "tokenizer", "sample_packing": False, "sequence_len": 64}
+    assert "without an EOS" in told(convert(config))["pretraining_dataset"]
+
+
+def test_conversations_that_llamafactory_pretrains_on_are_left_out(place):
+    """It takes the first message of each as a text; as a chat, the answers would be trained instead."""
+    with pytest.raises(RecipeError, match=r"formatting: .*first message as a text"):
+        llamafactory(SHAREGPT, stage="pt")
+
+
+def test_pretraining_tells_what_llamafactory_writes_around_a_text(place):
+    found = llamafactory({"columns": {"prompt": "instruction", "query": "input"}}, stage="pt")
+    assert {"stage", "rows.columns.query"} < told(found).keys()
+    assert "input" in told(llamafactory(stage="pt"))["rows.columns"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("message_field_training", "train", "is no answer"),
+        ("message_field_training", "weight", "is no answer"),
+        ("message_field_training", "learn", "rename the field"),
+        ("field_tools", "functions", "axolotl 0.19 reads the tools of conversations from `tools`"),
+        ("field_tools", "tools", None),
+        ("field_thinking", "reasoning_content", None),
+        ("field_thinking", "reasoning", "whatever this says"),
+        ("split_thinking", True, "not with <reasoning>"),
+        ("skip", 3, "all are taken"),
+    ],
+)
+def test_what_a_key_of_an_entry_does_in_axolotl_alone_is_reported(place, key, value, says):
+    assert (says or "") in (told(axolotl({key: value}, **PACKED)).get(f"datasets[0].{key}") or "")
+    assert (f"datasets[0].{key}" in told(axolotl({key: value}, **PACKED))) is (says is not None)
+
+
+@pytest.mark.parametrize(
+    ("read", "keys"),
+    [
+        (axolotl, "dataset_prepared_path dataset_processes group_by_length eval_max_new_tokens dataloader_num_workers"),
+        (llamafactory, "dataloader_num_workers hub_token preprocessing_num_workers overwrite_cache use_fast_tokenizer"),
+    ],
+)
+def test_keys_of_published_configurations_that_decide_nothing_about_rows_are_the_trainers_own(place, read, keys):
+    found = read(**dict.fromkeys(keys.split(), 1))
+    assert {*keys.split()} <= told(found, "training").keys()
+
+
+@pytest.mark.parametrize(
+    ("read", "keys"),
+    [
+        (axolotl, "dataset_shard_num eval_sequence_len use_pose tokenizer_use_mistral_common curriculum_sampling"),
+        (
+            llamafactory,
+            "tokenized_path eval_on_each_dataset disable_shuffling enable_thinking new_special_tokens_config",
+        ),
+    ],
+)
+def test_keys_that_change_rows_or_their_order_are_reported_as_such(place, read, keys):
+    found = read(**dict.fromkeys(keys.split(), "x"))
+    assert {*keys.split()} <= told(found, "differs").keys()
 
 
 def test_a_template_in_the_config_is_written_beside_the_recipe_and_one_in_a_file_is_named(place):
@@ -557,6 +678,26 @@ def test_a_template_in_the_config_is_written_beside_the_recipe_and_one_in_a_file
     found = axolotl({"chat_template_jinja": "{{ 1 }}"}, chat_template_jinja="tokenizer/chat_template.jinja", **PACKED)
     assert found.values["template"] == {"file": "../tokenizer/chat_template.jinja"} and found.template is None
     assert "one template" in told(found)["datasets[0].chat_template_jinja"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("chatml", "<|im_start|>user\n 1? <|im_end|>\n<|im_start|>assistant\none<|im_end|>\n<|im_start|>assistant\n"),
+        ("llama3", "<s><|start_header_id|>user<|end_header_id|>\n\n1?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\none<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"),
+        ("gemma", "<s><start_of_turn>user\n1?<end_of_turn>\n<start_of_turn>model\none<end_of_turn>\n<start_of_turn>model\n"),
+    ],
+)  # fmt: skip
+def test_templates_of_axolotls_own_that_packer_can_name_write_what_axolotls_write(place, name, expected):
+    """The expected texts are what axolotl 0.19 renders."""
+    found = axolotl(chat_template=name, **PACKED)
+    assert "chat_template" in found.carried
+    write_recipe(found, Path("out"))
+    text = load_recipe("out/recipe.yaml").template.path.read_text()
+    messages = [{"role": "user", "content": " 1? "}, {"role": "assistant", "content": "one"}]
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    rendered = environment.from_string(text).render(messages=messages, bos_token="<s>", add_generation_prompt=True)
+    assert rendered == expected
 
 
 def test_folders_become_the_files_in_them_and_data_sets_the_split_that_is_asked_for(place):
@@ -684,9 +825,11 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ('{"datasets": [], "seed\\ud800": 1}', "c.json", r"seed\\ud800.* is not UTF-8"),
         ("datasets: rows", "c.yaml", "datasets: expected a list"),
         ("datasets: []", "c.yaml", "contains no rows that packer reads"),
-        ("rl: dpo\ndatasets: []", "c.yaml", "rl: dpo: packer prepares data for supervised training"),
+        ("rl: dpo\ndatasets: []", "c.yaml", "rl: dpo: only configurations for supervised training"),
         ("stage: rm\ndataset: a", "c.yaml", "stage: rm: packer prepares"),
         ("dataset: a\ndataset_dir: nowhere", "c.yaml", "dataset_dir: nowhere: no dataset_info.json there"),
+        ("dataset: a/b\ndataset_dir: ONLINE", "c.yaml", "dataset_dir: ONLINE: its data sets are on the Hub"),
+        ("dataset: a\ndataset_dir: REMOTE:a/b", "c.yaml", "dataset_dir: REMOTE:a/b: its data sets are on the Hub"),
         ("dataset: other\ndataset_dir: .", "c.yaml", "dataset 'other': not in dataset_info.json"),
         *((f"dataset: a{i}\ndataset_dir: .", "c.yaml", f"dataset 'a{i}': expected a mapping .* found") for i in range(4)),
         ("datasets: [{path: data/chat.jsonl, type: chat_template}]\nsample_packing: true\nsequence_len: long", "c.yaml", "as a recipe: pack.block_len"),

@@ -116,7 +116,28 @@ def test_calls_join_the_text_before_them_and_observations_are_messages_of_their_
     ]
 
 
-@pytest.mark.parametrize("value", ["not json", "[]", "7", ""])
+def test_a_call_may_stand_below_its_reasoning_and_then_keeps_its_own_turn(sample):
+    """LLaMA-Factory's rows for reasoning models; neither the text before it nor the reasoning is lost."""
+    thought = '<think>\nf of "</think" first\n</think>'
+    turns = [
+        {"from": "human", "value": "a"},
+        {"from": "gpt", "value": "wait"},
+        {"from": "function_call", "value": thought + '\n\n{"name": "f", "arguments": {"x": 1}}'},
+        {"from": "observation", "value": "{}"},
+        {"from": "function_call", "value": '{"name": "f", "arguments": {"x": "</think>"}}'},
+    ]
+    other = {"type": "function", "function": {"name": "f", "arguments": {"x": "</think>"}}}
+    assert fields(sample, turns)[1:] == [
+        {"role": "assistant", "content": "wait"},
+        {"role": "assistant", "content": thought, "tool_calls": [CALL]},
+        {"role": "tool", "content": "{}"},
+        {"role": "assistant", "content": None, "tool_calls": [other]},
+    ]
+
+
+@pytest.mark.parametrize(
+    "value", ["not json", "[]", "7", "", "<think>a</think>", "<think>a</think>b", '<think>{"name": "f"}']
+)
 def test_a_call_turn_that_holds_no_call_refuses_the_row(refusal, value):
     assert refusal({"conversations": [{"from": "function_call", "value": value}]}, "sharegpt")[0] == "bad_tools"
 
