@@ -83,7 +83,7 @@ def prepare_probes(recipe: Recipe) -> ProbeSetup:
         }
     except TemplateError as error:
         return ProbeSetup(findings=(finding("bad_template", error.message, hint=error.hint),))
-    split = [] if recipe.supervision.markers == "text" else [*_split_markers([*templates.values()], model)]
+    split = [] if recipe.supervision.markers == "text" else [*_split_markers([*templates.values()], model, recipe)]
     if split:  # with the wrong tokenizer, further findings would be meaningless
         return ProbeSetup(findings=tuple(split))
     by_marks = recipe.supervision.source == "generation_tags"
@@ -118,10 +118,10 @@ def _no_marks(without: Sequence[str]) -> CodedFinding:
     )
 
 
-def _split_markers(templates: Sequence[ChatTemplate], model: Model) -> Iterator[CodedFinding]:
+def _split_markers(templates: Sequence[ChatTemplate], model: Model, recipe: Recipe) -> Iterator[CodedFinding]:
     split: dict[str, int] = {}
     for template in templates:
-        split |= split_markers(template, model)
+        split |= split_markers(template, model, recipe)
     if split:
         what = "a marker that is not" if len(split) == 1 else f"{len(split)} markers that are not"
         yield finding(
