@@ -14,6 +14,7 @@ from packer.audit.lint.codes import CODES, finding
 from packer.audit.lint.probed_template import (
     ANSWER,
     CHAT,
+    ESCAPABLE,
     FIELD,
     INLINE,
     PLAIN,
@@ -177,7 +178,7 @@ def _failure_finding(probed: ProbedTemplate, row: Row, rejection: Rejection) -> 
         hint = f"{override} gives the template the variable that it misses, empty"
     elif undefined is not None:
         hint = f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
-    elif probed.outcome(TOOLS).rejection is None:
+    elif row is PLAIN and probed.outcome(TOOLS).rejection is None:  # the same messages, with tools
         hint = "the template takes rows that have tool definitions"
     else:
         hint = "the message is the template's own; use another template, or correct this one"
@@ -271,7 +272,8 @@ def _example(probed: ProbedTemplate, kind: str, outcome: Outcome) -> Iterator[Ex
         place = text.find(REASONING)
         yield Example(label="rendered", text=text, mark=(place, place + len(REASONING)), note="behind a closed block")
         return
-    yield Example(label="rendered", text=text, mark=(place, place), note="nothing of it")
+    changed = kind == "content" and outcome is probed.outcome(ESCAPABLE) and text.startswith(ANSWER, place)
+    yield Example(label="rendered", text=text, mark=(place, place), note="changed" if changed else "nothing of it")
 
 
 def _is_written_as_text(outcome: Outcome) -> bool:
