@@ -326,7 +326,7 @@ def _num_bytes(manifest: Manifest, kind: str) -> int:
 
 def _other_bytes(cache: Cache) -> int:
     manifest = cache.manifest
-    total = sum(file.num_bytes for file in (*manifest.model.files, *manifest.tables))
+    total = sum(file.num_bytes for file in manifest.model.files) + sum(table.num_bytes for table in manifest.tables)
     for name in (MANIFEST_NAME, rejected_path(cache.folder, cache.manifest)):
         size = CacheFiles(cache.folder).size(name)
         if size is None:

@@ -1,6 +1,6 @@
 """Why rows are not in a cache: the rule, and the row or benchmark question that they matched, with both texts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -47,7 +47,11 @@ class WhyView:
 
     reason: str | None
     lost_to: RowPair | None
-    """The row paired with the row it lost to, or with the benchmark question that it contains."""
+    """The row paired with the row it lost to, or with the benchmark question that it contains. That row may itself have
+    lost to a later rule; then it is in no split."""
+
+    cut: tuple[Rejected, ...] = ()
+    """The parts of the row's documents that are in no block, if the row is in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +87,15 @@ def why(cache: Cache, source: str, row: int) -> WhyView:
     entry = inputs[numbers[0]]
     if not 0 <= row < entry.num_rows:
         raise UsageError(f"no row {row} in {entry.path}", hint=f"rows are numbered 0 to {entry.num_rows - 1}")
-    line = next(
-        (each for each in read_rejected(cache.folder, cache.manifest) if (each.source, each.row) == (entry.path, row)),
-        None,
-    )
+    lines = [
+        line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (entry.path, row)
+    ]
     rows = _Rows(cache, thorough=True)
     kept = next((number for number in numbers if rows.split(number, row)), None)  # several sources may name the file
-    return rows.view(numbers[0], row, line) if kept is None else rows.view(kept, row, None)
+    if kept is None:
+        return rows.view(numbers[0], row, lines[0] if lines else None)
+    cut = tuple(line for line in lines if line.document is not None and line.code not in ROW_REASONS)
+    return replace(rows.view(kept, row, None), cut=cut)
 
 
 def reasons(cache: Cache) -> list[ReasonView]:
