@@ -8,9 +8,9 @@ import numpy as np
 
 from packer.audit.check.check_report import RowPair, RowText
 from packer.audit.stats import meaning_of
-from packer.audit.view import find_inputs
+from packer.audit.view import find_inputs, refuse_row
 from packer.curate.texts import utterances
-from packer.errors import PackerError, UsageError
+from packer.errors import PackerError
 from packer.pipeline.benchmarks import read_rule
 from packer.pipeline.input_resolution import input_place
 from packer.pipeline.selecting import RowPlaces
@@ -85,15 +85,14 @@ def why(cache: Cache, source: str, row: int) -> WhyView:
     inputs = cache.manifest.inputs
     numbers = find_inputs([entry.path for entry in inputs], source, missing=f"{cache.folder} has no '{source}'")
     entry = inputs[numbers[0]]
-    if not 0 <= row < entry.num_rows:
-        raise UsageError(f"no row {row} in {entry.path}", hint=f"rows are numbered 0 to {entry.num_rows - 1}")
+    refuse_row(entry.path, row, [inputs[number].num_rows for number in numbers])
     lines = [
         line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (entry.path, row)
     ]
     rows = _Rows(cache, thorough=True)
     kept = next((number for number in numbers if rows.split(number, row)), None)  # several sources may name the file
     if kept is None:
-        return rows.view(numbers[0], row, lines[0] if lines else None)
+        return rows.view(rows.source_of(lines[0]), row, lines[0]) if lines else rows.view(numbers[0], row, None)
     cut = tuple(line for line in lines if line.document is not None and line.code not in ROW_REASONS)
     return replace(rows.view(kept, row, None), cut=cut)
 
@@ -111,7 +110,6 @@ def reasons(cache: Cache) -> list[ReasonView]:
         if counts[key] <= _EXAMPLES:
             first.setdefault(key, []).append(line)
     rows = _Rows(cache, thorough=False)
-    numbers = {entry.path: number for number, entry in reversed([*enumerate(cache.manifest.inputs)])}
     return [
         ReasonView(
             code=code,
@@ -119,7 +117,7 @@ def reasons(cache: Cache) -> list[ReasonView]:
             hint=rejection_hint(code) if code in CODES else "",
             count=count,
             of=of,
-            examples=tuple(rows.view(numbers[line.source], line.row, line) for line in first[code, of]),
+            examples=tuple(rows.view(rows.source_of(line), line.row, line) for line in first[code, of]),
         )
         for (code, of), count in sorted(counts.items(), key=lambda entry: -entry[1])
     ]
@@ -137,6 +135,16 @@ class _Rows:
         self._selected = None if manifest.selection is None else read_selection(cache.folder, manifest.selection)
         self._places = RowPlaces(manifest.inputs, [shard for shard in manifest.shards if shard.kind == "documents"])
         self._files: dict[int, InputFile | None] = {}
+
+    def source_of(self, line: Rejected) -> int:
+        """Return the input that a line is about: of sources that name the same file, one with this outcome."""
+        inputs = self._cache.manifest.inputs
+        found = [n for n, entry in enumerate(inputs) if entry.path == line.source and line.row < entry.num_rows]
+        if self._selected is None or line.code not in ROW_REASONS:
+            return found[0]
+        reason = 1 + ROW_REASONS.index(line.code)
+        places = {number: self._places.number(number, line.row) for number in found}
+        return next((number for number in found if self._selected.reason[places[number]] == reason), found[0])
 
     def view(self, source: int, row: int, line: Rejected | None) -> WhyView:
         """Describe a row of an input, given its line in rejected.jsonl if it has one."""

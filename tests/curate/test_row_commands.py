@@ -92,3 +92,27 @@ def test_why_says_what_is_in_no_block_and_that_the_other_row_was_left_out_too(pl
     for line in copies:
         shown = run("inspect", tmp_path / "cache", "--why", f"a.jsonl:{line['row']}").stdout
         assert ("was left out too" in shown) == (line in chained)
+
+
+def test_a_row_of_a_file_that_two_sources_name_is_found_in_the_one_that_reads_it(place, tmp_path):
+    """The first source stops before it."""
+    _, tokenizer = place
+    rows = [{"text": f"some words {i}", "n": i} for i in range(12)]
+    (tmp_path / "b.jsonl").write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    sources = [
+        {"path": str(tmp_path / "b.jsonl"), "split": "validation", "limit": 4},
+        {"path": str(tmp_path / "b.jsonl"), "where": {"n": {"min": 6, "max": 9}}},
+    ]
+    recipe = {"version": 1, "sources": sources, "tokenizer": str(tokenizer)}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    run("build", "-c", tmp_path / "recipe.yaml", "-o", tmp_path / "cache", "-j", 1)
+    for row, said in {
+        2: "it is in validation",
+        7: "it is in train",
+        5: "left out: filtered",
+        11: "left out: filtered",
+    }.items():
+        assert said in run("inspect", tmp_path / "cache", "--why", f"b.jsonl:{row}").stdout
+        assert f"row {row}" in run("inspect", tmp_path / "cache", "--row", f"b.jsonl:{row}").stdout
+    assert_refused("no row 12 in", "inspect", tmp_path / "cache", "--why", "b.jsonl:12", exit_code=2)
+    run("report", tmp_path / "cache", "-o", tmp_path / "page.html")
