@@ -695,3 +695,11 @@ def test_tools_are_only_recommended_where_they_help(tmp_path: Path) -> None:
     cut = changed(CONTENT, "{{- (m.content or '')[:12] }}")
     found = finding(of(twins.byte_level(tmp_path, template=cut)), "plain_chat_refused")
     assert "tool definitions" not in (found.hint or "")
+
+
+def test_calls_behind_the_end_of_their_turn_are_shown_there(tmp_path: Path) -> None:
+    """As GigaChat3's template writes them: the rendering has the call, and nothing of it is trained."""
+    early = changed(CONTENT, CONTENT + "{{- '<|im_end|>\\n' if m.tool_calls }}")
+    found = finding(of(twins.byte_level(tmp_path, template=early)), "dropped_tool_call")
+    assert "except behind the stop token" in found.message
+    assert [example.note for example in found.examples] == ["behind the turn"]
