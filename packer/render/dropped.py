@@ -199,10 +199,10 @@ class ConversationLosses:
         if missing:
             really = [item for item in missing if not item.may_probe or asked is None or item.loss in asked]
             if really:
-                lost = really[0].loss
+                loss = really[0].loss
                 ends = turn.num_messages == turn.message + 1  # nothing of later messages is in the rendering
                 behind = ends and really[0].own and really[0].shows(turn.whole[turn.prompt_end :])
-                return lost._replace(how=f"writes its {_named(lost)} {BEHIND}") if behind else lost
+                return loss._replace(how=f"writes its {_named(loss)} {BEHIND}") if behind else loss
             garbled = next((item for item in missing if not self._shows_reshaped(item, turn)), None)
             if garbled is not None:
                 return Loss(
