@@ -10,7 +10,7 @@ from packer.errors import TemplateError
 from packer.model import AddedToken, load_model
 from packer.pipeline.stages import turn_end_marker, with_role_markers
 from packer.recipe import make_recipe
-from packer.render import ChatTemplate, role_markers, written_markers
+from packer.render import ChatTemplate, RenderError, role_markers, written_markers
 
 HEADS = """\
 {% for message in messages %}{{ '[INST]' if message.role == 'user' else '<|bot|>' }}{{ message.content }}
@@ -125,3 +125,9 @@ def test_templates_are_probed_with_the_variables_of_the_recipe(tmp_path: Path) -
         with_role_markers(model, recipe)
     ends = replace(model, stop_ids=(), added_tokens=tuple(added("<|bot|>", "<|stop|>")))
     assert turn_end_marker(ends, recipe) == "<|stop|>"
+
+
+def test_a_template_that_is_no_jinja_is_described_in_one_line() -> None:
+    """Jinja's own text of such errors ends with a line about the file."""
+    with pytest.raises(RenderError, match=r"\(line 1\): No filter named 'nosuch'\.\Z"):
+        template("{{ messages | nosuch }}")
