@@ -213,6 +213,8 @@ class _Page:
             self._tokens(example, example.old, example.new)
 
     def _tokens(self, example: "RowExample", old: "RowSide", new: "RowSide") -> None:
+        from packer.audit.diff.examples import SHOWN  # noqa: PLC0415 - not for --help
+
         if example.difference:
             self._words(example.difference)
         if example.what == "ids":
@@ -225,7 +227,8 @@ class _Page:
             if side.num_only_trained:
                 self._words(f"trained only in {name}: {plural(side.num_only_trained, 'token')}")
                 for start, end, text in side.only_trained:
-                    self._text("    ", f"{start:,} to {end - 1:,}: {text}")
+                    cut = self._signs.gap if end - start > SHOWN else ""
+                    self._text("    ", f"{start:,} to {end - 1:,}: {text}{cut}")
 
     def _heading(self, text: str) -> None:
         self._out.line()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer.display import plural
 from packer_cli.batch import batch_options, show_batch
 from packer_cli.foreign import Foreign, foreign_options, inspect_foreign, refuse_with_foreign
 from packer_cli.options import Command, file_and_row, head_option, pager_option
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
 @click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it. With --foreign: N.")
 @click.option(
-    "--why", metavar="FILE:N", help="Row N of an input file: why it is left out, next to the row that was kept instead."
+    "--why", metavar="FILE:N", help="Row N of an input file: why it is left out, next to the row that it lost to."
 )
 @batch_options
 @click.option("--split", metavar="NAME", help="Split of the blocks and documents [the first].")
@@ -78,6 +79,7 @@ def command(
 
 def _show_why(cache: "Cache", asked: str, reply: Reply) -> None:
     from packer.audit import why  # noqa: PLC0415 - not for --help
+    from packer.recipe import to_json  # noqa: PLC0415 - as above
 
     view = why(cache, *file_and_row(asked, option="--why"))
 
@@ -87,13 +89,19 @@ def _show_why(cache: "Cache", asked: str, reply: Reply) -> None:
         page.heading([f"{view.row.input} row {view.row.row}", left_out if view.code else f"it is in {view.row.split}"])
         if view.reason is not None:
             page.note([view.reason])
+        for line in view.cut:
+            page.note([f"{plural(line.tokens or 0, 'token')} of it are in no block: {line.code}: {line.reason}"])
         page.blank()
         if view.lost_to is not None:
             FindingsPage(whole=True).pair(view.lost_to)
+            other = view.lost_to.second
+            if view.code != "contaminated" and not other.split:
+                page.blank()
+                page.note([f"{other.input} row {other.row} was left out too, by a later rule: see its own --why"])
         else:
             page.text(view.row.text)
 
-    reply.data(fields_of(view), show)
+    reply.data(fields_of(view) | {"cut": [to_json(line) for line in view.cut]}, show)
 
 
 def first_split(cache: "Cache") -> str:

@@ -31,7 +31,7 @@ COMMANDS = {
     "report": "packer report cache -o report.html",
     "view": "packer view cache",
     "diff": "packer diff old new",
-    "export": "packer export cache --to megatron -o exported",
+    "export": "packer export cache --to datasets -o exported",
     "push": "packer push cache ORG/NAME",
     "explain": "packer explain prompt_diverges",
 }

@@ -30,8 +30,9 @@ _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36
 _BAR_MOVES = re.compile(r"\r|(?:\x1b\[A)+\Z")
 """Cursor movements of libraries' progress bars, before a line or alone."""
 
-_DOC_ID = re.compile(r'("doc_id": )(-?\d+)')
-"""Matches doc_ids in JSON written by Python; within strings, quotes are escaped and do not match."""
+_DOC_ID = re.compile(r'("(?:doc_id|document)": )(-?\d+)')
+"""Matches doc_ids in JSON written by Python; lines of rejected.jsonl call them `document`. Within strings, quotes are
+escaped and do not match."""
 
 _NARROWEST, _WIDTH, _WIDTH_OF_PIPES = 20, 80, 100
 """Widths in cells: the least to wrap text to, of a terminal that does not report its width, and of pages in a pipe."""

@@ -100,6 +100,9 @@ def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
             ordered = sorted(counts.items(), key=lambda entry: -entry[1])
             listed = [(number(count), code, CODES.get(code, "")) for code, count in ordered]
             print_table(out, [("", ">"), ("", "<"), ("", "<")], listed)
+    if recipe.row_rules.is_set:
+        out.line()
+        out.line("the recipe's rules about rows are not applied here")
     if totals.tokens > totals.last_tokens:
         times = totals.tokens / totals.last_tokens
         asks = (

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from packer.audit.stats import SplitStats, Stats
 
 _BAR = 32
-_OF_SPLITS = ("documents", "tokens", "trained")
-"""Numbers of the splits. A cache may contain more documents, as those of dropped rows are kept."""
 
 
 @click.command("stats", cls=Command)
@@ -73,12 +71,11 @@ def _print(found: "Stats") -> None:
 
     out = stdout()
     if found.left_out is not None:
-        print_lines(summary.of_left_out(found.left_out, found.tokens))
-    documents, tokens, trained = (sum(getattr(each, name) for each in found.splits) for name in _OF_SPLITS)
+        print_lines(summary.of_left_out(found.left_out))
     facts = [
         ("rows", number(found.rows), summary.of_kept(found.rows, found.kept, found.selected)),
-        ("documents", number(documents), _rewriting(found.rewriting)),
-        ("tokens", number(tokens), f"{number(trained)} trained ({percent(trained / max(tokens, 1))})"),
+        ("documents", number(found.documents), _rewriting(found.rewriting)),
+        ("tokens", number(found.tokens), f"{number(found.trained)} trained ({percent(found.trained_share)})"),
     ]
     if found.mode != "none":
         facts += [
@@ -93,11 +90,12 @@ def _print(found: "Stats") -> None:
         )
     if found.skipped:
         facts.append(("skipped", number(found.skipped), summary.SKIPPED))
+    of_rows = "" if found.selected is None else " of all rows"
     facts += [
         (
             "on disk",
             size(found.num_bytes),
-            f"documents {size(found.documents_bytes)}, blocks {size(found.blocks_bytes)}",
+            f"documents{of_rows} {size(found.documents_bytes)}, blocks {size(found.blocks_bytes)}",
         ),
         ("", f"{found.bytes_per_token:.1f}", "bytes a token"),
     ]
@@ -131,7 +129,7 @@ def _split_row(split: "SplitStats") -> tuple[str, ...]:
     packed = split.blocks > 0
     return (
         split.split,
-        number(split.rows),
+        number(split.kept),
         number(split.documents),
         number(split.tokens),
         percent(split.trained_share),

@@ -10,7 +10,7 @@ from packer.errors import CheckError
 from packer.pipeline.losses import TokenLosses, token_losses
 from packer.pipeline.row_report import RowReport, row_report
 from packer.recipe import to_json
-from packer.rejections import CODES
+from packer.rejections import CODES, ROW_REASONS
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards
@@ -126,6 +126,8 @@ class Stats:
     """Trained tokens that are masked in their block because nothing of their document precedes them there."""
 
     documents: int
+    """Documents of all splits, as `tokens` and `trained`: without those of rows that rules leave out."""
+
     tokens: int
     trained: int
     skipped: int
@@ -136,12 +138,13 @@ class Stats:
     separators: int
     padding: int
     rewriting: float
-    """Tokens of all documents divided by those of each row's last document: 1 if the template rewrites no history."""
+    """Tokens of all documents divided by those of each row's last document: 1 if the template rewrites no history. Rows
+    that rules leave out count too."""
 
     documents_bytes: int
     blocks_bytes: int
     other_bytes: int
-    """Manifest, rejected.jsonl and tokenizer files."""
+    """Manifest, rejected.jsonl, tokenizer files, and the tables of rules about rows."""
 
     splits: tuple[SplitStats, ...]
     selected: RowReport | None
@@ -156,9 +159,14 @@ class Stats:
         return _ratio(self.slots - self.separators - self.padding, self.slots)
 
     @property
+    def used(self) -> int:
+        """Rows in a split: those that are neither rejected nor left out by rules."""
+        return self.kept - (0 if self.selected is None else self.selected.num_left_out)
+
+    @property
     def cut_tokens(self) -> int:
-        """Tokens that are not in any block."""
-        return sum(reason.tokens for reason in self.cut)
+        """Tokens of `tokens` that are not in any block."""
+        return sum(reason.tokens for reason in self.cut if reason.code not in ROW_REASONS)
 
     @property
     def num_bytes(self) -> int:
@@ -166,7 +174,7 @@ class Stats:
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes of the whole cache per document token."""
+        """Bytes of the whole cache per token of `tokens`."""
         return _ratio(self.num_bytes, self.tokens)
 
 
@@ -182,13 +190,15 @@ def stats(folder: Path | str) -> Stats:
         manifest = cache.manifest
         totals = manifest.totals
         splits = tuple(_split_stats(cache, split) for split in cache.splits("documents"))
-        as_they_are = {*Stats.__slots__} - {"rejected", "cut"}
+        of_splits = ("documents", "tokens", "trained")
+        as_they_are = {*Stats.__slots__} - {"rejected", "cut", *of_splits}
         return Stats(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
             mode=manifest.recipe["pack"]["mode"],
             block_len=manifest.recipe["pack"]["block_len"],
             **{name: getattr(totals, name) for name in Totals.__struct_fields__ if name in as_they_are},
+            **{name: sum(getattr(split, name) for split in splits) for name in of_splits},
             rejected=_reasons(totals.rejected),
             cut=_cut(totals.cut),
             left_out=token_losses(cache.folder, manifest),
@@ -315,7 +325,8 @@ def _num_bytes(manifest: Manifest, kind: str) -> int:
 
 
 def _other_bytes(cache: Cache) -> int:
-    total = sum(file.num_bytes for file in cache.manifest.model.files)
+    manifest = cache.manifest
+    total = sum(file.num_bytes for file in manifest.model.files) + sum(table.num_bytes for table in manifest.tables)
     for name in (MANIFEST_NAME, rejected_path(cache.folder, cache.manifest)):
         size = CacheFiles(cache.folder).size(name)
         if size is None:

@@ -78,6 +78,11 @@ def has_messages(schema: str, message: int) -> bool:
     return schema not in {"text", "tokens"} and (schema != "completion" or message > 0)
 
 
+_CUT = "\N{REPLACEMENT CHARACTER}"
+_MOST_BYTES = 3
+"""Bytes of UTF-8 that may be missing from a character."""
+
+
 def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
     """Load the tokenizer that a cache was built with, from the copy in the cache."""
     files = kept_files(folder, manifest)
@@ -138,6 +143,7 @@ def make_runs(
     *,
     schema: str,
     context: Int32 | None = None,
+    behind: Int32 | None = None,
 ) -> tuple[Run, ...]:
     """Split a document, or a piece of one, into runs.
 
@@ -148,13 +154,22 @@ def make_runs(
         spans: trained spans of the whole document.
         schema: schema of the row.
         context: int32[c], the document's ids before the piece; they are decoded with it but not included in its text.
+        behind: int32[b], those after the piece: a character that ends there is U+FFFD in the text of the piece.
     """
-    before = np.zeros(0, np.int32) if context is None else context
+    before, after = (np.zeros(0, np.int32) if ids is None else ids for ids in (context, behind))
     numbers = spans.numbers(len(before), len(input_ids))
     boundaries = boundaries_of(labels, numbers)
-    texts = decode_runs(
-        tokenizer, np.concatenate([before, input_ids]), [len(before) + boundary for boundary in boundaries]
-    )
+    places = [len(before) + boundary for boundary in boundaries]
+    texts = decode_runs(tokenizer, np.concatenate([before, input_ids]), places)
+    if len(after) and len(places) > 1 and texts[-1].endswith(_CUT):
+        # With byte fallback, all bytes before a cut are decoded to U+FFFD, those of complete characters too.
+        for more in range(1, 1 + min(_MOST_BYTES, len(after))):
+            *_, last, rest = decode_runs(
+                tokenizer, np.concatenate([before, input_ids, after[:more]]), [*places[-2:], places[-1] + more]
+            )
+            if rest and not rest.endswith(_CUT):
+                texts[-1] = f"{last}{_CUT}"
+                break
     runs = []
     for start, end, text in zip(boundaries[:-1], boundaries[1:], texts, strict=True):
         trained = int(labels[start]) != MASKED

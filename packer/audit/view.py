@@ -187,8 +187,7 @@ def view_row(cache: Cache, source: str, row: int) -> RowView:
     paths = [entry.path for entry in cache.manifest.inputs]
     numbers = find_inputs(paths, source, missing=f"{cache.folder} was not built from '{source}'")
     first = cache.manifest.inputs[numbers[0]]
-    if not 0 <= row < first.num_rows:
-        raise UsageError(f"no row {row} in {first.path}", hint=f"rows are numbered 0 to {first.num_rows - 1}")
+    refuse_row(first.path, row, [cache.manifest.inputs[number].num_rows for number in numbers])
     views: list[DocumentView] = []
     for number in numbers:
         own = cache.manifest.inputs[number].split
@@ -314,6 +313,7 @@ def make_document_view(
             ),
             schema=schema,
             context=ids[:start],
+            behind=ids[start + len(input_ids) :],
         ),
     )
 
@@ -323,6 +323,16 @@ def _padding(cache: Cache, batch: BlockBatch) -> int:
     one_run = cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"}
     needed = 1 if one_run else len(batch.doc_ids)
     return int(batch.seq_lengths[-1]) if len(batch.seq_lengths) > needed else 0
+
+
+def refuse_row(path: str, row: int, num_rows: Sequence[int]) -> None:
+    """Refuse a row that an input does not have; sources that name the same file may read different numbers of rows.
+
+    Raises:
+        UsageError: no such row.
+    """
+    if not 0 <= row < max(num_rows):
+        raise UsageError(f"no row {row} in {path}", hint=f"rows are numbered 0 to {max(num_rows) - 1}")
 
 
 def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]:

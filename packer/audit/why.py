@@ -1,6 +1,6 @@
 """Why rows are not in a cache: the rule, and the row or benchmark question that they matched, with both texts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from packer.audit.check.check_report import RowPair, RowText
 from packer.audit.stats import meaning_of
-from packer.audit.view import find_inputs
+from packer.audit.view import find_inputs, refuse_row
 from packer.curate.texts import utterances
-from packer.errors import PackerError, UsageError
+from packer.errors import PackerError
 from packer.pipeline.benchmarks import read_rule
 from packer.pipeline.input_resolution import input_place
 from packer.pipeline.selecting import RowPlaces
@@ -47,7 +47,11 @@ class WhyView:
 
     reason: str | None
     lost_to: RowPair | None
-    """The row paired with the row it lost to, or with the benchmark question that it contains."""
+    """The row paired with the row it lost to, or with the benchmark question that it contains. That row may itself have
+    lost to a later rule; then it is in no split."""
+
+    cut: tuple[Rejected, ...] = ()
+    """The parts of the row's documents that are in no block, if the row is in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +85,16 @@ def why(cache: Cache, source: str, row: int) -> WhyView:
     inputs = cache.manifest.inputs
     numbers = find_inputs([entry.path for entry in inputs], source, missing=f"{cache.folder} has no '{source}'")
     entry = inputs[numbers[0]]
-    if not 0 <= row < entry.num_rows:
-        raise UsageError(f"no row {row} in {entry.path}", hint=f"rows are numbered 0 to {entry.num_rows - 1}")
-    line = next(
-        (each for each in read_rejected(cache.folder, cache.manifest) if (each.source, each.row) == (entry.path, row)),
-        None,
-    )
+    refuse_row(entry.path, row, [inputs[number].num_rows for number in numbers])
+    lines = [
+        line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (entry.path, row)
+    ]
     rows = _Rows(cache, thorough=True)
     kept = next((number for number in numbers if rows.split(number, row)), None)  # several sources may name the file
-    return rows.view(numbers[0], row, line) if kept is None else rows.view(kept, row, None)
+    if kept is None:
+        return rows.view(rows.source_of(lines[0]), row, lines[0]) if lines else rows.view(numbers[0], row, None)
+    cut = tuple(line for line in lines if line.document is not None and line.code not in ROW_REASONS)
+    return replace(rows.view(kept, row, None), cut=cut)
 
 
 def reasons(cache: Cache) -> list[ReasonView]:
@@ -105,7 +110,6 @@ def reasons(cache: Cache) -> list[ReasonView]:
         if counts[key] <= _EXAMPLES:
             first.setdefault(key, []).append(line)
     rows = _Rows(cache, thorough=False)
-    numbers = {entry.path: number for number, entry in reversed([*enumerate(cache.manifest.inputs)])}
     return [
         ReasonView(
             code=code,
@@ -113,7 +117,7 @@ def reasons(cache: Cache) -> list[ReasonView]:
             hint=rejection_hint(code) if code in CODES else "",
             count=count,
             of=of,
-            examples=tuple(rows.view(numbers[line.source], line.row, line) for line in first[code, of]),
+            examples=tuple(rows.view(rows.source_of(line), line.row, line) for line in first[code, of]),
         )
         for (code, of), count in sorted(counts.items(), key=lambda entry: -entry[1])
     ]
@@ -131,6 +135,16 @@ class _Rows:
         self._selected = None if manifest.selection is None else read_selection(cache.folder, manifest.selection)
         self._places = RowPlaces(manifest.inputs, [shard for shard in manifest.shards if shard.kind == "documents"])
         self._files: dict[int, InputFile | None] = {}
+
+    def source_of(self, line: Rejected) -> int:
+        """Return the input that a line is about: of sources that name the same file, one with this outcome."""
+        inputs = self._cache.manifest.inputs
+        found = [n for n, entry in enumerate(inputs) if entry.path == line.source and line.row < entry.num_rows]
+        if self._selected is None or line.code not in ROW_REASONS:
+            return found[0]
+        reason = 1 + ROW_REASONS.index(line.code)
+        places = {number: self._places.number(number, line.row) for number in found}
+        return next((number for number in found if self._selected.reason[places[number]] == reason), found[0])
 
     def view(self, source: int, row: int, line: Rejected | None) -> WhyView:
         """Describe a row of an input, given its line in rejected.jsonl if it has one."""

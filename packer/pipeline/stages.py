@@ -204,14 +204,14 @@ def _role_markers(model: Model, recipe: Recipe) -> dict[str, int]:
         if source is None:
             continue
         template = compile_template(source, model, recipe)
-        markers |= role_markers(template, model.added_tokens)
+        markers |= role_markers(template, model.added_tokens, recipe.template.kwargs)
         if recipe.supervision.source == "generation_tags" and not template.has_marks:
             raise TemplateError(
                 "supervision.source is generation_tags, but the chat template has no {% generation %} block",
                 hint="leave supervision.source at chat_server: it needs no marks",
             )
         if recipe.supervision.markers == "refuse":
-            _refuse_split_markers(template, model)
+            _refuse_split_markers(template, model, recipe)
     return markers
 
 
@@ -222,15 +222,15 @@ LETTERS = (
 """What it means that a marker is split into several tokens."""
 
 
-def split_markers(template: ChatTemplate, model: Model) -> dict[str, int]:
+def split_markers(template: ChatTemplate, model: Model, recipe: Recipe) -> dict[str, int]:
     """Return the markers a template writes that are not a single token, with the number of tokens of each."""
     encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
-    numbers = {marker: len(encoder.encode([marker])[0]) for marker in written_markers(template)}
+    numbers = {marker: len(encoder.encode([marker])[0]) for marker in written_markers(template, recipe.template.kwargs)}
     return {marker: number for marker, number in numbers.items() if marker not in model.control and number != 1}
 
 
-def _refuse_split_markers(template: ChatTemplate, model: Model) -> None:
-    for marker, number in split_markers(template, model).items():
+def _refuse_split_markers(template: ChatTemplate, model: Model, recipe: Recipe) -> None:
+    for marker, number in split_markers(template, model, recipe).items():
         raise TemplateError(
             f"the chat template writes '{marker}', which this tokenizer splits into {number} tokens",
             hint=f"use the tokenizer this template was made for, or --template plain, which needs no such tokens. "
@@ -253,7 +253,8 @@ def turn_end_marker(model: Model, recipe: Recipe, *, of_calls: bool = False) -> 
     asked = [{"role": "user", "content": "ping"}]
     for turn in _calling_turns() if of_calls else [{"role": "assistant", "content": _ANSWER}]:
         try:
-            prompt, text = template.render(asked, add_generation_prompt=True), template.render([*asked, turn])
+            prompt = template.render(asked, add_generation_prompt=True, kwargs=recipe.template.kwargs)
+            text = template.render([*asked, turn], kwargs=recipe.template.kwargs)
         except RenderError:
             continue
         before, _, rest = text.rpartition(_ANSWER)

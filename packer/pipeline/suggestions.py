@@ -189,7 +189,7 @@ def templates_hint(model: Model, recipe: Recipe) -> str:
     for name in NAMED_TEMPLATES:
         named = replace(model, template=template_path(name).read_text("utf-8"))
         assert named.template is not None
-        if split_markers(compile_template(named.template, named, recipe), named):
+        if split_markers(compile_template(named.template, named, recipe), named, recipe):
             others.append(name)
             continue
         end = turn_end_marker(named, recipe)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packer.display import aligned, number, percent, plural
 from packer.errors import PackerError
-from packer.pipeline.losses import TokenLosses
+from packer.pipeline.losses import TokenLosses, num_tokens
 from packer.pipeline.rejected_inputs import RejectedInput
 from packer.pipeline.row_report import RowReport
 from packer.rejections import CODES, ROW_REASONS
@@ -36,9 +36,9 @@ def of_rejected_input(entry: RejectedInput) -> Iterator[str]:
     yield ""
 
 
-def of_left_out(left_out: TokenLosses, num_tokens: int) -> Iterator[str]:
+def of_left_out(left_out: TokenLosses) -> Iterator[str]:
     """Yield the warning about tokens that are in no block."""
-    tokens = f"{number(left_out.tokens)} of {number(num_tokens)}"
+    tokens = f"{number(left_out.tokens)} of {number(left_out.of)}"
     yield f"warning: {percent(left_out.share)} of the tokens are in no block ({tokens})"
     yield from (f"  {way}" for way in left_out.ways_out)
     yield ""
@@ -94,7 +94,7 @@ def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warne
     """
     totals, pack, listed = manifest.totals, manifest.recipe["pack"], f"{shown(folder)}/rejected.jsonl"
     ruled_out = [cut for code, cut in totals.cut.items() if code in ROW_REASONS]
-    tokens = totals.tokens - sum(cut.tokens for cut in ruled_out)
+    tokens = num_tokens(manifest)
     trained = (totals.trained - sum(cut.trained for cut in ruled_out)) / max(tokens, 1)
     documents = totals.documents - sum(cut.documents for cut in ruled_out)
     facts = [
@@ -110,7 +110,8 @@ def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warne
     last = sum(shard.num_last_tokens for shard in manifest.shards)
     if totals.tokens > _WORTH_A_LINE * last:
         yield ""
-        yield f"history is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows,"
+        also = "" if rows is None else " (with those that rules leave out)"
+        yield f"history is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows{also},"
         yield f"{totals.tokens / last:.2f} times the tokens of each row's last document"
     if totals.rejected:
         yield ""

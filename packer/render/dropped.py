@@ -50,6 +50,9 @@ _SHORT = 12
 AS_TEXT = "writes the reasoning of its text as part of the answer, behind a block that is closed"
 """What a template does with inline reasoning if it knows reasoning in a field only."""
 
+BEHIND = "behind the stop token that ends the turn, where nothing is trained"
+"""Where some templates write the calls of a turn."""
+
 _MAY_BE_JSON = frozenset({"tool_result", "tool_call"})
 """Kinds of items that templates may write as JSON."""
 
@@ -196,7 +199,10 @@ class ConversationLosses:
         if missing:
             really = [item for item in missing if not item.may_probe or asked is None or item.loss in asked]
             if really:
-                return really[0].loss
+                loss = really[0].loss
+                ends = turn.num_messages == turn.message + 1  # nothing of later messages is in the rendering
+                behind = ends and really[0].own and really[0].shows(turn.whole[turn.prompt_end :])
+                return loss._replace(how=f"writes its {_named(loss)} {BEHIND}") if behind else loss
             garbled = next((item for item in missing if not self._shows_reshaped(item, turn)), None)
             if garbled is not None:
                 return Loss(
@@ -294,12 +300,16 @@ def refusal(loss: Loss) -> RenderError:
         what = "this call" if loss.kind == "mangled_call" else "this text, or one before it,"
         reason = f"messages[{loss.message}]: the template writes {what} differently from the row"
         return RenderError(reason, code=loss.kind, message=loss.message)
-    what = loss.how or f"does not render its {loss.kind.replace('_', ' ')}"
+    what = loss.how or f"does not render its {_named(loss)}"
     return RenderError(
         f"messages[{loss.message}]: the template {what}",
         code=f"dropped_{loss.kind}",
         message=loss.message,
     )
+
+
+def _named(loss: Loss) -> str:
+    return loss.kind.replace("_", " ")
 
 
 def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_Item]:

@@ -95,8 +95,8 @@ class ChatTemplate:
         except TemplateOverrunError:
             raise
         except Exception as error:  # also from Python's compiler and constant folding
-            line = getattr(error, "lineno", None)
-            raise RenderError(f"not a valid Jinja template{f' (line {line})' if line else ''}: {error}") from error
+            line, what = getattr(error, "lineno", None), getattr(error, "message", None) or error
+            raise RenderError(f"not a valid Jinja template{f' (line {line})' if line else ''}: {what}") from error
         self.undeclared = tuple(sorted(read))
         """Variables that the template reads and only `template.kwargs` or a row can define, and some that the template
         may define itself."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from packer.batches import REASONING_FIELDS
+from packer.batches import REASONING_FIELDS, tool_parameters
 from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.readback import arguments_of, function_of
@@ -155,14 +155,17 @@ def tool_name(tool: Any) -> str:
 
 
 def probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Loss] | None:
-    """Probe for the names of the tools, as :meth:`Placeholders.probe` does for messages."""
+    """Probe for the names of the tools and of their parameters, as :meth:`Placeholders.probe` does for messages.
+
+    Calls keep the names that the row has, so that a call does not pass for the definition of its tool.
+    """
     words = _Words()
     renamed = []
     for tool in conversation.tools or ():
         if not tool_name(tool):
             renamed.append(tool)
             continue
-        function = {**function_of(tool), "name": words.word(Loss("tools"))}
+        function = {**_parameters_renamed(function_of(tool), words), "name": words.word(Loss("tools"))}
         renamed.append({**tool, "function": function} if "function" in tool else function)
     probed = Conversation(conversation.template, conversation.messages, tools=renamed, kwargs=conversation.kwargs)
     try:
@@ -170,6 +173,20 @@ def probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Los
         return words.lost(probed.render(probed.messages[: turn.num_messages], turn.mode) if prompt is None else prompt)
     except RenderError:
         return None
+
+
+def _parameters_renamed(function: Mapping[str, Any], words: _Words) -> Mapping[str, Any]:
+    names = {name: words.word(Loss("tools")) for name in tool_parameters(function) or ()}
+    if not names:
+        return function
+    schema = dict(function["parameters"])
+    properties = {names[name]: value for name, value in schema.get("properties", schema).items()}
+    if "properties" not in schema:
+        return {**function, "parameters": properties}
+    schema["properties"] = properties
+    if isinstance(schema.get("required"), list):
+        schema["required"] = [names.get(name, name) if isinstance(name, str) else name for name in schema["required"]]
+    return {**function, "parameters": schema}
 
 
 def _own_prompt(conversation: Conversation, messages: Sequence[Message], turn: RenderedTurn) -> str | None:

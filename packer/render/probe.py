@@ -1,7 +1,8 @@
 """Learns about a template from rendering small conversations: the headers of its roles, the markers it writes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from packer.model import AddedToken
 from packer.render.environment import ChatTemplate, RenderError
@@ -19,16 +20,20 @@ _CHATS = (
 )
 
 
-def role_markers(template: ChatTemplate, added_tokens: Sequence[AddedToken]) -> dict[str, int]:
+def role_markers(
+    template: ChatTemplate, added_tokens: Sequence[AddedToken], kwargs: Mapping[str, Any] | None = None
+) -> dict[str, int]:
     """Return the added tokens that the template writes around plain messages (the headers of roles), with their ids.
+
+    `kwargs` are the recipe's variables for the template, without which some templates render nothing.
 
     Paired tags that do not surround user messages structure an answer and are not role markers. Nor are tags of
     reasoning, even if instructions of the template's own name them (SmolLM3), nor added tokens that any text may
     contain.
     """
     contents = {token.content for token in added_tokens}
-    around_user = "".join(_renders(template, prompt=False)[-1:])
-    anywhere = "".join(_renders(template, prompt=True))
+    around_user = "".join(_renders(template, kwargs, prompt=False)[-1:])
+    anywhere = "".join(_renders(template, kwargs, prompt=True))
     return {
         token.content: token.id
         for token in added_tokens
@@ -44,17 +49,17 @@ def _partner(content: str) -> set[str]:
     return {f"{tag[1]}{'' if tag[2] else '/'}{tag[3]}"} if tag else set()
 
 
-def written_markers(template: ChatTemplate) -> tuple[str, ...]:
+def written_markers(template: ChatTemplate, kwargs: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """Return the texts written by the template that look like control tokens, in order of appearance."""
-    texts = _renders(template, prompt=True)
+    texts = _renders(template, kwargs, prompt=True)
     return tuple(dict.fromkeys(marker for text in texts for marker in _MARKER.findall(text)))
 
 
-def _renders(template: ChatTemplate, *, prompt: bool) -> list[str]:
+def _renders(template: ChatTemplate, kwargs: Mapping[str, Any] | None, *, prompt: bool) -> list[str]:
     texts = []
     for chat in _CHATS:
         try:
-            texts.append(template.render(chat, add_generation_prompt=prompt))
+            texts.append(template.render(chat, add_generation_prompt=prompt, kwargs=kwargs))
         except RenderError:
             continue
     return texts

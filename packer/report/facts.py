@@ -15,6 +15,7 @@ import numpy.typing as npt
 from packer.audit.stats import Stats, count_lengths
 from packer.audit.view import DocumentView
 from packer.batches import Int32, Int64
+from packer.display import plural
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 
@@ -43,23 +44,26 @@ class Histogram:
     """Unit of the edges."""
 
     of: str
-    """What is counted."""
+    """What is counted, as a singular noun."""
 
     edges: tuple[str, ...]
     """Start of each range, and end of the last one: one more than there are counts."""
 
     counts: tuple[int, ...]
+    ranges: tuple[str, ...] = ()
+    """Names of the ranges; by default both edges, of which the second is not included."""
 
     @property
     def columns(self) -> list[Column]:
         """Columns to draw; one that is not empty is always visible, however low."""
         most, step = max(self.counts), self._step
         columns = []
-        for place, (count, (low, high)) in enumerate(zip(self.counts, pairwise(self.edges), strict=True)):
+        ranges = self.ranges or tuple(f"{low} to {high}" for low, high in pairwise(self.edges))
+        for place, (count, named) in enumerate(zip(self.counts, ranges, strict=True)):
             height = max(1.5, (_BASE - _TOP) * count / most) if count else 0.0
             x, y = _LEFT + place * step + 0.5, _BASE - height
             x, y, width, height = (round(size, 2) for size in (x, y, step - 1, height))
-            columns.append(Column(x, y, width, height, f"{low} to {high}", count))
+            columns.append(Column(x, y, width, height, named, count))
         return columns
 
     @property
@@ -185,20 +189,21 @@ def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogr
                 title="Length of documents",
                 caption=f"half have up to {lengths.p50:,} tokens, 99 % up to {lengths.p99:,}; most: {lengths.max:,}",
                 unit="tokens",
-                of="documents",
+                of="document",
                 edges=tuple(f"{edge:,}" for edge in [*starts, lengths.bins[-1][1] + 1]),
                 counts=tuple(count for _, _, count in lengths.bins),
+                ranges=tuple(f"{low:,} to {high:,}" if low < high else f"{low:,}" for low, high, _ in lengths.bins),
             )
         )
         shares = documents.trained / np.maximum(documents.length, 1)
         q10, q50, q90 = np.quantile(shares, (0.1, 0.5, 0.9)).tolist()
         caption = f"half have up to {q50:.0%} trained, a tenth up to {q10:.0%}, a tenth {q90:.0%} or more"
-        plots.append(_shares("Trained share of documents", caption, "documents", shares))
+        plots.append(_shares("Trained share of documents", caption, "document", shares))
     if found.blocks:
         filled = np.concatenate([cache.blocks(name).stored("length", np.int32) for name in cache.splits("blocks")])
         under = int((filled < 0.9 * found.block_len).sum())
-        caption = f"{under:,} of {found.blocks:,} blocks {'is' if under == 1 else 'are'} less than 90% full"
-        plots.append(_shares("Fill of blocks", caption, "blocks", filled / found.block_len))
+        caption = f"{under:,} of {plural(found.blocks, 'block')} {'is' if under == 1 else 'are'} less than 90% full"
+        plots.append(_shares("Fill of blocks", caption, "block", filled / found.block_len))
     return plots
 
 
@@ -207,7 +212,7 @@ def padding(found: Stats, lengths: Int32) -> list[Padding]:
 
     A document longer than a block counts as if cut to its length, so that all layouts contain the same tokens.
     """
-    rows = [] if not found.blocks else [Padding("packed, as here", found.slots, 1 - found.fill)]
+    rows = [Padding("packed, as here", found.slots, found.padding / found.slots)] if found.blocks else []
     if not len(lengths):
         return rows
     own = np.minimum(lengths, found.block_len).astype(np.int64)

@@ -36,6 +36,9 @@ class Item:
     num_padding: int = 0
     """Slots of padding at the end of a block; they are not listed."""
 
+    positions_run_on: bool = False
+    """Whether positions do not restart at 0 in each document: in blocks of modes `eos` and `stream`."""
+
     @property
     def num_trained(self) -> int:
         return sum(document.num_trained for document in self.documents)
@@ -133,6 +136,7 @@ def read_item(cache: Cache, name: Name) -> Item:
             note=f"{block.path} row {block.shard_row:,}",
             documents=block.documents,
             num_padding=0 if block.padding is None else block.padding.num_tokens,
+            positions_run_on=cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"},
         )
     if name.kind == "row":
         source, _, number = name.value.rpartition(":")

@@ -140,7 +140,7 @@
       const section = make("section", "document");
       section.setAttribute("aria-label", `document ${number + 1} of ${item.documents.length}`);
       const part = owner.length < owner.document_length
-        ? ` · tokens ${grouped.format(owner.piece_start)} to ${grouped.format(owner.piece_start + owner.length)} of ${grouped.format(owner.document_length)}` : "";
+        ? ` · tokens ${grouped.format(owner.piece_start)} to ${grouped.format(owner.piece_start + owner.length - 1)} of ${grouped.format(owner.document_length)}` : "";
       section.append(show(make("p"), `${owner.source} row ${grouped.format(owner.row)}${owner.side ? ` · ${owner.side}` : ""} · ${plural(owner.length, "token")}, ${grouped.format(owner.num_trained)} trained${part}`));
       const end = number + 1 < item.documents.length ? item.documents[number + 1].at : item.num_tokens;
       for (let from = owner.at; from < end;) {
@@ -215,7 +215,9 @@
     line("is", KINDS[span.kind] + (table.control.has(place) ? ", control token" : ""));
     if (span.message !== null) line("message", span.message);
     if (span.weight !== null && span.weight !== 1) line("weight", span.weight);
-    line("position", token - owner.at + owner.piece_start);
+    const place_in_piece = token - owner.at;
+    line("position", place_in_piece + owner.position);
+    if (owner.length < owner.document_length && place_in_piece < owner.length) line("token", `${grouped.format(place_in_piece + owner.piece_start)} of its document, from 0`);
     if (shown.item.kind === "block") line("slot", token);
     line("file", owner.source);
     line("row", owner.row);

@@ -147,6 +147,7 @@ def _header(item: Item) -> bytes:
         documents.append(
             {
                 "at": at,
+                "position": at if item.positions_run_on else 0,
                 "length": document.length,
                 "doc_id": str(document.doc_id),  # too large for a JavaScript number
                 "split": document.split,

@@ -290,6 +290,30 @@ def test_a_split_that_only_one_cache_has_is_counted(starter_cache, variant):
     assert len(found.examples) == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "old", "new"),
+    [("limit", None, 20), ("take", None, {"rows": 20})],
+)
+def test_another_choice_of_rows_is_named_with_its_source(key, old, new, starter_cache, variant):
+    found = diff(starter_cache, variant(f"sources.{key}={json.dumps(new)}"))
+    sources = [source["path"] for source in read_manifest(starter_cache).recipe["sources"]]
+    named = [change for change in found.recipe if change.key.startswith("sources[")]
+    assert [change.key for change in named] == [f"sources[{path}].{key}" for path in sources]
+    assert all((change.old, change.new) == (old, new) for change in named)
+    assert found.causes[0] == "rules" and "inputs" not in found.causes
+
+
+def test_sources_are_paired_by_path_and_then_by_their_order():
+    old, new = (
+        {"sources": [{"path": path, "where": {"n": {"min": least}}} for path, least in named]}
+        for named in ([("a", 1), ("b", 2), ("old", 3)], [("b", 2), ("new", 4), ("a", 5)])
+    )
+    assert compare_recipes(old, new) == (
+        Change(key="sources[a].where", old={"n": {"min": 1}}, new={"n": {"min": 5}}),
+        Change(key="sources[new].where", old={"n": {"min": 3}}, new={"n": {"min": 4}}),
+    )
+
+
 def test_other_partitions_are_the_same_data_by_another_recipe(starter_cache, variant):
     found = diff(starter_cache, variant("partition_bytes=10KiB"))
     assert not found.same

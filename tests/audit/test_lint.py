@@ -356,7 +356,10 @@ REFUSING = changed(HEADER, "{%- if m.role == 'system' %}{{ raise_exception('no r
 def test_words_of_a_refusal_are_the_templates_own_and_reported_once(tmp_path: Path) -> None:
     examples = finding(of(byte_level(REFUSING)(tmp_path)), "shapes_rejected").examples
     assert [(each.label, each.text) for each in examples] == [
-        ("a system message, a system message later on and quotes and angle brackets", "template_error: no rules here")
+        (
+            "a system message, a system message later on and capitals, quotes and angle brackets",
+            "template_error: no rules here",
+        )
     ]
 
 
@@ -662,8 +665,13 @@ def test_the_price_is_reported_first_and_of_each_file(tmp_path: Path) -> None:
             "a tool call",
             "mangled_call",
         ),
-        (CONTENT, "{{- (m.content or '') | e }}", "quotes and angle brackets", "mangled_text"),
-        (CONTENT, "{{- (m.content or '') | replace('\"', '&#34;') }}", "quotes and angle brackets", "mangled_text"),
+        (CONTENT, "{{- (m.content or '') | e }}", "capitals, quotes and angle brackets", "mangled_text"),
+        (
+            CONTENT,
+            "{{- (m.content or '') | replace('\"', '&#34;') }}",
+            "capitals, quotes and angle brackets",
+            "mangled_text",
+        ),
     ],
 )
 def test_a_template_that_escapes_what_it_writes_is_reported_before_any_row(
@@ -673,3 +681,25 @@ def test_a_template_that_escapes_what_it_writes_is_reported_before_any_row(
     (found,) = [each for each in report.findings if each.code == "shapes_rejected"]
     assert f"rejected as {code}" in found.message
     assert shape in " ".join(example.label for example in found.examples)
+
+
+def test_a_template_that_changes_letters_is_reported_before_any_row(tmp_path: Path) -> None:
+    lower = changed(CONTENT, "{{- (m.content or '') | lower }}")
+    found = finding(of(twins.byte_level(tmp_path, template=lower)), "dropped_content")
+    assert "capitals" in found.message
+    assert [example.note for example in found.examples] == ["changed"]
+
+
+def test_tools_are_only_recommended_where_they_help(tmp_path: Path) -> None:
+    """Here it is the length of the answer that counts, and the chat with tools has a shorter one."""
+    cut = changed(CONTENT, "{{- (m.content or '')[:12] }}")
+    found = finding(of(twins.byte_level(tmp_path, template=cut)), "plain_chat_refused")
+    assert "tool definitions" not in (found.hint or "")
+
+
+def test_calls_behind_the_end_of_their_turn_are_shown_there(tmp_path: Path) -> None:
+    """As GigaChat3's template writes them: the rendering has the call, and nothing of it is trained."""
+    early = changed(CONTENT, CONTENT + "{{- '<|im_end|>\\n' if m.tool_calls }}")
+    found = finding(of(twins.byte_level(tmp_path, template=early)), "dropped_tool_call")
+    assert "except behind the stop token" in found.message
+    assert [example.note for example in found.examples] == ["behind the turn"]

@@ -117,6 +117,22 @@ def test_a_cache_without_blocks_has_numbers_too(starter, tmp_path):
     assert all(split.documents_per_block == 0 for split in found.splits)
 
 
+def test_what_rules_leave_out_is_on_disk_and_in_no_other_number(starter, tmp_path):
+    rules = ["filters=[{name: long, of: answers, chars: {min: 200}}]"]
+    build(load_recipe(starter / "recipe.yaml", rules), tmp_path / "cache", jobs=1)
+    found = stats(tmp_path / "cache")
+    assert 0 < found.used == sum(split.kept for split in found.splits) < found.kept
+    for name in ("documents", "tokens", "trained"):
+        assert getattr(found, name) == sum(getattr(split, name) for split in found.splits)
+    in_blocks = sum(
+        sum(table(tmp_path / "cache", "blocks", split.split)["length"].to_pylist()) for split in found.splits
+    )
+    assert found.cut_tokens == found.tokens - in_blocks
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and ".packer" not in path.parts]
+    assert any(path.parent.name == "rows" for path in files)
+    assert found.num_bytes == sum(path.stat().st_size for path in files) == found.bytes_per_token * found.tokens
+
+
 def test_a_missing_file_is_said(starter, tmp_path):
     build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1)
     (tmp_path / "cache" / "rejected.jsonl").unlink()

@@ -221,6 +221,26 @@ def test_the_runs_of_a_piece_keep_the_messages_of_the_whole(tmp_path_factory):
     ]
 
 
+@pytest.mark.parametrize("twin", [byte_level, sentencepiece_like, metaspace_first])
+def test_a_piece_that_ends_within_a_character_shows_all_characters_before_it(twin, tmp_path_factory):
+    """With byte fallback, one byte that is missing hides every character beside it."""
+    tokenizer = _tokenizer(twin, tmp_path_factory)
+    text = "x🏴🏴🏴y"
+    ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
+    flags = [
+        place
+        for place in range(1, len(ids))
+        if tokenizer.decode(ids[:place].tolist()).endswith("\N{REPLACEMENT CHARACTER}")
+    ]
+    assert len(flags) >= 9
+    for end in flags:
+        (run,) = make_runs(
+            tokenizer, ids[:end], ids[:end], spans_of((0, 0, len(ids), 1.0)), schema="text", behind=ids[end:]
+        )
+        whole = run.text.removesuffix("\N{REPLACEMENT CHARACTER}")
+        assert run.text != whole and text.startswith(whole.strip()) and "\N{REPLACEMENT CHARACTER}" not in whole
+
+
 def test_trained_runs_are_the_spans_of_the_document(opened):
     documents = 0
     for split in ("train", "eval"):

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import command_line
 import pytest
 import twins
 from click.testing import CliRunner
@@ -216,6 +217,14 @@ def test_the_header_ends_with_a_verdict(folder, rows):
     header = run(rows, "--tokenizer", folder).stdout.split("\n\n")[0]
     assert header.splitlines()[-1].split(maxsplit=1) == ["verdict", "a build keeps 1 of the 2 rows examined"]
     assert fields(rows, "--tokenizer", folder)["verdict"] == "a build keeps 1 of the 2 rows examined"
+
+
+def test_a_verdict_and_a_preview_say_that_they_apply_no_rules_about_rows(folder, rows):
+    rules = ("--set", "deduplicate.exact=bytes")
+    words = "the recipe's rules about rows are not applied here"
+    assert words in fields(rows, "--tokenizer", folder, *rules)["verdict"]
+    assert words in command_line.run("preview", rows, "--tokenizer", folder, *rules).stdout
+    assert words not in command_line.run("preview", rows, "--tokenizer", folder).stdout
 
 
 @pytest.mark.parametrize("columns", [60, 66, 72, 80, 93])

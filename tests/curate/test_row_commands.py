@@ -1,5 +1,7 @@
 """What the commands say of rules about rows."""
 
+import json
+
 import msgspec
 import pytest
 from command_line import assert_refused, fields, run
@@ -67,3 +69,50 @@ def test_a_cache_without_rules_lists_the_rows_of_its_splits_too(place):
     assert "selected" not in fields("stats", folder / "plain")
     words = "was built without rules that choose rows"
     assert_refused(words, "pack", folder / "plain", "-o", folder / "no", "--set", "split.shares.test=0.1", exit_code=2)
+
+
+def test_why_says_what_is_in_no_block_and_that_the_other_row_was_left_out_too(place, tmp_path):
+    folder, tokenizer = place
+    rules = ("--set", "deduplicate.exact=bytes", "--set", "sources.take.rows=3")
+    rules += ("--block-len", 16, "--set", "pack.overlong=truncate_right")
+    run("build", folder / "a.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / "cache", *rules, "-j", 1)
+    lines = [json.loads(line) for line in (tmp_path / "cache" / "rejected.jsonl").read_text().splitlines()]
+    by_code = {line["code"]: line for line in lines}
+    truncated = by_code["truncated"]
+    row = f"a.jsonl:{truncated['row']}"
+    shown = run("inspect", tmp_path / "cache", "--why", row).stdout
+    assert "it is in train" in shown and f"{truncated['tokens']} tokens of it are in no block: truncated" in shown
+    (cut,) = fields("inspect", tmp_path / "cache", "--why", row)["cut"]
+    (document,) = fields("inspect", tmp_path / "cache", "--row", row)["documents"]
+    assert cut["document"] == document["doc_id"] == str(truncated["document"])
+    not_taken = {line["row"] for line in lines if line["code"] == "not_taken"}
+    copies = [line for line in lines if line["code"] == "duplicate"]
+    chained = [line for line in copies if int(line["reason"].rpartition(" ")[2]) in not_taken]
+    assert chained
+    for line in copies:
+        shown = run("inspect", tmp_path / "cache", "--why", f"a.jsonl:{line['row']}").stdout
+        assert ("was left out too" in shown) == (line in chained)
+
+
+def test_a_row_of_a_file_that_two_sources_name_is_found_in_the_one_that_reads_it(place, tmp_path):
+    """The first source stops before it."""
+    _, tokenizer = place
+    rows = [{"text": f"some words {i}", "n": i} for i in range(12)]
+    (tmp_path / "b.jsonl").write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    sources = [
+        {"path": str(tmp_path / "b.jsonl"), "split": "validation", "limit": 4},
+        {"path": str(tmp_path / "b.jsonl"), "where": {"n": {"min": 6, "max": 9}}},
+    ]
+    recipe = {"version": 1, "sources": sources, "tokenizer": str(tokenizer)}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    run("build", "-c", tmp_path / "recipe.yaml", "-o", tmp_path / "cache", "-j", 1)
+    for row, said in {
+        2: "it is in validation",
+        7: "it is in train",
+        5: "left out: filtered",
+        11: "left out: filtered",
+    }.items():
+        assert said in run("inspect", tmp_path / "cache", "--why", f"b.jsonl:{row}").stdout
+        assert f"row {row}" in run("inspect", tmp_path / "cache", "--row", f"b.jsonl:{row}").stdout
+    assert_refused("no row 12 in", "inspect", tmp_path / "cache", "--why", "b.jsonl:12", exit_code=2)
+    run("report", tmp_path / "cache", "-o", tmp_path / "page.html")

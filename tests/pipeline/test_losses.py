@@ -67,6 +67,22 @@ def test_what_is_lost_otherwise_has_its_own_way_out(rules, way, starter, tmp_pat
     assert (told.fits_all is None) == ("min_length" in way)
 
 
+def test_rows_that_rules_leave_out_count_for_nothing(starter, tmp_path):
+    """Neither in the share that warns and fails, nor in the length that fits."""
+    rules = ("filters=[{name: short, of: conversation, chars: {max: 300}}]", "pack.block_len=64")
+    made = one_build(starter, tmp_path / "cache", *rules)
+    with Cache.open(tmp_path / "cache") as cache:
+        lengths = np.concatenate([cache.documents(split).lengths() for split in cache.splits("documents")])
+    told, lost = made.left_out, lengths[lengths > 64].sum()
+    assert (told.tokens, told.of, told.share) == (lost, lengths.sum(), lost / lengths.sum())
+    assert told.of < made.manifest.totals.tokens
+    assert told.fits_all == -(-lengths.max() // 64) * 64
+    lines = [line for line in made.lines(1.0) if "in no block" in line]
+    assert len(lines) == 2 and all(f"{told.tokens:,} of {told.of:,}" in line for line in lines)
+    with pytest.raises(CheckError, match=f"{told.tokens:,} of {told.of:,} tokens"):
+        one_build(starter, tmp_path / "other", *rules, fail_above=told.share * 0.99)
+
+
 def test_more_than_is_allowed_commits_nothing_and_loses_no_work(starter, tmp_path):
     cache = tmp_path / "cache"
     rejected = 3 / 200

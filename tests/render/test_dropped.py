@@ -240,6 +240,36 @@ def test_parameters_that_a_template_drops_reject_the_row(tmp_path: Path, paramet
     assert not kept.rejections
 
 
+def test_a_call_behind_the_end_of_its_turn_is_called_that(tmp_path: Path) -> None:
+    call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}
+    row = chat({"role": "user", "content": "sun?"}, {"role": "assistant", "content": "I look.", "tool_calls": [call]})
+    end = "{{- '<|im_end|>\\n' }}"
+    assert end in SHOWS_ALL
+    early = SHOWS_ALL.replace("{{- message.content or '' }}", "{{- message.content or '' }}" + end)
+    reasons = [
+        Stages.load(twins.byte_level(tmp_path / name, template=template)).render([row]).rejections[0].reason
+        for name, template in {"early": early, "none": early.replace("message.tool_calls", "[]")}.items()
+    ]
+    assert reasons == [
+        "messages[1]: the template writes its tool call behind the stop token that ends the turn, where nothing is trained",
+        "messages[1]: the template does not render its tool call",
+    ]
+
+
+def test_parameters_that_only_the_calls_show_reject_the_row(tmp_path: Path) -> None:
+    """A call names every parameter that it fills; a model that is asked later has to know them beforehand."""
+    function = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {}}, "required": ["city"]}}
+    call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}
+    messages = [{"role": "user", "content": "sun?"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    row = chat(*messages, tools=[{"type": "function", "function": function}])
+    rejected, kept = (
+        Stages.load(twins.byte_level(tmp_path / name, template=template)).render([row])
+        for name, template in {"names": WITH_TOOLS, "all": "{{ tools | tojson }}" + SHOWS_ALL}.items()
+    )
+    assert [(each.code, each.reason) for each in rejected.rejections] == DROPPED_TOOLS
+    assert not kept.rejections
+
+
 def test_tools_renamed_by_a_template_are_not_lost(tmp_path: Path) -> None:
     assert tools_outcome(
         tmp_path, WITH_TOOLS.replace("tool.function.name", "tool.function.name | replace('_', '-')"), "a_b_c"

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import twins
 
+from packer.errors import TemplateError
 from packer.model import AddedToken, load_model
-from packer.pipeline.stages import turn_end_marker
+from packer.pipeline.stages import turn_end_marker, with_role_markers
 from packer.recipe import make_recipe
-from packer.render import ChatTemplate, role_markers, written_markers
+from packer.render import ChatTemplate, RenderError, role_markers, written_markers
 
 HEADS = """\
 {% for message in messages %}{{ '[INST]' if message.role == 'user' else '<|bot|>' }}{{ message.content }}
@@ -110,3 +111,23 @@ def test_the_end_of_calls_is_found_in_the_form_that_shows_it(tmp_path: Path) -> 
 def test_a_template_that_writes_no_calls_ends_none(tmp_path: Path) -> None:
     model = load_model(twins.byte_level(tmp_path))
     assert turn_end_marker(replace(model, stop_ids=()), make_recipe({}), of_calls=True) is None
+
+
+def test_templates_are_probed_with_the_variables_of_the_recipe(tmp_path: Path) -> None:
+    """Otherwise a template that needs one shows no markers, and those of another tokenizer are trained as text."""
+    source = "{{ start + '' }}{% for m in messages %}<|bot|>{{ m.content }}<|stop|>{% endfor %}"
+    assert written_markers(template(source)) == ()
+    assert written_markers(template(source), {"start": ""}) == ("<|bot|>", "<|stop|>")
+    assert role_markers(template(source), added("<|bot|>"), {"start": ""}) == {"<|bot|>": 0}
+    recipe = make_recipe({}, ['template.kwargs.start=""'])
+    model = load_model(twins.byte_level(tmp_path, template=source))
+    with pytest.raises(TemplateError, match=r"splits into \d+ tokens"):
+        with_role_markers(model, recipe)
+    ends = replace(model, stop_ids=(), added_tokens=tuple(added("<|bot|>", "<|stop|>")))
+    assert turn_end_marker(ends, recipe) == "<|stop|>"
+
+
+def test_a_template_that_is_no_jinja_is_described_in_one_line() -> None:
+    """Jinja's own text of such errors ends with a line about the file."""
+    with pytest.raises(RenderError, match=r"\(line 1\): No filter named 'nosuch'\.\Z"):
+        template("{{ messages | nosuch }}")

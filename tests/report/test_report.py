@@ -52,6 +52,9 @@ def test_a_page_holds_the_ids_and_labels_of_its_blocks(mode, starter_cache, tmp_
         assert ids == blocks.input_ids[number][: len(ids)].tolist()
         assert labels_of(item, tokens) == blocks.labels[number][: len(ids)].tolist()
         assert (blocks.labels[number][len(ids) :] == MASKED).all()
+        for document in item["documents"]:
+            slots = blocks.position_ids[number][document["at"] :][: document["length"]]
+            assert slots.tolist() == [*range(document["position"], document["position"] + document["length"])]
 
 
 def test_texts_message_numbers_and_places_are_those_of_inspect(starter_cache, tmp_path):
@@ -67,6 +70,28 @@ def test_texts_message_numbers_and_places_are_those_of_inspect(starter_cache, tm
         ]
 
 
+def test_the_figures_of_a_page_are_those_of_stats(starter, tmp_path):
+    """Without what rules about rows leave out, which the cache keeps on disk."""
+    rows = [{"text": "word " * (n + 1), "kind": n % 3} for n in range(12)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    filters = "filters=[{name: kind, field: kind, in: [0]}]"
+    tokenizer = ("--tokenizer", starter / "tokenizer", "--set", filters)
+    run("build", tmp_path / "rows.jsonl", *tokenizer, "--block-len", 64, "-o", tmp_path / "cache")
+    report(tmp_path / "cache", tmp_path / "page.html")
+    found = stats(tmp_path / "cache")
+    text = " ".join(Page((tmp_path / "page.html").read_bytes()).text(between=" ").split())
+    assert (found.documents, found.used, found.blocks) == (4, 4, 1)
+    assert f"4 documents of {found.tokens} tokens" in text and "in 1 block of 64." in text
+    assert f"rows 12 4 kept documents 4 one a row tokens {found.tokens}" in text
+    assert "kind: 8 rows, 66.7 %" in text.replace("\N{NO-BREAK SPACE}", " ")
+    ranges = re.findall(r"(\d+(?: to \d+)?) tokens: (\d+) documents?\b", text)
+    assert [
+        (f"{low} to {high}" if low < high else f"{low}", f"{count}")
+        for low, high, count in found.splits[0].lengths.bins
+    ] == ranges
+    assert not re.search(r"\b1 (documents|blocks|rows|tokens)\b", text)
+
+
 def test_a_page_names_the_sides_of_a_pair(starter, tmp_path):
     cache = preference_rows.built(
         tmp_path / "cache", [preference_rows.pair(n) for n in range(4)], starter / "tokenizer"
@@ -76,6 +101,7 @@ def test_a_page_names_the_sides_of_a_pair(starter, tmp_path):
         (item["documents"][0]["row"], "chosen"),
         (item["documents"][0]["row"], "rejected"),
     ]
+    assert "two a row" in Page((tmp_path / "page.html").read_bytes()).text()
 
 
 def test_hostile_rows_names_and_reasons_are_text(hostile_cache, tmp_path):

@@ -33,9 +33,9 @@ class Page(HTMLParser):
     def of(self, tag):
         return [attributes for name, attributes in self.elements if name == tag]
 
-    def text(self):
-        """Everything a person reads."""
-        return "".join(text for tag, text in self.texts if tag not in ("script", "style"))
+    def text(self, between=""):
+        """Everything a person reads, with this between elements."""
+        return between.join(text for tag, text in self.texts if tag not in ("script", "style"))
 
     def policy(self):
         (content,) = (each["content"] for each in self.of("meta") if each.get("http-equiv"))

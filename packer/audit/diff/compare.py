@@ -119,7 +119,7 @@ def _compare(old: Cache, new: Cache, num_examples: int) -> CacheDiff:
     engine = changes(*({name: getattr(each, name) for name in _ENGINE} for each in (before, after)))
     differs = {
         "rules": bool(recipe),
-        "inputs": reordered or any(entry.kind != "renamed" for entry in inputs),
+        "inputs": reordered or any(entry.is_other for entry in inputs),
         "model": model_digests(before.model) != model_digests(after.model),
         "engine": bool(engine),
     }

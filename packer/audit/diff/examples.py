@@ -16,7 +16,7 @@ from packer.store.cache import Cache
 from packer.store.document_shards import Document
 from packer.store.rejected import Rejected, read_rejected
 
-_BEFORE, _SHOWN = 12, 24
+_BEFORE, SHOWN = 12, 24
 """Tokens shown as text: before the first difference, and from it on."""
 
 _SPANS = 4
@@ -189,7 +189,7 @@ def compare_documents(
     for place, (side, document, tokenizer) in enumerate(zip(sides, documents, tokenizers, strict=True)):
         assert side is not None
         differing = document.length - at - end if what == "ids" else 0
-        first, last = max(0, at - _BEFORE), min(at + differing, at + _SHOWN)
+        first, last = max(0, at - _BEFORE), min(at + differing, at + SHOWN)
         before, text = decode_runs(tokenizer, document.input_ids[first:last], [0, at - first, last - first])
         only = trained[place] & ~trained[1 - place]
         shown.append(
@@ -206,7 +206,7 @@ def compare_documents(
                 input_ids=tuple(document.input_ids[at:last].tolist()),
                 num_only_trained=int(only.sum()),
                 only_trained=tuple(
-                    (start, stop, _text(tokenizer, document.input_ids[start : min(stop, start + _SHOWN)]))
+                    (start, stop, _text(tokenizer, document.input_ids[start : min(stop, start + SHOWN)]))
                     for start, stop in spans_of(only)[:_SPANS]
                 ),
             )

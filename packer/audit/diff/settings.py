@@ -3,7 +3,7 @@
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
@@ -57,6 +57,11 @@ class InputChange:
     changes: tuple[Change, ...]
     """Fields of the manifest's entry that differ; empty if only one cache has the input."""
 
+    @property
+    def is_other(self) -> bool:
+        """Whether other bytes are read, or the same ones otherwise; fewer rows of them are a rule (`limit`)."""
+        return self.kind != "renamed" and [change.key for change in self.changes] != ["num_rows"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateChange:
@@ -93,10 +98,31 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
 def compare_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
     """Return the keys that differ, such as `pack.seed`; a key that an older recipe lacks has its default.
 
-    Keys that are paths are excluded; so are the sources, which the comparison of inputs covers.
+    Keys that are paths are excluded. So are keys of sources that the comparison of inputs covers; those that choose
+    rows are named by the source's path, `sources[PATH].take`.
     """
     rules = [flat_keys(to_json(Recipe())) | flat_keys(recipe) for recipe in (old, new)]
-    return tuple(change for change in changes(*rules) if change.key not in PLACES)
+    found = [change for change in changes(*rules) if change.key not in PLACES]
+    for before, after in _pair_sources(old, new):
+        chosen = [{name: source.get(name) or None for name in ("limit", "where", "take")} for source in (before, after)]
+        found += [replace(each, key=f"sources[{after['path']}].{each.key}") for each in changes(*chosen)]
+    return tuple(found)
+
+
+def _pair_sources(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield the sources of both recipes with the same path, then the others in their order."""
+    left: list[Mapping[str, Any]] = []
+    others = [*new.get("sources", ())]
+    for source in old.get("sources", ()):
+        same = next((other for other in others if other["path"] == source["path"]), None)
+        if same is None:
+            left.append(source)
+        else:
+            others.remove(same)
+            yield source, same
+    yield from zip(left, others, strict=False)
 
 
 def pair_inputs(old: Sequence[Input], new: Sequence[Input]) -> dict[int, int]:

@@ -79,8 +79,8 @@ CODES: dict[str, Code] = {
     ),
     "beginning_cut": Code(
         "warning",
-        "rows begin within a message and train what is left of it, without what came before it",
-        "row",
+        "sequences begin within a message and train what is left of it, without what came before it",
+        "sequence",
         "TRL's packing_strategy wrapped and bfd_split cut so, bfd does not; leave out what is longer than a row",
     ),
     "border_trained": Code(
@@ -166,7 +166,7 @@ def _chat(ids: Int64, parts: RowParts, trained: Bool, *, is_shifted: bool) -> It
         return
     targets = trained.copy()
     targets[:1] = False
-    yield from _ranges("beginning_cut", [parts.left] if targets[slice(*parts.left)].any() else [])
+    yield from _ranges("beginning_cut", [left for left in parts.left if targets[slice(*left)].any()])
     yield from _tokens("prompt_trained", targets & (parts.kinds == PROMPT))
     yield from _ranges("header_trained", [header for header in parts.headers if targets[slice(*header)].any()])
     spoken = [] if is_shifted else [(first, end) for first, end in parts.answers if first < end]

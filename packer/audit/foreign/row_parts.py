@@ -55,7 +55,7 @@ class TokenRow:
 
 PROMPT, HEADER, ANSWER, AFTER, LEFT = 0, 1, 2, 3, 4
 """Kinds of tokens: prompt; header of an answer; answer, including its stop token; white space after it; and the rest of
-a message that began in another row, which may be prompt or answer."""
+a message that began in another row or sequence, which may be prompt or answer."""
 
 Range = tuple[int, int]
 
@@ -71,8 +71,8 @@ class RowParts:
     answers: list[Range]
     """Start and end of the answer after each header."""
 
-    left: Range
-    """The rest of a message that began in another row; empty if the row begins with a message."""
+    left: list[Range]
+    """Where the row, or a sequence in it, begins with the rest of a message: that rest."""
 
     trained: Bool  # [n]
     is_stop: Bool  # [n]
@@ -92,12 +92,15 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     content = len(ids) if padding.all() else int(padding.argmin())
     is_stop, is_space = facts.stops.mask(ids), facts.spaces.mask(ids)
     solid, stops = next_true(~is_space), next_true(is_stop)
-    headers, answers, kinds = _answers(ids, facts, solid, stops)
+    starts = sequence_starts(row)
+    headers, answers, kinds = _answers(ids, facts, starts, solid, stops)
     begins = facts.openings.mask(ids)
-    is_whole = not facts.openings or content >= len(ids) or begins[content]
+    parts = [content, *(content + 1 + np.flatnonzero(starts[content + 1 :])).tolist()] if content < len(ids) else []
+    cut = [place for place in parts if facts.openings and not begins[place] and not padding[place]]
     begins[[begin for begin, _ in headers]] = True
-    left = (content, content) if is_whole else _left(begins, content, solid, stops)
-    kinds[slice(*left)] = LEFT
+    left = [found for place in cut if (found := _left(begins, starts, place, solid, stops))[0] < found[1]]
+    for found in left:
+        kinds[slice(*found)] = LEFT
     openings = np.zeros(len(ids), np.bool_)
     if facts.bos_opens:  # a BOS directly after another is a duplicate, and does not begin a conversation
         openings[content + 1 :] = (ids[content + 1 :] == facts.bos_id) & (ids[content:-1] != facts.bos_id)
@@ -111,7 +114,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
         is_space=is_space,
         padding=padding,
         content=content,
-        starts=sequence_starts(row),
+        starts=starts,
         openings=openings,
     )
 
@@ -126,12 +129,14 @@ def next_true(mask: Bool) -> Int64:
     return found
 
 
-def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> tuple[list[Range], list[Range], Int64]:
+def _answers(
+    ids: Int64, facts: TokenizerFacts, starts: Bool, solid: Int64, stops: Int64
+) -> tuple[list[Range], list[Range], Int64]:
     """Return the headers, the answer after each, and the kind of each token.
 
     `solid` and `stops` are results of :func:`next_true`. An answer begins with the first token after the header that is
     not white space, as white space of both may have merged into one token. It ends with the first stop token, or before
-    the next header or the end of the row if that comes first.
+    the next header, or at the end of its sequence if that comes first.
     """
     kinds = np.zeros(len(ids), np.int64)
     begins = _matches(ids, facts.header)
@@ -139,7 +144,9 @@ def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> t
     if not headers:
         return [], [], kinds
     answers = []
-    for (begin, header_end), limit in zip(headers, [*begins[1:], len(ids)], strict=True):
+    next_sequence = next_true(starts)
+    for (begin, header_end), next_header in zip(headers, [*begins[1:], len(ids)], strict=True):
+        limit = min(next_header, int(next_sequence[min(header_end, len(ids))]))
         first = min(int(solid[header_end]), limit)
         stop = int(stops[first])
         end = min(stop + 1, limit)
@@ -161,13 +168,13 @@ def _matches(ids: Int64, sequence: Int64) -> list[int]:
     return found
 
 
-def _left(begins: Bool, content: int, solid: Int64, stops: Int64) -> Range:
-    """Return the range of a message's rest at the start of a row.
+def _left(begins: Bool, starts: Bool, start: int, solid: Int64, stops: Int64) -> Range:
+    """Return the range of a message's rest at the start of a row or sequence; empty if a header is there.
 
-    It ends after a stop token and the white space after it, or where the next message begins.
+    It ends after a stop token and the white space after it, or where the next message or sequence begins.
     """
-    closed = int(solid[min(int(stops[content]) + 1, len(begins))])
-    return content, min(closed, int(next_true(begins)[content]))
+    closed = int(solid[min(int(stops[start]) + 1, len(begins))])
+    return start, min(closed, int(next_true(begins)[start]), int(next_true(starts)[start + 1]))
 
 
 def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:

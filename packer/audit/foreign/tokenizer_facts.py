@@ -71,7 +71,7 @@ class TokenizerFacts:
     """The end of an answer's header, without trailing white space; empty if it is unknown."""
 
     openings: IdSet = field(default_factory=IdSet)
-    """Ids that begin a conversation, and those that follow its BOS; empty if it begins with text of a message."""
+    """Ids that begin a conversation, and markers that follow its BOS; empty if it begins with text of a message."""
 
     bos_opens: bool = False
     """Whether the template writes the BOS only at the beginning of a conversation; then a BOS in a row begins one."""
@@ -153,7 +153,8 @@ def with_template_facts(facts: TokenizerFacts, model: Model, source: str) -> Tok
     chat_ids = ids(chat)
     writes_bos = chat_ids[:1] == [facts.bos_id]
     words = [[token for token in each if token != facts.bos_id][:1] for each in (first, system)]
-    openings = [*words[0], *words[1], *first[:1], *system[:1]] if words[0] else []
+    # The BOS may be ChatML's marker, which the word `user` follows; rows are full of such words.
+    openings = [*control.intersection(words[0] + words[1]), *first[:1], *system[:1]] if words[0] else []
     return replace(
         facts,
         header=np.array(header, np.int64),

@@ -14,6 +14,7 @@ from packer.audit.lint.codes import CODES, finding
 from packer.audit.lint.probed_template import (
     ANSWER,
     CHAT,
+    ESCAPABLE,
     FIELD,
     INLINE,
     PLAIN,
@@ -41,7 +42,7 @@ from packer.rejections import rejection_hint
 from packer.render import ChatTemplate, RenderError
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
-from packer.render.dropped import AS_TEXT
+from packer.render.dropped import AS_TEXT, BEHIND
 
 _WITHOUT = {
     "system": "the system message",
@@ -83,7 +84,7 @@ def prepare_probes(recipe: Recipe) -> ProbeSetup:
         }
     except TemplateError as error:
         return ProbeSetup(findings=(finding("bad_template", error.message, hint=error.hint),))
-    split = [] if recipe.supervision.markers == "text" else [*_split_markers([*templates.values()], model)]
+    split = [] if recipe.supervision.markers == "text" else [*_split_markers([*templates.values()], model, recipe)]
     if split:  # with the wrong tokenizer, further findings would be meaningless
         return ProbeSetup(findings=tuple(split))
     by_marks = recipe.supervision.source == "generation_tags"
@@ -118,10 +119,10 @@ def _no_marks(without: Sequence[str]) -> CodedFinding:
     )
 
 
-def _split_markers(templates: Sequence[ChatTemplate], model: Model) -> Iterator[CodedFinding]:
+def _split_markers(templates: Sequence[ChatTemplate], model: Model, recipe: Recipe) -> Iterator[CodedFinding]:
     split: dict[str, int] = {}
     for template in templates:
-        split |= split_markers(template, model)
+        split |= split_markers(template, model, recipe)
     if split:
         what = "a marker that is not" if len(split) == 1 else f"{len(split)} markers that are not"
         yield finding(
@@ -177,7 +178,7 @@ def _failure_finding(probed: ProbedTemplate, row: Row, rejection: Rejection) -> 
         hint = f"{override} gives the template the variable that it misses, empty"
     elif undefined is not None:
         hint = f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
-    elif probed.outcome(TOOLS).rejection is None:
+    elif row is PLAIN and probed.outcome(TOOLS).rejection is None:  # the same messages, with tools
         hint = "the template takes rows that have tool definitions"
     else:
         hint = "the message is the template's own; use another template, or correct this one"
@@ -251,7 +252,7 @@ def find_losses(probed: ProbedTemplate) -> Iterator[CodedFinding]:
         code = f"dropped_{kind}"
         yield finding(
             code,
-            f"{CODES[code].meaning} ({listed(labels)}); "
+            f"{CODES[code].meaning}{_behind(probed.outcome(SHAPES[labels[0]]))} ({listed(labels)}); "
             + ("the recipe allows it: rows are trained on without" if allowed else "such rows are rejected"),
             examples=tuple(_example(probed, kind, probed.outcome(SHAPES[labels[0]]))),
             hint=None if allowed else _hint(probed, kind, labels),
@@ -271,7 +272,17 @@ def _example(probed: ProbedTemplate, kind: str, outcome: Outcome) -> Iterator[Ex
         place = text.find(REASONING)
         yield Example(label="rendered", text=text, mark=(place, place + len(REASONING)), note="behind a closed block")
         return
-    yield Example(label="rendered", text=text, mark=(place, place), note="nothing of it")
+    if _behind(outcome):
+        yield Example(label="rendered", text=text, mark=(len(text), len(text)), note="behind the turn")
+        return
+    changed = kind == "content" and outcome is probed.outcome(ESCAPABLE) and text.startswith(ANSWER, place)
+    yield Example(label="rendered", text=text, mark=(place, place), note="changed" if changed else "nothing of it")
+
+
+def _behind(outcome: Outcome) -> str:
+    """Return where a template writes what a row is rejected for, if it is where nothing is trained."""
+    is_behind = outcome.rejection is not None and outcome.rejection.reason.endswith(BEHIND)
+    return f" except {BEHIND}" if is_behind else ""
 
 
 def _is_written_as_text(outcome: Outcome) -> bool:

@@ -125,7 +125,8 @@ def verdict_on(files: Sequence[FirstRows], recipe: Recipe, *, ok: bool, begins: 
         return f"a build would keep none of the {plural(num_rows, 'row')} examined"
     if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > LIMIT:
         return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
-    return f"a build keeps {num_kept:,} of the {plural(num_rows, 'row')} examined"
+    rules = "; the recipe's rules about rows are not applied here" if recipe.row_rules.is_set else ""
+    return f"a build keeps {num_kept:,} of the {plural(num_rows, 'row')} examined{rules}"
 
 
 def _count(found: FirstRows, stages: Stages, batch: RowBatch) -> None:

@@ -92,8 +92,8 @@ RESULT: Row = {
     "tools": [_TOOL],
 }
 
-_MARKS = "if a < b & \"c\" > 'd': \\n"
-"""Characters that HTML or JSON escapes."""
+_MARKS = "if a < B & \"c\" > 'd': \\n"
+"""Characters that HTML or JSON escapes, and a capital letter, which templates may write as a small one."""
 
 ESCAPABLE: Row = {
     "messages": [
@@ -128,7 +128,7 @@ SHAPES: dict[str, Row] = {
     "text beside a tool call": CALL_AND_TEXT,
     "two tool calls at once": PARALLEL,
     "a tool result": RESULT,
-    "quotes and angle brackets": ESCAPABLE,
+    "capitals, quotes and angle brackets": ESCAPABLE,
 }
 """Conversation shapes that occur in real data, by what is special about them."""
 

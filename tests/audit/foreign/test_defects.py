@@ -1,6 +1,8 @@
 """Every defect planted in prepared rows is found, with its count; a clean dataset has no finding."""
 
 import functools
+import json
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -262,6 +264,33 @@ def test_borders_that_are_missing_or_trained_are_found(scratch, words, data):
         counts.setdefault("no_terminator", (1, 1))
         expected["no_terminator"] = (1, 1)
     assert counts == expected
+
+
+@percent_of_examples(30)
+@given(data=st.data())
+def test_the_rest_of_a_document_in_a_sequence_of_its_own_is_no_prompt(scratch, words, data):
+    """As packers write it that cut documents. Prompts of the sequence behind an answer that is cut are checked."""
+    whole = words.conversation([*data.draw(CHATS), ("and then?", "it is light " * 5)])
+    answer = [place for place, (kind, _) in enumerate(whole) if kind == ANSWER][-10:]
+    cut = data.draw(st.sampled_from(answer[1:]))
+    row = Row(whole[:cut], words.conversation([("why?", "yes")]), whole[cut:])
+    row.labels[row.starts()[2]] = -100
+    expected = {"no_terminator": (1, 1)} | ({"beginning_cut": (1, 1)} if whole[cut + 1][0] != NEWLINE else {})
+    place = row.starts()[1] + data.draw(st.integers(1, 5))
+    if data.draw(st.booleans()):
+        row.labels[place] = row.ids[place]
+        expected["prompt_trained"] = (1, 1)
+    counts, _ = found(write(new(scratch), [row], seq_lengths=[row.seq_lengths]), words)
+    assert counts == expected
+
+
+def test_words_behind_the_marker_of_a_role_begin_no_conversation(starter, tmp_path):
+    """Where that marker is the BOS, as ChatML's is in some tokenizers, it is followed by the word `user`."""
+    folder = Path(shutil.copytree(starter / "tokenizer", tmp_path / "tokenizer"))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": "<|im_start|>"}))
+    facts = load_facts(folder, None)
+    assert facts.openings.ids == (facts.bos_id,)
 
 
 @pytest.mark.parametrize("pads", [1, 5])
