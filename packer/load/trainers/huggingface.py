@@ -86,7 +86,11 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         self._reader = check_instance("train_dataset", train_dataset, PackedLoader, "a PackedLoader")
         refuse_preference(train_dataset.content, type(self).__name__)
         self._training_start = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
-        self._initial_state = {"reader": train_dataset.state_dict(), "beginning": self._training_start, "taken": 0}
+        self._initial_state: dict[str, Any] = {
+            "reader": train_dataset.state_dict(),
+            "beginning": self._training_start,
+            "taken": 0,
+        }
         self._steps = StepDataset(train_dataset)
         self._last: Step | None = None  # the step being trained on
         datasets = {"train_dataset": self._as_dataset(train_dataset), "eval_dataset": self._as_dataset(eval_dataset)}
