@@ -33,6 +33,10 @@ class RoundTrip:
         """Return the concatenated raw bytes of the ids; unknown ids have none."""
         return self.token_bytes.decode(ids)
 
+    def is_added(self, token_id: int) -> bool:
+        """Whether an id is an added token, as those are that a tokenizer puts around a text."""
+        return token_id in self._added
+
     def decodes_to(self, ids: Sequence[int], text: bytes, *, after: int | None = None) -> bool:
         """Whether ids are a tokenization of `text`, as far as normalization and dummy spaces allow to tell.
 

@@ -75,7 +75,7 @@ class Supervisor:
             text = turns.text_offsets[turns.turn_text[t]]
             completion = turns.text[text + turns.prompt_end[t] : text + turns.completion_end[t]]
             if turns.raw[turns.turn_text[t]]:
-                ids = _without_appended_token(ids, completion, self._round_trip)
+                ids = self._without_appended_token(ids, completion)
             proved[t] = self._round_trip.decodes_to(ids.tolist(), completion, after=after)
         return proved & self._are_terminated(turns, tokens)
 
@@ -135,15 +135,14 @@ class Supervisor:
         completion = turns.text[first:end]
         if not completion.endswith(self._stop_texts) or end in turns.guarded[:, 1]:
             return True
-        text_ids = _without_appended_token(ids, completion, self._round_trip)
+        text_ids = self._without_appended_token(ids, completion)
         return bool(len(text_ids) and np.isin(text_ids[-1], self._stop_ids))
 
-
-def _without_appended_token(ids: Int32, completion: bytes, round_trip: RoundTrip) -> Int32:
-    """Return the ids of a raw text without a closing special token that the tokenizer appended to it."""
-    if len(ids) and not completion.endswith(round_trip.decode([int(ids[-1])])):
-        return ids[:-1]
-    return ids
+    def _without_appended_token(self, ids: Int32, completion: bytes) -> Int32:
+        """Return the ids of a raw text without a closing special token that the tokenizer appended to it."""
+        if len(ids) and self._round_trip.is_added(int(ids[-1])):
+            return ids if completion.endswith(self._round_trip.decode([int(ids[-1])])) else ids[:-1]
+        return ids
 
 
 def _documents(

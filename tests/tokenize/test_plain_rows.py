@@ -114,3 +114,11 @@ def test_every_tokenizer_proves_its_texts_and_completions(twin: Any, tmp_path: P
     prompt = backend.encode("Hello: ").ids
     assert ids[: len(prompt)] == prompt
     assert [label >= 0 for label in labels] == [False] * len(prompt) + [True] * (len(ids) - len(prompt))
+
+
+@pytest.mark.parametrize("twin", twins.TWINS, ids=lambda twin: twin.__name__)
+@pytest.mark.parametrize("content", ["the fox", "the ", "a fox \n", "the cafe\u0301", "▁a▁", "the fox ü<think>"])
+def test_every_tokenizer_proves_texts_without_an_eos(twin: Any, tmp_path: Path, content: str) -> None:
+    stages = Stages.load(twin(tmp_path), "text.append_eos=false")
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert stages.document(text(content))[0] == backend.encode(content).ids

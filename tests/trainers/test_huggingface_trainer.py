@@ -250,6 +250,21 @@ def test_a_resumed_training_is_the_uninterrupted_one_bit_by_bit(schedule, saving
     same_weights(resumed.model, whole.model)
 
 
+@pytest.mark.parametrize(
+    ("epochs", "schedule"), [(0.6, "growing"), *(pytest.param(1.6, kind, marks=pytest.mark.slow) for kind in SCHEDULES)]
+)
+def test_a_training_of_part_of_an_epoch_ends_where_it_was_to_end_from_every_checkpoint(epochs, schedule, tmp_path):
+    options = {"schedule": SCHEDULES[schedule], "end": "wrap"}
+    whole = trainer_of(tmp_path, loader_of(**options), num_train_epochs=epochs, save_strategy="steps", save_steps=1)
+    whole.train()
+    folders = checkpoints(tmp_path)
+    assert len(folders) == whole.state.max_steps >= 2
+    for folder in folders:
+        resumed = trainer_of(tmp_path / "resumed", loader_of(**options), num_train_epochs=epochs)
+        resumed.train(resume_from_checkpoint=str(folder))
+        assert resumed.state.max_steps == resumed.state.global_step == whole.state.global_step
+
+
 def test_a_training_resumes_with_another_micro_batch_and_reads_no_step_again(tmp_path, monkeypatch):
     whole = trainer_of(tmp_path, save_strategy="steps", save_steps=3)
     whole.train()

@@ -86,7 +86,11 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         self._reader = check_instance("train_dataset", train_dataset, PackedLoader, "a PackedLoader")
         refuse_preference(train_dataset.content, type(self).__name__)
         self._training_start = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
-        self._initial_state = {"reader": train_dataset.state_dict(), "beginning": self._training_start}
+        self._initial_state: dict[str, Any] = {
+            "reader": train_dataset.state_dict(),
+            "beginning": self._training_start,
+            "taken": 0,
+        }
         self._steps = StepDataset(train_dataset)
         self._last: Step | None = None  # the step being trained on
         datasets = {"train_dataset": self._as_dataset(train_dataset), "eval_dataset": self._as_dataset(eval_dataset)}
@@ -109,9 +113,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             if folder is None:
                 raise InputError(f"{self.args.output_dir} has no checkpoint to resume from")
         saved = self._initial_state if folder is None else saved_reader(Path(folder))
-        self._reader.load_state_dict(saved["reader"])
         self._training_start = saved["beginning"]
         self._steps = StepDataset(self._reader)
+        self._steps.load_state_dict({"reader": saved["reader"], "taken": saved["taken"], "first": None})
         try:
             return super().train(None if folder is None else str(folder), *args, **options)
         finally:
@@ -252,7 +256,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         whole, part = divmod(self._end_epoch, 1)
         steps = self._steps_taken + self._reader.steps_until(whole)
         if part:
-            steps += math.ceil(part * (self._steps_taken + self._reader.steps_until(whole + 1) - steps))
+            left = self._reader.steps_until(whole + 1) - self._reader.steps_until(whole)
+            taken = len(self._steps) - left if self._reader.epoch == whole else 0  # of the epoch that is not finished
+            steps += math.ceil(part * (taken + left)) - taken
         return steps
 
     def _as_dataset(self, data: Any) -> Any:
@@ -272,7 +278,12 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             self.state.num_input_tokens_seen += inputs.num_tokens if counted == "non_padding" else inputs.num_slots
 
     def _save_checkpoint(self, *args: Any, **options: Any) -> None:
-        self.state.stateful_callbacks[KEY] = {"reader": self._reader.state_dict(), "beginning": self._training_start}
+        state = self._steps.state_dict()
+        self.state.stateful_callbacks[KEY] = {
+            "reader": state["reader"],
+            "beginning": self._training_start,
+            "taken": state["taken"],  # steps of this epoch
+        }
         super()._save_checkpoint(*args, **options)
 
     def _check(self) -> None:
@@ -321,7 +332,7 @@ class _EpochCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def saved_reader(folder: Path) -> dict[str, Any]:
-    """Read the reader's state from a checkpoint, with the epoch and the number of steps at which its training began.
+    """Read the reader's state from a checkpoint: also where its training began, and the steps taken of its epoch.
 
     Raises:
         CheckError: it has none.
@@ -330,7 +341,7 @@ def saved_reader(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         raise CheckError(f"{folder} has no trainer_state.json", hint="resume from a folder that a Trainer saved")
     saved = TrainerState.load_from_json(str(file)).stateful_callbacks.get(KEY)
-    if not isinstance(saved, dict) or set(saved) != {"reader", "beginning"}:
+    if not isinstance(saved, dict) or set(saved) != {"reader", "beginning", "taken"}:
         raise CheckError(
             f"{file} has no state of a packer reader",
             hint="it was saved by another Trainer: start over, or continue there",
