@@ -73,7 +73,7 @@ def _print(found: "Stats") -> None:
 
     out = stdout()
     if found.left_out is not None:
-        print_lines(summary.of_left_out(found.left_out, found.tokens))
+        print_lines(summary.of_left_out(found.left_out))
     documents, tokens, trained = (sum(getattr(each, name) for each in found.splits) for name in _OF_SPLITS)
     facts = [
         ("rows", number(found.rows), summary.of_kept(found.rows, found.kept, found.selected)),

@@ -82,7 +82,7 @@ class BuildResult:
         if self.rows is not None:
             yield from summary.of_row_warnings(self.rows)
         if self.left_out is not None:
-            yield from summary.of_left_out(self.left_out, manifest.totals.tokens)
+            yield from summary.of_left_out(self.left_out)
         if self.rejected_inputs or self.left_out is not None:
             yield "to build into the same folder with such an option, add --force"
             yield ""

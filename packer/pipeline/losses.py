@@ -16,9 +16,9 @@ from packer.errors import CheckError
 from packer.pack import slots_of_pairs
 from packer.recipe import MAX_BLOCK_LEN
 from packer.rejections import ROW_REASONS
-from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Manifest
-from packer.store.totals import Cut
+from packer.store.selected import documents_of
+from packer.store.totals import Cut, Totals
 
 WORTH_A_WARNING = 0.01
 """Share of tokens in no block above which a build warns."""
@@ -33,8 +33,11 @@ class TokenLosses:
     """Tokens that are in no block, if they are more than :data:`WORTH_A_WARNING` of all."""
 
     tokens: int
+    of_tokens: int
+    """Tokens of all documents that no rule about rows leaves out."""
+
     share: float
-    """Fraction of all document tokens."""
+    """`tokens` / `of_tokens`."""
 
     fits_all: int | None
     """Block length that fits the longest document or pair: a multiple of 64 and of `pack.align`. None if a longer block
@@ -63,18 +66,18 @@ def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
         return None
     fits_all = fits_most = None
     what, whole = "document", False
-    shards = [shard for shard in manifest.shards if shard.kind == "documents"]  # a handmade manifest may have none
-    if shards and pack["mode"] != "stream" and cut.keys() - {"too_short"}:
+    splits = list(documents_of(folder, manifest).values())  # a handmade manifest may have none
+    if splits and pack["mode"] != "stream" and cut.keys() - {"too_short"}:
         step = math.lcm(_STEP, pack.get("align", 1))
-        documents = DocumentShards(folder, shards)
-        whole = documents.is_preference
-        lengths: npt.NDArray[np.integer] = documents.stored("length", np.int32)
-        if documents.is_paired:
+        whole = splits[0].is_preference
+        lengths: npt.NDArray[np.integer] = np.concatenate([own.stored("length", np.int32) for own in splits])
+        if splits[0].is_paired:
             lengths, what = slots_of_pairs(lengths, pack.get("align", 1)), "pair"
         fits_all, fits_most = fitting(lengths, step=step)
     most = fits_most if fits_most != fits_all and (fits_most or 0) > pack["block_len"] else None
     return TokenLosses(
         tokens=_tokens(cut),
+        of_tokens=_wanted_tokens(totals),
         share=share,
         fits_all=fits_all,
         fits_most=most,
@@ -125,9 +128,13 @@ def row_share(manifest: Manifest) -> float:
 
 
 def token_share(manifest: Manifest) -> float:
-    """Return the fraction of document tokens in no block, not counting those that rules about rows leave out."""
-    totals = manifest.totals
-    return _tokens(_unintended(totals.cut)) / totals.tokens if totals.tokens else 0.0
+    """Return the fraction in no block of the tokens that no rule about rows leaves out."""
+    wanted = _wanted_tokens(manifest.totals)
+    return _tokens(_unintended(manifest.totals.cut)) / wanted if wanted else 0.0
+
+
+def _wanted_tokens(totals: Totals) -> int:
+    return totals.tokens - sum(cut.tokens for code, cut in totals.cut.items() if code in ROW_REASONS)
 
 
 def _unintended(cut: Mapping[str, Cut]) -> dict[str, Cut]:
@@ -162,9 +169,8 @@ def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
     if token_share(manifest) > fail_above:
         cuts = _unintended(totals.cut)
         codes = ", ".join(f"{cut.tokens:,} {code}" for code, cut in sorted(cuts.items()))
-        sentences.append(
-            f"{_tokens(cuts):,} of {totals.tokens:,} tokens ({token_share(manifest):.2%}) are in no block: {codes}"
-        )
+        tokens = f"{_tokens(cuts):,} of {_wanted_tokens(totals):,} tokens ({token_share(manifest):.2%})"
+        sentences.append(f"{tokens} are in no block: {codes}")
     if sentences:
         raise CheckError(
             f"more than {fail_above:.2%} is left out: {'; '.join(sentences)}",

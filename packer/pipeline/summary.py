@@ -36,9 +36,9 @@ def of_rejected_input(entry: RejectedInput) -> Iterator[str]:
     yield ""
 
 
-def of_left_out(left_out: TokenLosses, num_tokens: int) -> Iterator[str]:
+def of_left_out(left_out: TokenLosses) -> Iterator[str]:
     """Yield the warning about tokens that are in no block."""
-    tokens = f"{number(left_out.tokens)} of {number(num_tokens)}"
+    tokens = f"{number(left_out.tokens)} of {number(left_out.of_tokens)}"
     yield f"warning: {percent(left_out.share)} of the tokens are in no block ({tokens})"
     yield from (f"  {way}" for way in left_out.ways_out)
     yield ""
