@@ -18,6 +18,10 @@ def out_of(error: BaseException, action: str | None = None) -> ResourceError | N
         action: What failed, and where: "cannot read x.jsonl".
     """
     number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, OSError) and error.filename is None and (error.strerror or "").startswith(_NO_TEMPORARY):
+        return ResourceError(
+            f"{error.strerror}: none has space and may be written", hint="set TMPDIR to a folder on another disk"
+        )
     if isinstance(error, MemoryError):
         number = errno.ENOMEM
     elif _NO_THREAD.search(str(error)):
@@ -37,6 +41,9 @@ _RAN_OUT: Mapping[int | None, tuple[str, str]] = {
     errno.EAGAIN: ("no more processes or threads", "ulimit -u"),
 }
 """By errno: what is exhausted, and the setting that limits it."""
+
+_NO_TEMPORARY = "No usable temporary directory"
+"""How `tempfile` begins to say it; that is a FileNotFoundError without a path."""
 
 _NO_THREAD = re.compile("can't start new thread|ThreadPoolBuildError|failed to spawn thread")
 """How Python, rayon and Rust say that no thread could be started."""

@@ -267,9 +267,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         said, hint = explain(str(error), Recipe, _EVERY_KEY)
         raise RecipeError(f"{where}: {said}", hint=hint) from None
     except UnicodeEncodeError as error:
-        raise RecipeError(
-            f"{where}: {error.object!r} is not UTF-8", hint="rename the file, or use its folder"
-        ) from None
+        raise RecipeError(f"{where}: {error.object!r} is not UTF-8", hint="rename it") from None
     except (OverflowError, RecursionError, TypeError):
         raise RecipeError(f"{where}: a value is too large, contains itself, or is not JSON", hint=_EVERY_KEY) from None
     given = sorted({"messages", "tools", "add_generation_prompt"} & set(recipe.template.kwargs))

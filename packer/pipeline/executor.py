@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
@@ -241,20 +241,25 @@ def _received(pipe: Connection, process: BaseProcess) -> Any:
 
 
 def _serve(pipe: Connection, make: Callable[..., Callable[[Any], Any]], arguments: Sequence[Any]) -> None:
-    """Run the loop of a worker; an error raised by `make` is raised for every task, so that the parent sees it."""
+    """Run the loop of a worker; an error raised by `make` is raised for every task, so that the parent sees it.
+
+    A broken pipe ends it: the parent is gone, and nobody is left to tell.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_if_stuck()
     # With one process per core, threads inside the encoder would only compete with each other.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
     work = cache(lambda: make(*arguments))
-    while True:
-        task = pipe.recv()
-        try:
-            pipe.send((None, work()(task)))  # pickled as a whole before its first byte is sent
-        except BaseException as error:  # noqa: BLE001 - raised again by the parent
+    with suppress(EOFError, ConnectionError):
+        while True:
+            task = pipe.recv()
             try:
-                pipe.send(_failure(error))
+                answer = (None, work()(task))
+            except BaseException as error:  # noqa: BLE001 - raised again by the parent
+                answer = _failure(error)
+            try:
+                pipe.send(answer)  # pickled as a whole before its first byte is sent
             except Exception as unpickled:  # noqa: BLE001 - as above
                 pipe.send(_failure(unpickled))
 
@@ -296,4 +301,6 @@ def _ended(exit_code: int | None) -> str:
     if exit_code == -signal.SIGPROF:
         return "was ended: the chat template, or a row in it, took a minute for a single step"
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
+    if exit_code == -signal.SIGTERM:
+        return f"was ended by {name}, which somebody sent"
     return f"was ended by {name}, most often for lack of memory or threads"

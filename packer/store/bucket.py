@@ -190,9 +190,21 @@ class Bucket:
 
     def listed(self, folder: str = "") -> Iterator[tuple[str, int, str]]:
         """Yield name, size in bytes and version of every object below a folder, in no particular order."""
-        with self._errors("list", folder) as (obstore, store):
-            for batch in obstore.list(store, prefix=folder or None):
-                yield from ((meta["path"], meta["size"], _quoted(meta["e_tag"])) for meta in batch)
+        seen: set[str] = set()
+        batches: Iterator[Any] | None = None
+
+        def request(obstore: Any, store: Any) -> Any:
+            nonlocal batches
+            batches, asked = None, batches or iter(obstore.list(store, prefix=folder or None))
+            batch = next(asked, None)
+            batches = asked  # not after an error, which ends the listing: the next one begins again
+            return batch
+
+        while (batch := self._asked("list", folder, request)) is not None:
+            yield from (
+                (meta["path"], meta["size"], _quoted(meta["e_tag"])) for meta in batch if meta["path"] not in seen
+            )
+            seen.update(meta["path"] for meta in batch)
 
     def create(self, name: str, content: bytes | Path) -> bool:
         """Create an object unless one of this name exists; return False if one does, and leave it alone."""
@@ -252,14 +264,7 @@ class Bucket:
         name = f".packer/probe-{token_hex(8)}"
         try:
             self.create(name, b"1")
-            heeds = not self.create(name, b"2")
-            with self._errors("write", name) as (obstore, store):
-                try:
-                    obstore.put(store, name, b"3", mode={"e_tag": '"of-no-object"'})
-                except obstore.exceptions.PreconditionError:
-                    pass
-                else:
-                    heeds = False
+            heeds = not self.create(name, b"2") and not self._put_if(name, b"3", {"e_tag": '"of-no-object"'})
         except NotImplementedError:  # obstore's error for stores without conditional writes
             heeds = False
         finally:
@@ -290,8 +295,8 @@ class Bucket:
     def _asked(self, action: str, name: str, request: Callable[[Any, Any], T]) -> T:
         """Send a request, and repeat it while its connection breaks.
 
-        obstore repeats most requests, but no conditional write whose connection was reset, and no answer that breaks
-        off twice.
+        obstore repeats most requests, but no conditional write whose connection was reset, no listing that breaks off,
+        and no other answer that breaks off twice.
         """
         end, pause = None, 0.1
         with self._errors(action, name) as (obstore, store):

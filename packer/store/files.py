@@ -168,9 +168,9 @@ class CacheFiles:
     def map(self, name: str) -> pa.Buffer:
         """Memory-map a file read-only. No descriptor stays open, so a cache may have any number of shards."""
         for _ in range(2):  # a downloaded file may have been evicted again meanwhile
-            with suppress(FileNotFoundError), pa.memory_map(str(self.fetch(name))) as mapped:
+            with suppress(FileNotFoundError), pa.memory_map(os.fsencode(self.fetch(name))) as mapped:
                 return mapped.read_buffer()
-        with pa.memory_map(str(self.fetch(name))) as mapped:
+        with pa.memory_map(os.fsencode(self.fetch(name))) as mapped:
             return mapped.read_buffer()
 
     def names(self, folder: str, suffix: str) -> list[str]:

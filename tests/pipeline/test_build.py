@@ -575,3 +575,11 @@ def test_a_file_whose_name_is_not_text_is_an_input_error(starter: Path, tmp_path
     recipe = msgspec.structs.replace(recipe, sources=(Source(path=path),))
     with pytest.raises(InputError, match="not UTF-8"):
         build(recipe, tmp_path / "cache", jobs=1)
+
+
+def test_a_cache_may_be_in_a_folder_whose_name_is_not_text(starter: Path, tmp_path: Path) -> None:
+    """Arrow takes paths as text in UTF-8, or as bytes."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    result = build(load_recipe(starter / "recipe.yaml"), folder / "cache", jobs=1)
+    assert result.fingerprint == build(load_recipe(starter / "recipe.yaml"), tmp_path / "text", jobs=1).fingerprint
+    assert verify(folder / "cache").findings == ()

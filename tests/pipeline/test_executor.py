@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import worker_tasks
-from processes import HANG_S, wait_until
+from processes import HANG_S, run_forked, wait_until
 from worker_tasks import dying, dying_midway, failing, measuring, waiting
 
 from packer import fork_server
@@ -115,7 +115,12 @@ def test_a_run_that_is_left_midway_leaves_no_process_behind(tmp_path):
 
 def test_one_that_dies_ends_all_and_is_reported(tmp_path):
     with fork_server.fork_server():
-        for end, told in ((signal.SIGKILL, "killed"), (signal.SIGSEGV, "SIGSEGV"), (0, "exit code 9")):
+        for end, told in (
+            (signal.SIGKILL, "was killed, most often for lack of memory"),
+            (signal.SIGSEGV, "SIGSEGV, most often"),
+            (signal.SIGTERM, "SIGTERM, which somebody sent"),
+            (0, "exit code 9"),
+        ):
             folder = tmp_path / told
             folder.mkdir()
             with pytest.raises(WorkerDiedError, match=told):
@@ -161,6 +166,28 @@ def test_they_end_with_a_parent_that_is_killed(forks, tmp_path):
     parent.wait()
     assert len(workers) == 3
     wait_for_the_end_of(workers)
+
+
+ABANDONED = """
+import multiprocessing
+import sys
+
+from packer.pipeline.executor import _serve
+from worker_tasks import measuring
+
+for unread in (False, True):
+    here, there = multiprocessing.Pipe()
+    if unread:
+        there.send("an answer")  # closing a socket with unread bytes resets it
+    here.close()
+    _serve(there, measuring, (b"",))
+    print("ended")
+"""
+
+
+def test_a_worker_whose_parent_is_gone_ends_without_a_word():
+    found = run_forked(ABANDONED)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "ended\nended\n", "")
 
 
 SCRIPT = """

@@ -93,6 +93,37 @@ def test_a_write_whose_connection_breaks_is_repeated(kinds: list[str], broken: l
     assert in_memory.read("shard").content == b"x" and not broken
 
 
+def test_the_test_of_a_store_is_repeated_when_its_connection_breaks(broken: list[str], in_memory: Bucket) -> None:
+    for kinds in (["lost", "", "lost"], ["done", "done", "", "lost"], ["", "", "lost"]):
+        broken.extend(kinds)
+        in_memory.refuse_unconditional()
+        assert in_memory.sizes() == {} and not broken
+
+
+@pytest.mark.parametrize("ends", [(0,), (1,), (2, 1), (3, 0, 2)])
+def test_a_listing_that_breaks_off_is_made_again_and_names_each_object_once(
+    ends: tuple[int, ...], in_memory: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It breaks off after so many of its answers, each of two objects."""
+    for number in range(7):
+        in_memory.create(f"x/{number}", bytes(number))
+    listing, left = obstore.list, list(ends)
+
+    def breaking(*given: Any, **more: Any) -> Iterator[Any]:
+        end = left.pop(0) if left else None
+        for number, batch in enumerate(listing(*given, chunk_size=2, **more)):
+            if number == end:
+                raise obstore.exceptions.GenericError(
+                    "Error getting list response body: HTTP error: request or response"
+                )
+            yield batch
+
+    monkeypatch.setattr(obstore, "list", breaking)
+    monkeypatch.setattr(buckets.time, "sleep", lambda _: None)
+    found = [(name, size) for name, size, _ in in_memory.listed("x")]
+    assert sorted(found) == [(f"x/{number}", number) for number in range(7)] and not left
+
+
 @pytest.mark.parametrize("within", [None, (2, 7)])
 def test_an_answer_that_breaks_off_is_continued(
     within: tuple[int, int] | None, in_memory: Bucket, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 from store.samples import document_batch, small_cache, write_documents
 
-from packer.errors import BusyError, CheckError, StorageError
+from packer.errors import BusyError, CheckError, ResourceError, StorageError
 from packer.limits import path_errors
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
@@ -387,6 +388,15 @@ def test_what_a_path_refuses_is_reported_with_the_path_and_other_errors_are_left
     assert caught.value.hint is None
     with pytest.raises(BrokenPipeError), path_errors():
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def test_without_a_temporary_directory_the_hint_is_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python looks at several, and a full disk may have all of them."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "none")])
+    with pytest.raises(ResourceError, match=f"No usable temporary directory.*{tmp_path}") as caught, path_errors():
+        tempfile.mkdtemp()
+    assert "TMPDIR" in (caught.value.hint or "")
 
 
 def test_many_paths_are_inside_as_each_one_is(tmp_path: Path) -> None:
