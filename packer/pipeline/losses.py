@@ -33,11 +33,11 @@ class TokenLosses:
     """Tokens that are in no block, if they are more than :data:`WORTH_A_WARNING` of all."""
 
     tokens: int
-    of: int
+    of_tokens: int
     """Tokens of all documents but those that rules about rows leave out."""
 
     share: float
-    """Fraction `tokens / of`."""
+    """Fraction `tokens / of_tokens`."""
 
     fits_all: int | None
     """Block length that fits the longest document or pair: a multiple of 64 and of `pack.align`. None if a longer block
@@ -77,7 +77,7 @@ def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
     most = fits_most if fits_most != fits_all and (fits_most or 0) > pack["block_len"] else None
     return TokenLosses(
         tokens=_tokens(cut),
-        of=num_tokens(manifest),
+        of_tokens=num_tokens(manifest),
         share=share,
         fits_all=fits_all,
         fits_most=most,

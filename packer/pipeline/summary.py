@@ -38,7 +38,7 @@ def of_rejected_input(entry: RejectedInput) -> Iterator[str]:
 
 def of_left_out(left_out: TokenLosses) -> Iterator[str]:
     """Yield the warning about tokens that are in no block."""
-    tokens = f"{number(left_out.tokens)} of {number(left_out.of)}"
+    tokens = f"{number(left_out.tokens)} of {number(left_out.of_tokens)}"
     yield f"warning: {percent(left_out.share)} of the tokens are in no block ({tokens})"
     yield from (f"  {way}" for way in left_out.ways_out)
     yield ""
