@@ -113,7 +113,7 @@ def test_images_equal_the_literal_definition(n, seed, data):
 
 @pytest.mark.parametrize("n", [1_000, 10_007, *(pytest.param(n, marks=pytest.mark.slow) for n in (99_999, 2**17))])
 def test_images_have_the_dispersion_of_a_random_permutation(n):
-    """Of the n differences of neighbours modulo n, a random permutation shows a share of 1 - 1/e; fixed points number one."""
+    """Of the n differences of neighbors modulo n, a random permutation shows a share of 1 - 1/e; fixed points number one."""
     fixed_points = []
     for seed in range(30):
         image = permute(np.arange(n), n, permutation_key("dispersion", seed))

@@ -63,7 +63,7 @@ class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     most_bytes: int | None
 
 
-class _DownloadCancelledError(Exception):
+class _DownloadCanceledError(Exception):
     """Aborts a download that is no longer needed."""
 
 
@@ -117,7 +117,7 @@ class Mirror:
         if not is_usable_here():
             in_another_process(DownloadRequest(os.fspath(self.folder), fetch=name))
             return True
-        with self._locked(_lock_of(name), wait=False) as is_alone, suppress(_DownloadCancelledError):
+        with self._locked(_lock_of(name), wait=False) as is_alone, suppress(_DownloadCanceledError):
             if is_alone and not target.exists():
                 self._download(name, target, is_wanted)
         return is_alone or target.exists()
@@ -230,7 +230,7 @@ class Mirror:
 
             def write(chunk: memoryview) -> None:
                 if not is_wanted():
-                    raise _DownloadCancelledError
+                    raise _DownloadCanceledError
                 file.write(chunk)
 
             if not self.bucket.download(name, write):
@@ -257,7 +257,7 @@ class Mirror:
                     file.reserve(num_bytes)
                     return file
             if not is_wanted():
-                raise _DownloadCancelledError
+                raise _DownloadCanceledError
             time.sleep(_POLL_S)
 
     def _make_room(self, most_bytes: int, num_bytes: int) -> bool:

@@ -541,11 +541,11 @@ def test_a_manifest_too_large_to_be_one_is_a_finding(cache, monkeypatch):
 
 def test_a_recipe_this_version_does_not_understand_is_a_finding_and_its_blocks_are_not_judged(cache):
     manifest = read_manifest(cache)
-    write_manifest(cache, msgspec.structs.replace(manifest, recipe={**manifest.recipe, "colour": "blue"}))
+    write_manifest(cache, msgspec.structs.replace(manifest, recipe={**manifest.recipe, "color": "blue"}))
     assert verify(cache, level="quick").ok
     (finding,) = verify(cache).findings
     assert (finding.path, finding.what) == ("manifest.json", "recipe")
-    assert "unknown key 'colour'" in finding.found
+    assert "unknown key 'color'" in finding.found
     assert verify(cache, level="full").findings == (finding,)
 
 

@@ -136,7 +136,7 @@ def test_an_ascii_terminal_gets_ascii_with_carets_in_place(tmp_path):
     assert "\\uff5c\\uff5c<|im_start|>user\\n" in result.stdout
 
 
-def test_colour_is_off_where_it_is_not_wanted(folder):
+def test_color_is_off_where_it_is_not_wanted(folder):
     forced = run("--tokenizer", folder, env={"FORCE_COLOR": "1"})
     plain = run("--tokenizer", folder, env={"FORCE_COLOR": "1", "NO_COLOR": "1"})
     assert "\x1b[1;33m" in forced.stdout

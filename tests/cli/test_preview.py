@@ -187,7 +187,7 @@ def process(*arguments, **env):
     )
 
 
-def test_without_colours_or_unicode_the_lanes_are_still_there(rows, tokenizer):
+def test_without_colors_or_unicode_the_lanes_are_still_there(rows, tokenizer):
     done = process("preview", rows, "--tokenizer", tokenizer, PYTHONIOENCODING="ascii")
     lines = done.stdout.decode("ascii").splitlines()
     assert lines[0].startswith(f"-- {rows} row 0, ")

@@ -1,4 +1,4 @@
-"""The program as a process: signals, pipes, colours, and what it imports."""
+"""The program as a process: signals, pipes, colors, and what it imports."""
 
 import os
 import re
@@ -60,15 +60,15 @@ def test_a_pipe_gets_no_escapes_no_pager_and_only_data(starter_cache):
     assert b"\x1b" not in done.stdout and done.stderr == b""
 
 
-def test_no_color_has_no_escapes_even_where_colour_is_forced_by_a_terminal(starter_cache):
+def test_no_color_has_no_escapes_even_where_color_is_forced_by_a_terminal(starter_cache):
     output = on_terminal("verify", starter_cache, "--expect", "00", exit_code=1, NO_COLOR="1")
     plain = output.replace("\x1b[?25l", "").replace("\x1b[?25h", "")
     assert "fingerprint" in plain
-    assert "\x1b[3" not in plain  # colours of text
+    assert "\x1b[3" not in plain  # colors of text
     assert "\x1b[9" not in plain
 
 
-def test_a_terminal_gets_colours_and_no_line_beyond_its_edge(starter_cache):
+def test_a_terminal_gets_colors_and_no_line_beyond_its_edge(starter_cache):
     from packer_cli.output import cells
 
     output = on_terminal("inspect", starter_cache, "--ids", "--block", "7", "--no-pager", COLUMNS="60")

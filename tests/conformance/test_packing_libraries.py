@@ -6,7 +6,7 @@ filled as deep, the same borders, positions and labels. Where they differ, on pu
 | | the library | packer |
 | --- | --- | --- |
 | rows | in the order they were opened | in a keyed-permuted order, so that a reader sees a mixture |
-| documents of one length | dealt in source order | dealt by a keyed hash, so that neighbours do not share a block |
+| documents of one length | dealt in source order | dealt by a keyed hash, so that neighbors do not share a block |
 | of equally full rows | the one that became so first | the one that was opened first |
 | the rest of a row | not there, rows are ragged | a padding run, the last of `seq_lengths`: batches have one shape |
 | a document of which nothing trained is left | kept | left out, and in the ledger |

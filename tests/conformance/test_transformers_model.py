@@ -92,7 +92,7 @@ def test_the_models_own_loss_is_the_sum_over_documents_divided_by_the_items(atte
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_mask_of_ones_or_a_cache_lets_neighbours_attend_to_each_other(attention, documents, micro_batch):
+def test_a_mask_of_ones_or_a_cache_lets_neighbors_attend_to_each_other(attention, documents, micro_batch):
     """What the adapter guards against, so that a transformers release that changes it is noticed."""
     model = model_of(attention)
     arguments = huggingface(micro_batch)

@@ -1,4 +1,4 @@
-"""Orders of neighbours of one length: every document once, little padding, and no pattern in the order of the steps."""
+"""Orders of neighbors of one length: every document once, little padding, and no pattern in the order of the steps."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_windows_hold_what_the_random_order_holds_there():
         assert sorted(order.slice(**place).tolist()) == sorted(random.slice(**place).tolist())
 
 
-def test_runs_hold_neighbours_of_the_sorted_window_and_come_in_no_order():
+def test_runs_hold_neighbors_of_the_sorted_window_and_come_in_no_order():
     order, lengths = order_of(WINDOW)
     runs = lengths[whole(order)].reshape(-1, BUCKET)
     by_length = np.lexsort((runs[:, -1], runs[:, 0]))

@@ -123,7 +123,7 @@ def test_weighted_loss_equals_that_of_documents_run_one_by_one(tmp_path):
 
 
 @pytest.mark.parametrize("flatten", [True, False])
-def test_poison_in_a_document_reaches_no_neighbour_and_does_under_a_plain_causal_mask(tmp_path, flatten):
+def test_poison_in_a_document_reaches_no_neighbor_and_does_under_a_plain_causal_mask(tmp_path, flatten):
     """Change the ids of document A; no logit of any other may move. The plain causal mask shows that the test can fail."""
     documents, model = sample_documents(), TinyDecoder()
     clean = packed(documents)

@@ -1,4 +1,4 @@
-"""The poison test distinguishes a model that honours boundaries from one that leaks, and is never vacuous."""
+"""The poison test distinguishes a model that honors boundaries from one that leaks, and is never vacuous."""
 
 from importlib.util import find_spec
 from shutil import which
@@ -93,7 +93,7 @@ ATTENTION_MODELS = [("llama", "eager"), ("llama", "sdpa"), ("mistral", "sdpa"), 
 
 
 @pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
-def test_models_honour_the_boundaries_of_a_flattened_micro_batch(name, attention):
+def test_models_honor_the_boundaries_of_a_flattened_micro_batch(name, attention):
     report = poison_test(model_of(name, attention), flattened(LENGTHS, padding=6), alone=True)
     assert report, str(report)
     assert "boundaries hold" in str(report) and f"attn_implementation {attention}" in str(report)
@@ -104,7 +104,7 @@ def test_models_honour_the_boundaries_of_a_flattened_micro_batch(name, attention
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what torch.compile warns of
 @pytest.mark.skipif(not which("c++"), reason="COMPILER MISSING: FlexAttention is compiled")
-def test_models_with_flex_attention_honour_the_boundaries_and_leak_beside_a_cache():
+def test_models_with_flex_attention_honor_the_boundaries_and_leak_beside_a_cache():
     model = model_of("llama", "flex_attention")
     report = poison_test(model, flattened(LENGTHS, padding=6), alone=True)
     assert report, str(report)
@@ -113,7 +113,7 @@ def test_models_with_flex_attention_honour_the_boundaries_and_leak_beside_a_cach
 
 @pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_models_honour_the_rows_and_the_padding_of_a_padded_micro_batch(name, attention, side):
+def test_models_honor_the_rows_and_the_padding_of_a_padded_micro_batch(name, attention, side):
     report = poison_test(model_of(name, attention), padded(LENGTHS, side=side), alone=True)
     assert report, str(report)
     assert sum(span.is_padding for span in report.spans) == 3
@@ -154,7 +154,7 @@ def check_leak_of_what_stands_before(report):
 
 
 @pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
-def test_a_key_value_cache_makes_neighbours_visible(name, attention):
+def test_a_key_value_cache_makes_neighbors_visible(name, attention):
     model = model_of(name, attention)
     report = poison_test(model, flattened(LENGTHS, padding=6), logits=with_arguments(model, use_cache=True))
     check_leak_of_what_stands_before(report)
@@ -162,7 +162,7 @@ def test_a_key_value_cache_makes_neighbours_visible(name, attention):
 
 
 @pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
-def test_a_mask_of_ones_makes_neighbours_visible(name, attention):
+def test_a_mask_of_ones_makes_neighbors_visible(name, attention):
     model, micro_batch = model_of(name, attention), flattened(LENGTHS, padding=6)
     ones = torch.ones_like(micro_batch["input_ids"])
     report = poison_test(model, micro_batch, logits=with_arguments(model, attention_mask=ones))
@@ -410,7 +410,7 @@ def test_logits_that_are_not_numbers_are_named_and_infinite_ones_are_compared():
     assert "not numbers" in str(report)
 
 
-def test_a_neighbour_that_turns_into_no_number_is_a_leak():
+def test_a_neighbor_that_turns_into_no_number_is_a_leak():
     micro_batch = flattened([3, 3])
     clean = micro_batch["input_ids"]
 
@@ -438,7 +438,7 @@ def test_a_difference_up_to_atol_is_no_leak():
     assert poison_test(None, flattened(LENGTHS, seed=3), logits=logits, atol=1e-3)
 
 
-def test_one_id_throughout_is_poisoned_by_its_neighbour_in_the_vocabulary():
+def test_one_id_throughout_is_poisoned_by_its_neighbor_in_the_vocabulary():
     for only in (0, 1, 49):
         micro_batch = flattened(LENGTHS)
         micro_batch["input_ids"] = torch.full_like(micro_batch["input_ids"], only)

@@ -56,7 +56,7 @@ def test_golden_order():
 
 
 def test_equal_items_are_in_an_order_that_shows_no_trace_of_the_source():
-    """Of 20,000 items in a random order, half the steps ascend, and about one step leads to a neighbour."""
+    """Of 20,000 items in a random order, half the steps ascend, and about one step leads to a neighbor."""
     order = np.array(dealt([7] * 20_000))
     steps = np.diff(order)
     assert abs(np.count_nonzero(steps > 0) - 10_000) < 300

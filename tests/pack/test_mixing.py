@@ -69,8 +69,8 @@ def test_blocks_and_windows_of_blocks_are_mixed_as_by_chance(name, strategy, blo
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-def test_neighbours_of_the_source_share_a_block_no_more_often_than_by_chance(name):
-    """Pairs of neighbours are few: their number in blocks is within five standard deviations of what chance gives."""
+def test_neighbors_of_the_source_share_a_block_no_more_often_than_by_chance(name):
+    """Pairs of neighbors are few: their number in blocks is within five standard deviations of what chance gives."""
     for shift in (0, 1):
         found = mixing_of(plan_whole(LENGTHS[name], 1000), (np.arange(40_000) + shift) // 2)
         expected = found.same_overall * found.pairs_within / found.pairs_overall

@@ -159,7 +159,7 @@ def test_another_seed_deals_other_documents():
     assert_plans_equal(one, plan_whole(lengths, 100, seed=0))
 
 
-def test_neighbouring_blocks_differ_in_the_lengths_they_hold():
+def test_neighboring_blocks_differ_in_the_lengths_they_hold():
     """In the order of packing the long documents come first; in the stored order the two halves look alike."""
     lengths = np.random.default_rng(1).integers(1, 1000, 20_000)
     packed = plan_whole(lengths, 1000)

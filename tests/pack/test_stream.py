@@ -197,7 +197,7 @@ def test_golden_streams():
 
 
 def test_the_blocks_of_a_long_document_are_not_stored_side_by_side():
-    """Twenty documents of 200 blocks each: neighbours in a document are neighbours in the store as often as by chance."""
+    """Twenty documents of 200 blocks each: neighbors in a document are neighbors in the store as often as by chance."""
     lengths = np.full(20, 200 * 16)
     packed, _ = stream_of(lengths, 16, trains_all)
     assert packed.num_blocks == 4000
@@ -209,7 +209,7 @@ def test_the_blocks_of_a_long_document_are_not_stored_side_by_side():
     assert mixing_of(in_order, np.arange(20), blocks=50).index == 0
 
 
-def test_neighbours_of_the_source_share_a_block_no_more_often_than_by_chance():
+def test_neighbors_of_the_source_share_a_block_no_more_often_than_by_chance():
     lengths = np.clip(np.random.default_rng(1).lognormal(4, 1, 40_000), 1, 1000).astype(np.int32)
     packed, _ = stream_of(lengths, 1000, trains_all)
     for source in (np.arange(40_000) // 5_000, np.arange(40_000) % 8):

@@ -136,17 +136,17 @@ def test_the_policy_names_exactly_the_script_and_style_of_the_page(hostile_cache
 
 def test_text_has_a_contrast_of_four_and_a_half_in_light_and_dark():
     style = (resources.files("packer.report") / "page.css").read_text("utf-8")
-    colours = dict(re.findall(r"--(\w+): light-dark\(([^)]*)\)", style))
+    colors = dict(re.findall(r"--(\w+): light-dark\(([^)]*)\)", style))
     pairs = [(text, back) for text in ("ink", "soft") for back in ("paper", "faint", "trained", "hit")]
     pairs += [(text, back) for text in ("link", "warn", "bad", "line") for back in ("paper", "faint")]
     for text, back in pairs:
         for light in (0, 1):
-            bright = sorted(_luminance(colours[name].split(", ")[light]) for name in (text, back))
+            bright = sorted(_luminance(colors[name].split(", ")[light]) for name in (text, back))
             assert (bright[1] + 0.05) / (bright[0] + 0.05) >= 4.5, (text, back, light)
 
 
-def _luminance(colour):
-    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+def _luminance(color):
+    digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
     parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
