@@ -168,7 +168,8 @@ def make_runs(
                 tokenizer, np.concatenate([before, input_ids, after[:more]]), [*places[-2:], places[-1] + more]
             )
             if rest and not rest.endswith(_CUT):
-                texts[-1] = f"{last}{_CUT}"
+                if texts[-1] != last:  # else the text itself has a U+FFFD there
+                    texts[-1] = f"{last}{_CUT}"
                 break
     runs = []
     for start, end, text in zip(boundaries[:-1], boundaries[1:], texts, strict=True):

@@ -89,7 +89,8 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
                 hint="packer prepares preference pairs, too: write a recipe with sources of schema preference",
             )
     sources = _sources(keys, paths, report)
-    keys.report("pretraining_dataset", _WINDOWS if config.get("sample_packing") is True else _CUT)
+    if config.get("pretraining_dataset"):
+        keys.report("pretraining_dataset", _WINDOWS if config.get("sample_packing") is True else _CUT)
     recipe = keys.apply(_RULES["config"]) | keys.held_out("val_set_size")
     recipe |= _tokenizer(keys, paths) | _pack(keys, {source["schema"] for source in sources})
     template, text = _template(keys, paths)
@@ -114,7 +115,7 @@ def _sources(keys: Keys, paths: ConfigPaths, report: Report) -> list[dict[str, A
             with report.entry(inner):
                 if i > 0 and is_stream:
                     raise EntryLeftOutError("path", "axolotl reads only the first of these")
-                if name == "datasets" and "pretraining_dataset" in keys:
+                if name == "datasets" and keys.take("pretraining_dataset"):
                     raise EntryLeftOutError("path", "beside pretraining_dataset axolotl reads no datasets")
                 shared = ({"split": split} if split else {}) | _rows(inner) | inner.apply(_RULES["entry"])
                 names = _entry_paths(inner, paths, split=split)

@@ -241,6 +241,16 @@ def test_a_piece_that_ends_within_a_character_shows_all_characters_before_it(twi
         assert run.text != whole and text.startswith(whole.strip()) and "\N{REPLACEMENT CHARACTER}" not in whole
 
 
+@pytest.mark.parametrize("twin", [byte_level, sentencepiece_like, metaspace_first])
+def test_a_piece_that_ends_with_the_replacement_character_of_its_text_shows_it_once(twin, tmp_path_factory):
+    tokenizer = _tokenizer(twin, tmp_path_factory)
+    text = "x\N{REPLACEMENT CHARACTER}y"
+    ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
+    spans = spans_of((0, 0, len(ids), 1.0))
+    (run,) = make_runs(tokenizer, ids[:-1], ids[:-1], spans, schema="text", behind=ids[-1:])
+    assert run.text.strip() == "x\N{REPLACEMENT CHARACTER}"
+
+
 def test_trained_runs_are_the_spans_of_the_document(opened):
     documents = 0
     for split in ("train", "eval"):

@@ -612,6 +612,14 @@ def test_beside_a_stream_of_texts_axolotl_reads_no_other_rows(place):
     assert "without an EOS" in told(convert(config))["pretraining_dataset"]
 
 
+@pytest.mark.parametrize("empty", [None, []])
+def test_a_stream_of_texts_that_is_empty_leaves_the_other_rows(place, empty):
+    """Keys of a configuration are often there without a value; axolotl then reads the data sets."""
+    found = axolotl({}, pretraining_dataset=empty, **PACKED)
+    assert [source["schema"] for source in found.values["sources"]] == ["messages"]
+    assert "pretraining_dataset" not in told(found)
+
+
 def test_conversations_that_llamafactory_pretrains_on_are_left_out(place):
     """It takes the first message of each as a text; as a chat, the answers would be trained instead."""
     with pytest.raises(RecipeError, match=r"formatting: .*first message as a text"):
