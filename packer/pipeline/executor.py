@@ -302,5 +302,5 @@ def _ended(exit_code: int | None) -> str:
         return "was ended: the chat template, or a row in it, took a minute for a single step"
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
     if exit_code == -signal.SIGTERM:
-        return f"was ended by {name}, which somebody sent"
+        return f"was ended by {name}, which somebody sent, or a guard of the machine's memory"
     return f"was ended by {name}, most often for lack of memory or threads"

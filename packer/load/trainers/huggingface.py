@@ -341,7 +341,7 @@ def saved_reader(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         raise CheckError(f"{folder} has no trainer_state.json", hint="resume from a folder that a Trainer saved")
     saved = TrainerState.load_from_json(str(file)).stateful_callbacks.get(KEY)
-    if not isinstance(saved, dict) or set(saved) | {"taken"} != {"reader", "beginning", "taken"}:
+    if not isinstance(saved, dict) or saved.keys() - {"taken"} != {"reader", "beginning"}:
         raise CheckError(
             f"{file} has no state of a packer reader",
             hint="it was saved by another Trainer: start over, or continue there",
