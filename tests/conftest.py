@@ -124,6 +124,15 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def place(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder of a person with the starter's files below `data`, and its tokenizer."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(starter / "data")
+    (tmp_path / "tokenizer").symlink_to(starter / "tokenizer")
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def few_blocks(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache of some of the starter's rows, in blocks that a tiny model on a CPU reads in no time. Shared."""

@@ -39,14 +39,6 @@ def trained_part(input_ids, labels, eos):
 
 
 @pytest.fixture
-def place(starter, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").symlink_to(starter / "data")
-    (tmp_path / "tokenizer").symlink_to(starter / "tokenizer")
-    return tmp_path
-
-
-@pytest.fixture
 def tokenizer(place):
     from transformers import AutoTokenizer
 
@@ -58,10 +50,10 @@ def packed(config, eos):
     converted = read_config(Path("config.yaml"), Path("out"))
     write_recipe(converted, Path("out"))
     build(load_recipe("out/recipe.yaml"), Path("cache"), jobs=1)
-    documents = [
-        Cache.open("cache").documents("train").read(i) for i in range(len(Cache.open("cache").documents("train")))
-    ]
-    return [trained_part(each.input_ids.tolist(), each.labels.tolist(), eos) for each in documents]
+    with Cache.open("cache") as cache:
+        documents = cache.documents("train")
+        read = [documents.read(i) for i in range(len(documents))]
+    return [trained_part(each.input_ids.tolist(), each.labels.tolist(), eos) for each in read]
 
 
 SHAREGPT = {"field_messages": "conversations", "message_property_mappings": {"role": "from", "content": "value"}}

@@ -24,15 +24,6 @@ CHAT = {"type": "chat_template"}
 PACKED = {"sample_packing": True, "sequence_len": 512}
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch, starter):
-    """The folder where a person stands, with the starter's files below `data` and its tokenizer."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").symlink_to(starter / "data")
-    (tmp_path / "tokenizer").symlink_to(starter / "tokenizer")
-    return tmp_path
-
-
 def convert(config, *, name="config.yaml", datasets=()):
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text(json.dumps(config) if name.endswith("json") else yaml.safe_dump(config), "utf-8")
