@@ -8,7 +8,6 @@ assistant's.
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -21,7 +20,6 @@ from packer.source.chat import with_weight
 from packer.source.decode import Refused, decode_json
 from packer.source.roles import CALL_ROLES, ROLES
 from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, parse_cell_json, type_name
-from packer.source.tool_results import holds_results
 from packer.source.unsupported_rows import is_preference
 
 Turns: TypeAlias = list[Any]
@@ -58,8 +56,6 @@ _MESSAGE_KEYS = ({"from", "value"}, {"role", "content"})
 _SHARED_FIELDS = {*RowFields.__struct_fields__, *ID_FIELDS, *_ALPACA_FIELDS}
 """Fields that apply to both answers, except the messages or the text before them."""
 
-_encode = msgspec.json.Encoder(order="sorted").encode
-
 
 class _PairRows(NamedTuple):
     """A pair as two rows: the function that reads them, the field in which they differ, and its two values."""
@@ -83,16 +79,19 @@ def read(row: dict[str, Any], number: int) -> Sample:
     rows = _pair_rows(row, prompt, given)
     if rows.read is completion.read:
         shared_fields["prompt"] = prompt
-    chosen = _side("chosen", rows, shared_fields, number)
+    chosen, rejected = (_side(name, rows, shared_fields, number) for name in ("chosen", "rejected"))
     if chosen.kind == "chat":
-        context, ours, theirs = _split_common_prefix(chosen, rows, shared_fields, number)
+        num_common = num_common_messages(chosen.messages, rejected.messages)
+        context, ours, theirs = (
+            chosen.messages[:num_common],
+            chosen.messages[num_common:],
+            rejected.messages[num_common:],
+        )
         context = _pair_context(context, ours, theirs, prompt)
         rejected = msgspec.structs.replace(chosen, messages=context + theirs)
         chosen = msgspec.structs.replace(chosen, messages=context + ours)
-    else:
-        rejected = _side("rejected", rows, shared_fields, number)
-        if chosen.text == rejected.text:
-            raise _identical_error()
+    elif chosen.text == rejected.text:
+        raise _identical_error()
     return msgspec.structs.replace(chosen, preference=Preference(rejected=rejected, margin=_margin(row)))
 
 
@@ -121,32 +120,6 @@ def _side(name: Literal["chosen", "rejected"], rows: _PairRows, shared_fields: d
         return rows.read({**shared_fields, rows.field: getattr(rows, name)}, number)
     except Refused as refused:
         raise Refused(refused.code, f"with the answer of `{name}`: {refused.reason}") from None
-
-
-def _split_common_prefix(
-    chosen: Sample, rows: _PairRows, shared_fields: dict[str, Any], number: int
-) -> tuple[Messages, Messages, Messages]:
-    """Return the common beginning of the two chats, and how each of them continues.
-
-    Messages that are equal in the row are read only once: of the rejected side, only what follows them is read.
-    """
-    num_equal_turns = 0
-    if not isinstance(rows.chosen, str) and _one_message_each([*rows.chosen, *rows.rejected]):
-        for turn, rejected_turn in zip(rows.chosen, rows.rejected, strict=False):
-            if turn is not rejected_turn and (turn != rejected_turn or _encode(turn) != _encode(rejected_turn)):
-                break
-            num_equal_turns += 1
-    rest: Messages | None = None
-    if 0 < num_equal_turns < len(rows.rejected):
-        with suppress(Refused):  # reading the whole side reports where
-            rest = rows.read({rows.field: rows.rejected[num_equal_turns:]}, number).messages
-    if rest is None:
-        rest, num_equal_turns = _side("rejected", rows, shared_fields, number).messages, 0
-    else:
-        num_equal_turns += len(chosen.messages) - len(rows.chosen)  # one more message if there is a field `system`
-    num_equal_messages = num_common_messages(chosen.messages[num_equal_turns:], rest)
-    first = num_equal_turns + num_equal_messages
-    return chosen.messages[:first], chosen.messages[first:], rest[num_equal_messages:]
 
 
 def _pair_rows(row: dict[str, Any], prompt: str | None, given: dict[str, Any]) -> _PairRows:
@@ -332,15 +305,6 @@ def _parse_transcript(text: str) -> Turns:
         {"role": "user" if speaker == "Human" else "assistant", "content": content.removeprefix(" ")}
         for speaker, content in zip(parts[::2], parts[1::2], strict=True)
     ]
-
-
-def _one_message_each(turns: Turns) -> bool:
-    """Whether each turn becomes one message: calls join the turn before them, and a turn may have several results."""
-    return not any(
-        (turn.get("from") or turn.get("role")) in CALL_ROLES or holds_results(turn.get("content"))
-        for turn in turns
-        if isinstance(turn, dict)
-    )
 
 
 def _speaker(turn: Any) -> str | None:
