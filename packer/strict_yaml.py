@@ -24,10 +24,7 @@ _MOST_REPEATED = 1_000_000
 def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
     """Read the mapping in a YAML or JSON file as plain values; an empty file gives an empty mapping.
 
-    Args:
-        path: The file.
-        what: Text put before the path in errors.
-        hint: What to do if the file does not exist.
+    Errors put `what` before the path; `hint` says what to do if the file does not exist.
 
     Raises:
         RecipeError: unreadable file, not YAML, a duplicate key, no mapping.
@@ -42,13 +39,7 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
 
 
 def parse_mapping(text: str, path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
-    """Like :func:`load_mapping`, for text that was already read.
-
-    Args:
-        text: Content of the file.
-        path: The file.
-        what: Text put before the path in errors.
-        hint: What to do if the content is not a mapping.
+    """Like :func:`load_mapping`, for text that was already read; `hint` says what to do if it is not a mapping.
 
     Raises:
         RecipeError: not YAML, a duplicate key, no mapping.
@@ -167,14 +158,7 @@ def parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
 
 
 def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple[str, str]:
-    """What is wrong, ``… - at `$.pack.block_len```, with the key first; and a hint.
-
-    Args:
-        message: of msgspec.
-        recipe: the type that was asked for.
-        every_key: the hint if there is no better one.
-
-    """
+    """Return msgspec's message with the recipe's key first, and a hint: `every_key` if none is better."""
     text, separator, path = in_words(message).partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):

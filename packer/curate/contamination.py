@@ -45,14 +45,7 @@ class Questions:
     def __init__(
         self, benchmarks: Sequence[Sequence[str]], *, ngram: int = 8, common: int = 5, cover: float = 0.5
     ) -> None:
-        """Index the questions.
-
-        Args:
-            benchmarks: the questions of each benchmark.
-            ngram: words of an n-gram.
-            common: an n-gram that at least this many different questions of a benchmark have does not count.
-            cover: minimum fraction of a question's n-grams that a row must have.
-        """
+        """Index the questions of each benchmark; see :class:`packer.row_rules.Decontaminate`."""
         self._ngram, self._cover = ngram, cover
         words = words_of([question for questions in benchmarks for question in questions])
         lengths = np.diff(words.offsets)

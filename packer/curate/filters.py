@@ -76,12 +76,7 @@ _MEASURES: dict[str, Callable[[str], float]] = {"chars": len}
 
 
 class ConditionTester:
-    """Tests rows for one condition.
-
-    Args:
-        condition: the condition.
-        name: its name, for errors.
-        field: the field it tests; None if it tests texts or messages.
+    """Tests rows for one condition: on a field, or on texts or messages.
 
     Raises:
         RecipeError: a regular expression that RE2 does not support, or a language that cannot be detected.

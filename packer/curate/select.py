@@ -76,13 +76,7 @@ def straddling(groups: UInt64, split: Int32) -> tuple[npt.NDArray[np.intp], npt.
 
 
 def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedRows:
-    """Decide about every row.
-
-    Args:
-        rows: all rows of the inputs.
-        traits: of every row, in the same order.
-        rules: of the recipe.
-    """
+    """Decide about every row; `traits` has one of each, in the same order."""
     verdicts = Verdicts(rows)
     for rule, failed in _failures(rows, traits, rules):
         verdicts.drop("filtered", np.flatnonzero(failed), detail=rule)

@@ -66,11 +66,7 @@ def content_key(sample: Sample, *, folded: bool = False) -> bytes:
     """Return xxh3-128 of everything in a row that is trained, and everything that precedes it.
 
     Covers messages with their calls and reasoning, tools, trained marks, texts, ids; for a pair both sides and the
-    margin; the rating of an answer; but not the row's own name.
-
-    Args:
-        sample: the row.
-        folded: hash the normalized content.
+    margin; the rating of an answer; but not the row's own name. If `folded`, texts are normalized.
     """
     pretokenized = sample.pretokenized
     if pretokenized is not None:

@@ -168,12 +168,7 @@ class _RowWords:
     prompt: Int64  # [N, 2] first message of the first prompt, and one past it; all messages if there is no prompt
 
     def signatures(self, of: str, ngram: int) -> Signatures:
-        """Return the signatures by which rows are compared. A prompt of fewer words than a shingle counts as none.
-
-        Args:
-            of: `conversation` or `prompt`.
-            ngram: words of a shingle.
-        """
+        """Return the signatures by which rows are compared. A prompt of fewer words than a shingle counts as none."""
         ranges = np.stack([self.rows[:-1], self.rows[1:]], axis=1) if of == "conversation" else self.prompt
         start, stop = self.words.offsets[ranges.T]
         if of == "prompt":  # "hello there" is too short a prompt to identify a row

@@ -166,9 +166,7 @@ class Keys:
     def take(self, key: str, kind: str | None = None) -> Any:
         """Return a key's value; None if it is absent or empty. The key counts as carried over, unless it is reported.
 
-        Args:
-            key: of this mapping.
-            kind: the required type of the value, as in a :class:`Rule`. A single text is accepted as a list of texts.
+        `kind` is the required type, as in a :class:`Rule`. A single text is accepted as a list of texts.
 
         Raises:
             RecipeError: the value has a different type.

@@ -60,7 +60,7 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
     """Read a configuration and convert it to a recipe.
 
     Args:
-        path: The file, YAML or JSON.
+        path: YAML or JSON.
         target: The folder that the recipe will be in; its paths are relative to it.
         datasets: Entries to use of a bare `dataset_info.json`; all by default.
 

@@ -73,13 +73,7 @@ def is_dataset_info(values: Mapping[str, Any]) -> bool:
 def read_llamafactory(
     config: Mapping[str, Any], paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the values of a recipe.
-
-    Args:
-        config: The training configuration.
-        paths: `bases` are LLaMA-Factory's working directory, and the folder of the configuration.
-        report: Receives what is not carried over.
-        load: Reads a file as a mapping.
+    """Return the values of a recipe; `load` reads a file as a mapping.
 
     Raises:
         RecipeError: the stage is not supported, or its datasets cannot be found.

@@ -28,12 +28,7 @@ class AlpacaRow(RowFields, frozen=True, kw_only=True):
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
-    """``{"instruction": "…", "input": "…", "output": "…", "reasoning": "…", "history": [["question", "answer"], …]}``
-
-    Raises:
-        Refused: the row cannot be a sample.
-
-    """
+    """``{"instruction": "…", "input": "…", "output": "…", "reasoning": "…", "history": [["asked", "answered"], …]}``"""
     shape = typed_row(row, AlpacaRow)
     instruction, output = shape.instruction, shape.output
     if shape.query is not None:

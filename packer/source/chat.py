@@ -91,12 +91,7 @@ class MessagesRow(RowFields, frozen=True, kw_only=True):
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
-    """``{"messages": [{"role": "user", "content": "…"}, …], "tools": […], …}``
-
-    Raises:
-        Refused: the row cannot be a sample.
-
-    """
+    """``{"messages": [{"role": "user", "content": "…"}, …], "tools": […], …}``"""
     shape = typed_row(row, MessagesRow, "messages")
     messages = read_messages(row["messages"], shape.messages, where="$.messages")
     return chat_sample(row, shape, messages, number=number)
@@ -145,7 +140,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     Args:
         raw: the message's fields; those without a meaning to packer are passed through.
         shape: the same fields, typed.
-        where: path of the message in its row, for reasons of rejections.
+        where: path of the message in its row.
 
     Raises:
         Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`.
@@ -188,10 +183,6 @@ def join_calls(messages: Sequence[Message], are_calls: Sequence[bool]) -> list[M
     them in one turn; as turns of their own they would teach it to stop before its calls.
 
     A call with reasoning or a weight of its own stays a message of its own: the reasoning would move before the text.
-
-    Args:
-        messages: the messages.
-        are_calls: whether each has such a sender.
     """
     joined: list[Message] = []
     for message, is_call in zip(messages, are_calls, strict=True):

@@ -32,12 +32,7 @@ class MessagesRow(RowFields, frozen=True, kw_only=True):
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
-    """``{"prompt": "…", "completion": "…"}``, or both lists of messages: only those of `completion` are trained.
-
-    Raises:
-        Refused: the row cannot be a sample.
-
-    """
+    """``{"prompt": "…", "completion": "…"}``, or both lists of messages: only those of `completion` are trained."""
     row = drop_empty_optional_fields(row, "prompt", "completion")
     prompt, completion = row.get("prompt"), row.get("completion")
     if isinstance(prompt, list) and isinstance(completion, str) and completion.strip():

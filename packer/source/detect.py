@@ -171,7 +171,7 @@ def _first_value(path: FilePath, format: Format, columns: Columns) -> Any:  # no
 
 
 def field_names(path: FilePath, *, format: Format, max_rows: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word
-    """Return the columns of a table, or all fields of the first `most` rows of JSON.
+    """Return the columns of a table, or all fields of the first `max_rows` rows of JSON.
 
     Raises:
         InputError: the file cannot be read.
@@ -230,13 +230,7 @@ def first_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the objects among the first rows, as many as fit in a few megabytes.
 
-    Args:
-        path: the file.
-        format: its format.
-        columns: those of its source.
-        max_rows: how many rows are read at most.
-        every_column: whether rows of a table have all columns that a hint may need; otherwise those that determine a
-            schema.
+    Rows of a table have the columns that determine a schema; with `every_column`, all that a hint may need.
 
     Raises:
         InputError: the file cannot be read.

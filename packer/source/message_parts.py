@@ -224,9 +224,7 @@ def read_tools(value: list[Any] | str | None, *, where: str) -> list[Any] | None
     A bare ``{"name", "description", "parameters"}`` is wrapped. The order of keys is kept, because it affects the
     rendering.
 
-    Args:
-        value: a list of definitions, each an object or its JSON, or the JSON of such a list.
-        where: path of the value, for the reason.
+    `value` is a list of definitions, each an object or its JSON, or the JSON of such a list.
 
     Raises:
         Refused: `bad_tools`.
@@ -284,10 +282,6 @@ def refuse_unified(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str, An
 
     They come from a table of which every row has the arguments of all calls, written as JSON.
 
-    Args:
-        calls: the calls of a message, as :func:`read_calls` returns them.
-        tools: the tools of the row, as :func:`read_tools` returns them.
-
     Raises:
         Refused: `bad_tools`.
     """
@@ -313,9 +307,7 @@ def _is_open(function: dict[str, Any]) -> bool:
 def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, Any]]:
     """Return tool calls as ``{"type": "function", "function": {"name", "arguments"}}``; other keys such as `id` stay.
 
-    Args:
-        value: a list of calls, each an object or its JSON, or the JSON of one call or of a list of calls.
-        where: path of the value, for the reason.
+    `value` is a list of calls, each an object or its JSON, or the JSON of one call or of a list of calls.
 
     Raises:
         Refused: `bad_tools`.

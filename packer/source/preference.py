@@ -67,12 +67,7 @@ class _PairRows(NamedTuple):
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
-    """``{"prompt": …, "chosen": …, "rejected": …}``, and the other forms of docs/how-to/inputs.md.
-
-    Raises:
-        Refused: the row cannot be a sample.
-
-    """
+    """``{"prompt": …, "chosen": …, "rejected": …}``, and the other forms of docs/how-to/inputs.md."""
     given, row = row, _with_request(row)
     shared_fields = {name: row[name] for name in row.keys() & _SHARED_FIELDS}
     prompt = _nonblank_text(row.get("prompt"))
@@ -223,13 +218,9 @@ def _chats(row: dict[str, Any], context: Turns, prompt: str | None, chosen: Turn
 
 
 def _pair_context(shared: Messages, ours: Messages, theirs: Messages, prompt: str | None) -> Messages:
-    """Check the two answers, and return the context that they share, not trained.
+    """Check the two answers after what both chats share, and return that as their context, not trained.
 
-    Args:
-        shared: the messages that both chats begin with.
-        ours: the chosen answer.
-        theirs: the rejected answer.
-        prompt: a text that may repeat the first or the last user message before the answers.
+    `prompt` is a text that may repeat the first or the last user message before the answers.
     """
     if not ours and not theirs:
         raise _identical_error()

@@ -24,12 +24,7 @@ class RatedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
-    """``{"prompt": "…", "completion": "…", "label": true}``, or `messages`, or another form of a chat, and `label`.
-
-    Raises:
-        Refused: the row cannot be a sample.
-
-    """
+    """``{"prompt": "…", "completion": "…", "label": true}``, or `messages`, or another form of a chat, and `label`."""
     label = row["label"]
     if not isinstance(label, bool):
         raise Refused("wrong_type", f"expected `bool`, got `{type_name(label)}` at $.label")

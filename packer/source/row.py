@@ -16,11 +16,7 @@ T = TypeVar("T")
 Columns: TypeAlias = Mapping[str, str | None]
 """The `columns` of a source: new name of a field → its name in the rows, or None to hide the field."""
 
-NO_ROLES: Mapping[str, str] = {}
-"""The `roles` of a source that does not rename any."""
-
 ID_FIELDS = ("sample_id", "id", "uuid")
-_ID_SET = frozenset(ID_FIELDS)
 
 
 PlaceOf: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, str] | None]
@@ -154,13 +150,7 @@ class RowSchema:
 
     def missing(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:
         """Return the first group of fields of which the row has none; None if the row fits the schema."""
-        for group in self.needs:
-            for name in group:
-                if row.get(name) is not None:
-                    break
-            else:
-                return group
-        return None
+        return next((group for group in self.needs if all(row.get(name) is None for name in group)), None)
 
 
 def row_too_large_error(max_row_bytes: int) -> Refused:
@@ -299,8 +289,6 @@ def coalesce_aliases(fields: Mapping[str, T], *, where: str) -> T | None:
 
 def sample_id(row: dict[str, Any]) -> str | None:
     """Return the row's own id: the first of `sample_id`, `id`, `uuid` that is a nonempty string or an integer."""
-    if _ID_SET.isdisjoint(row):
-        return None
     for field in ID_FIELDS:
         value = row.get(field)
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":

@@ -23,7 +23,7 @@ from packer.source.file_bytes import (
     text_stream,
 )
 from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
-from packer.source.row import NO_ROLES, Columns, FileRow, field_value
+from packer.source.row import Columns, FileRow, field_value
 from packer.source.schema import columns_read, fields_read, read_row
 from packer.source.table_files import table_schema
 from packer.source.tables import table_rows
@@ -80,7 +80,7 @@ def read_rows(
     *,
     schema: str,
     columns: Columns,
-    roles: Mapping[str, str] = NO_ROLES,
+    roles: Mapping[str, str] = {},
     max_row_bytes: int,
     fields: Sequence[str] = (),
     batch_rows: int = 1024,

@@ -10,7 +10,6 @@ from packer.source.decode import Refused
 from packer.source.roles import rename_roles
 from packer.source.row import (
     ID_FIELDS,
-    NO_ROLES,
     Columns,
     RowSchema,
     parse_cell_json,
@@ -52,7 +51,7 @@ def schema_of(row: dict[str, Any]) -> str | None:
     return "tokens" if row.get("input_ids") is not None else None
 
 
-def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: Mapping[str, str] = NO_ROLES) -> Sample:
+def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: Mapping[str, str] = {}) -> Sample:
     """Read a decoded row as a sample; `number` is its position in the partition, from 0.
 
     Raises:

@@ -21,13 +21,7 @@ _REQUIRED = {"instruction", "output"}
 
 
 def no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
-    """Return the error for a file of which no sampled row is an object.
-
-    Args:
-        path: the file.
-        first: its first row, or why that cannot be read.
-        is_array: whether the rows are the elements of an array.
-    """
+    """Return the error for a file of which no sampled row is an object; `first`: its first row, or why it has none."""
     hint = "expected one object per row; rows over 16 MiB are not sampled: name their schema with --schema"
     if isinstance(first, Refused):
         command = jq_command(path, ".") if first.code == "not_json" else None

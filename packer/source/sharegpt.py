@@ -72,12 +72,7 @@ class OtherExchangesRow(RowFields, frozen=True, kw_only=True):
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
-    """``{"conversations": [{"from": "human", "value": "…"}, …], "system": "…", "tools": "[…]"}``
-
-    Raises:
-        Refused: the row cannot be a sample.
-
-    """
+    """``{"conversations": [{"from": "human", "value": "…"}, …], "system": "…", "tools": "[…]"}``"""
     coalesce_aliases({name: row[name] for name in ("conversations", "conversation") if name in row}, where="$")
     name = "conversations" if row.get("conversations") else "conversation"
     raw: Any = row.get(name)

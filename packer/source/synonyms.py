@@ -89,10 +89,6 @@ def answer_names(names: tuple[str, ...], fields: frozenset[str]) -> tuple[str, .
 def refuse_lost_answer(row: Mapping[str, Any], fields: frozenset[str]) -> None:
     """Refuse a row whose messages do not end with the assistant's and whose answer is in another field.
 
-    Args:
-        row: the row, its columns renamed.
-        fields: those of its schema.
-
     Raises:
         Refused: `unread_content`.
     """
@@ -108,11 +104,6 @@ def refuse_lost_answer(row: Mapping[str, Any], fields: frozenset[str]) -> None:
 
 def refuse_unread(row: Mapping[str, Any], fields: frozenset[str], place_of: PlaceOf | None) -> None:
     """Refuse a row with texts that would be lost: its schema, or this form of its rows, does not read them.
-
-    Args:
-        row: the row, its columns renamed.
-        fields: those of its schema.
-        place_of: that of its schema (:class:`~packer.source.row.RowSchema`).
 
     Raises:
         Refused: `unread_content`.
@@ -151,12 +142,7 @@ def refuse_lost(
 ) -> None:
     """Refuse a row if a field that is not read has a text that no field that is read contains.
 
-    Args:
-        row: the row.
-        name: the field.
-        reason: why it is not read.
-        read: the fields that are read.
-        columns: with which it would be; None if there are none.
+    `reason` says why it is not read, and `columns` would read it.
 
     Raises:
         Refused: `unread_content`.

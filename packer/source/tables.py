@@ -54,10 +54,7 @@ def converter(kind: pa.DataType, name: str) -> Convert | None:
 def _converter(kind: pa.DataType, where: str, *, for_rules: bool = False) -> Convert | None:
     """Return a converter for values of any type, not only for messages; converters are never called with a null.
 
-    Args:
-        kind: type of the values.
-        where: their place, for an error.
-        for_rules: convert or omit a value that JSON does not have, instead of refusing the row.
+    `for_rules`: convert or omit a value that JSON does not have, instead of refusing the row.
     """
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
         return partial(nested_json, where=where)  # how `datasets` stores values of mixed types

@@ -15,12 +15,7 @@ class TextRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
-    """``{"text": "…"}``
-
-    Raises:
-        Refused: the row cannot be a sample.
-
-    """
+    """``{"text": "…"}``"""
     text = typed(row, TextRow).text
     if not text or text.isspace():
         raise Refused("empty", "`text` is empty")

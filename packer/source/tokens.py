@@ -51,12 +51,7 @@ _LISTS = tuple(name for name in TokensRow.__struct_fields__ if name != "response
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
-    """``{"input_ids": […], "labels": […]}``, or with a mask in place of labels.
-
-    Raises:
-        Refused: the row cannot be a sample.
-
-    """
+    """``{"input_ids": […], "labels": […]}``, or with a mask in place of labels."""
     shape = typed({name: _as_list(row[name]) for name in TokensRow.__struct_fields__ if name in row}, TokensRow)
     fields = _arrays(shape)
     ids = fields["input_ids"]

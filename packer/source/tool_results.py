@@ -28,7 +28,7 @@ def read_results(
         raw: the parts as the row has them.
         parts: the same, typed.
         more: other fields of their message, which each of the messages gets.
-        where: path of the content in its row, for reasons of rejections.
+        where: path of the content in its row.
 
     Raises:
         Refused: `wrong_type`, `multimodal`, `no_content`.

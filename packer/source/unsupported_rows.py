@@ -32,12 +32,7 @@ _MEDIA_TAG = re.compile(r"<img>[^<>\n]+</img>")
 
 
 def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: bool) -> None:
-    """Check the fields of a row.
-
-    Args:
-        row: the row, its columns renamed.
-        suspect: those of :data:`SUSPECT_FIELDS` that are not fields of its schema.
-        rated: whether a boolean `label` is a rating of the answer; beside plain text it is a label like any other.
+    """Check the fields of a row, its columns renamed; `suspect` are the suspect ones that its schema does not read.
 
     Raises:
         Refused: `multimodal`, `preference`, `nothing_trained`, or `wrong_type` for a fractional weight of the row.
