@@ -5,7 +5,7 @@ import pytest
 from packer.errors import InputError
 from packer.hub.fetch import choose
 from packer.hub.names import data_name
-from packer.source import data_set_files
+from packer.source.files import data_set_files
 
 NAMES = [
     *("a.jsonl", "a.ndjson", "a.json", "a.csv", "a.tsv", "a.parquet", "a.arrow"),

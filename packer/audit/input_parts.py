@@ -12,8 +12,11 @@ from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.input_resolution import input_place
 from packer.pipeline.inputs import CUTTING_SPEEDUP, MIN_PARALLEL_BYTES
 from packer.progress import Progress
-from packer.source import SCHEMAS, STANDARD_INPUT, Partition, partition_file, read_rows
-from packer.source.partition import Format
+from packer.source.file_cuts import partition_file
+from packer.source.files import STANDARD_INPUT
+from packer.source.partition import Format, Partition
+from packer.source.rows import read_rows
+from packer.source.schema import SCHEMAS
 from packer.store.manifest import Input
 
 Result = TypeVar("Result")

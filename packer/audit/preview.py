@@ -28,7 +28,7 @@ from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.render import Renderer, RenderError
 from packer.render.message_form import renderable
-from packer.source import InputFile, RawRow
+from packer.source.rows import InputFile, RawRow
 from packer.store.rejected import Rejected
 from packer.store.writing import rows_of
 

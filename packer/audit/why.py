@@ -16,9 +16,9 @@ from packer.pipeline.input_resolution import input_place
 from packer.pipeline.selecting import RowPlaces
 from packer.recipe import make_recipe
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
-from packer.source import InputFile, RawRow
 from packer.source.file_bytes import file_sha256
 from packer.source.partition import FileStatus, Format
+from packer.source.rows import InputFile, RawRow
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 from packer.store.rejected import Rejected, read_rejected

@@ -20,7 +20,7 @@ from packer.errors import UsageError
 from packer.hub import data_name
 from packer.pipeline.identity import Provenance, model_digests
 from packer.recipe import Source, to_json
-from packer.source import STANDARD_INPUT
+from packer.source.files import STANDARD_INPUT
 from packer.store.manifest import Input, Manifest
 
 _MOST_NAMED = 8

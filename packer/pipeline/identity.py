@@ -15,7 +15,7 @@ import msgspec
 
 from packer.curate.trait_rules import TraitRules
 from packer.recipe import Recipe
-from packer.source import Partition
+from packer.source.partition import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
 
 RULES_VERSION = 10

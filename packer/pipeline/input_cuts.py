@@ -20,9 +20,10 @@ from packer.pipeline.inputs import CUTTING_SPEEDUP
 from packer.pipeline.trait_planner import FieldsSeen, TraitPlanner
 from packer.progress import Progress
 from packer.recipe import Recipe
-from packer.source import InputFile, partition_file
 from packer.source.file_bytes import Codec
+from packer.source.file_cuts import partition_file
 from packer.source.partition import TABLE_FORMATS, FilePartitions, FileStatus, Format, Partition, TableFile
+from packer.source.rows import InputFile
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.version import __version__

@@ -16,8 +16,8 @@ from packer.model import FOLDER_FILES
 from packer.names import refuse_address
 from packer.pipeline.bucket_inputs import objects_of
 from packer.recipe import Recipe, Source
-from packer.source import STANDARD_INPUT, data_set_files, expand, input_path, is_data_set
 from packer.source.file_bytes import FilePath
+from packer.source.files import STANDARD_INPUT, data_set_files, expand, input_path, is_data_set
 from packer.store.bucket import bucket_url
 
 

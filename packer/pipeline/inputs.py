@@ -14,24 +14,13 @@ from packer.pipeline.executor import ALONE, Workers, in_order
 from packer.pipeline.input_resolution import SourceFile
 from packer.recipe import Recipe
 from packer.row_rules import fields_of
-from packer.source import (
-    InputFile,
-    NoRowsError,
-    data_set_splits,
-    detect_format,
-    detect_schema,
-    field_names,
-    first_rows,
-    is_data_set,
-    list_names,
-    quoted,
-    refuse_absent_columns,
-    refuse_empty,
-    refuse_unread_columns,
-)
-from packer.source.file_bytes import READ_BYTES, FilePath, changed_error, file_sha256
+from packer.source.detect import detect_format, detect_schema, field_names, first_rows
+from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256, quoted
+from packer.source.files import data_set_splits, is_data_set
 from packer.source.partition import FileStatus
 from packer.source.row import rename
+from packer.source.rows import InputFile, refuse_empty
+from packer.source.schema_errors import list_names, refuse_absent_columns, refuse_unread_columns
 from packer.store.manifest import Input
 
 CUTTING_SPEEDUP = 128

@@ -24,7 +24,9 @@ from packer.pipeline.benchmarks import questions_of
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
-from packer.source import InputFile, Partition, read_rows, unused_keys
+from packer.source.chat import unused_keys
+from packer.source.partition import Partition
+from packer.source.rows import InputFile, read_rows
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard, StoredTable

@@ -27,12 +27,10 @@ from packer.pipeline.trait_planner import TraitPlanner
 from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
-from packer.source import (
-    SCHEMAS,
-    InputFile,
-)
 from packer.source.file_bytes import FilePath
 from packer.source.partition import FilePartitions, FileStatus
+from packer.source.rows import InputFile
+from packer.source.schema import SCHEMAS
 from packer.store.manifest import MAX_MANIFEST_BYTES, Input
 
 _ENTRY_BYTES = 620

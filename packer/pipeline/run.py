@@ -43,7 +43,7 @@ from packer.pipeline.selecting import select
 from packer.pipeline.timing import Clock, Profile
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe
-from packer.source import smallest_partition
+from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
 from packer.store.folder import lock, refuse_busy, sweep_temporary

@@ -20,7 +20,7 @@ from packer.pipeline.engine import encoder_of
 from packer.pipeline.timing import Clock
 from packer.recipe import Recipe, make_recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
-from packer.source import Partition
+from packer.source.partition import Partition
 from packer.supervise import PretokenizedSupervisor, RoundTrip, Supervisor, join_sides, row_of_side, split_sides
 from packer.token_bytes import TokenBytes
 from packer.tokenize import Encoder, ReferenceEncoder, TurnTokenizer

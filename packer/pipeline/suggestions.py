@@ -16,19 +16,15 @@ from packer.recipe import Recipe
 from packer.rejections import allowing_hint, rejection_hint
 from packer.render.dropped import AS_TEXT
 from packer.render.unread import NOT_READ
-from packer.source import (
-    SCHEMAS,
-    TEXT_FIELDS,
-    InputFile,
-    columns_hint,
-    columns_yaml,
-    composed,
-    first_rows,
-    jq_command,
-    meant_field,
-    roles_hint,
-    schema_hint,
-)
+from packer.source.chat import TEXT_FIELDS
+from packer.source.detect import first_rows
+from packer.source.file_bytes import jq_command
+from packer.source.roles import roles_hint
+from packer.source.row import composed
+from packer.source.rows import InputFile
+from packer.source.schema import SCHEMAS
+from packer.source.schema_errors import columns_hint, schema_hint
+from packer.source.synonyms import columns_yaml, meant_field
 from packer.strict_yaml import parse_yaml
 
 _ABOUT_IDS = re.compile(

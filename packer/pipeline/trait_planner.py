@@ -9,7 +9,9 @@ from packer.pipeline.identity import traits_key
 from packer.pipeline.partition import TraitsTask
 from packer.recipe import Recipe
 from packer.row_rules import WHERE
-from packer.source import InputFile, Partition, fields_found, read_rows
+from packer.source.detect import fields_found
+from packer.source.partition import Partition
+from packer.source.rows import InputFile, read_rows
 from packer.store.manifest import Input
 
 

@@ -18,7 +18,7 @@ import msgspec
 from packer.errors import RecipeError
 from packer.hub import SCHEME, may_be_repository
 from packer.names import data_ending
-from packer.source import is_data_set
+from packer.source.files import is_data_set
 from packer.source.roles import ROLES
 from packer.strict_yaml import load_mapping
 

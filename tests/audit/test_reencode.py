@@ -22,7 +22,7 @@ from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import Provenance
 from packer.pipeline.stages import Stages
 from packer.recipe import load_recipe, make_recipe
-from packer.source import partition_file
+from packer.source.file_cuts import partition_file
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import read_manifest, write_manifest

@@ -16,7 +16,7 @@ from packer.batches import Sample
 from packer.errors import InputError
 from packer.pipeline import build
 from packer.recipe import make_recipe
-from packer.source import unused_keys
+from packer.source.chat import unused_keys
 from packer.source.decode import Refused
 from packer.source.schema import read_row
 from packer.store.manifest import read_manifest

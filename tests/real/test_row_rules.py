@@ -11,9 +11,9 @@ from search_effort import one_in
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import TraitMaker
 from packer.recipe import make_recipe
-from packer.source import partition_file, read_rows
+from packer.source.file_cuts import partition_file
 from packer.source.row import FileRow
-from packer.source.rows import read_batch
+from packer.source.rows import read_batch, read_rows
 
 CORPORA = (
     "hh_harmless_test_messages",

@@ -7,8 +7,10 @@ import pytest
 from written_formats import as_csv, as_jsonl, packed
 
 from packer.errors import InputError
-from packer.source import detect_format, detect_schema, partition_file, read_rows
 from packer.source import file_bytes as chunks_module
+from packer.source.detect import detect_format, detect_schema
+from packer.source.file_cuts import partition_file
+from packer.source.rows import read_rows
 
 ROWS = [{"text": f"row {i} " + str(i * 7919 % 1000) * 20} for i in range(300)]
 CODECS = ["gzip", "zstd", "bz2"]

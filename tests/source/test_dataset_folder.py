@@ -6,7 +6,7 @@ import pytest
 from written_formats import as_arrow
 
 from packer.errors import InputError
-from packer.source import data_set_files, expand, is_data_set
+from packer.source.files import data_set_files, expand, is_data_set
 
 ROWS = [{"text": str(i)} for i in range(5)]
 

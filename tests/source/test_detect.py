@@ -15,7 +15,8 @@ import pytest
 
 from packer.errors import InputError
 from packer.source import detect as detect_module
-from packer.source import detect_format, detect_schema, first_rows, schema_hint
+from packer.source.detect import detect_format, detect_schema, first_rows
+from packer.source.schema_errors import schema_hint
 
 LINE = b'{"text": "a"}'
 

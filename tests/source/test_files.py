@@ -3,7 +3,7 @@ import os
 import pytest
 
 from packer.errors import InputError
-from packer.source import expand
+from packer.source.files import expand
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 import pytest
 from written_formats import FORMATS
 
-from packer.source import InputFile, detect_format, detect_schema, partition_file, read_rows
+from packer.source.detect import detect_format, detect_schema
+from packer.source.file_cuts import partition_file
+from packer.source.rows import InputFile, read_rows
 
 CHATS = [
     {

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from packer.errors import InputError
 from packer.source import file_bytes as chunks_module
-from packer.source import partition_file, read_rows
 from packer.source.file_bytes import text_stream
+from packer.source.file_cuts import partition_file
+from packer.source.rows import read_rows
 from packer.source.text_rows import split_lines
 
 MARK = b"\xef\xbb\xbf"

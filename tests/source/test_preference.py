@@ -10,8 +10,10 @@ from written_formats import as_arrow, as_csv, as_jsonl, as_parquet
 
 from packer.batches import Message, Preference, Sample
 from packer.rejections import CODES
-from packer.source import detect_format, detect_schema, partition_file, read_rows
 from packer.source.decode import Refused
+from packer.source.detect import detect_format, detect_schema
+from packer.source.file_cuts import partition_file
+from packer.source.rows import read_rows
 from packer.source.schema import SCHEMAS, read_row, schema_of
 
 TEXTS = st.sampled_from(["yes", "yes and no", "Yes", " yes ", "a\n\nb", "ü", "", " "])

@@ -6,8 +6,9 @@ import pytest
 
 from packer.errors import InputError
 from packer.source import file_bytes as chunks_module
-from packer.source import partition_file, read_rows
 from packer.source import rows as rows_module
+from packer.source.file_cuts import partition_file
+from packer.source.rows import read_rows
 
 
 def partitions(tmp_path, content, name="rows.jsonl", **options):

@@ -12,7 +12,9 @@ import pytest
 from written_formats import as_arrow, as_csv, as_jsonl, as_parquet, packed
 
 from packer.rejections import CODES
-from packer.source import detect_format, detect_schema, partition_file, read_rows
+from packer.source.detect import detect_format, detect_schema
+from packer.source.file_cuts import partition_file
+from packer.source.rows import read_rows
 
 CORPORA = {
     "alpaca_en_52k.jsonl": ("jsonl", "alpaca", 52002, {}),

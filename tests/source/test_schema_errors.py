@@ -5,8 +5,8 @@ import json
 import pytest
 
 from packer.errors import InputError
-from packer.source import detect_schema, refuse_unread_columns
-from packer.source.schema_errors import columns_hint
+from packer.source.detect import detect_schema
+from packer.source.schema_errors import columns_hint, refuse_unread_columns
 
 CHAT = [{"role": "user", "content": "a"}]
 

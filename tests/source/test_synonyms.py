@@ -14,8 +14,9 @@ from packer.audit import preview, view_row
 from packer.errors import NothingKeptError
 from packer.pipeline import build
 from packer.recipe import make_recipe
-from packer.source import partition_file, read_rows
 from packer.source.decode import Refused
+from packer.source.file_cuts import partition_file
+from packer.source.rows import read_rows
 from packer.source.schema import SCHEMAS, columns_read, read_row
 from packer.source.synonyms import SYNONYMS, meant_field
 from packer.store.cache import Cache

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from written_formats import as_arrow, as_jsonl, as_parquet
 
 from packer.errors import InputError
-from packer.source import InputFile, detect_format, detect_schema, partition_file, read_rows
 from packer.source import tables as tables_module
+from packer.source.detect import detect_format, detect_schema
+from packer.source.file_cuts import partition_file
+from packer.source.rows import InputFile, read_rows
 
 MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
 TURNS = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.rejections import CODES
-from packer.source import detect_schema
 from packer.source.decode import Refused
+from packer.source.detect import detect_schema
 from packer.source.schema import read_row
 from packer.source.tokens import LABEL_FIELDS
 

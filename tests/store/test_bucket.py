@@ -18,7 +18,9 @@ from packer.batches import RowBatch
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.pipeline import run as pipeline
 from packer.pipeline.bucket_inputs import objects_of
-from packer.source import Partition, partition_file, read_rows
+from packer.source.file_cuts import partition_file
+from packer.source.partition import Partition
+from packer.source.rows import read_rows
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket, bucket_url
 from packer.store.cache import Cache, content_fingerprint

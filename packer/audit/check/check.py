@@ -31,7 +31,7 @@ from packer.pipeline.executor import Workers
 from packer.pipeline.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe, make_recipe
-from packer.source import STANDARD_INPUT
+from packer.source.files import STANDARD_INPUT
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 

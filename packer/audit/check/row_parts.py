@@ -23,7 +23,8 @@ from packer.pipeline.input_resolution import SourceFile
 from packer.pipeline.inputs import open_input
 from packer.pipeline.plan import input_of
 from packer.recipe import Recipe, Source
-from packer.source import data_set_splits, detect_format, expand, is_data_set
+from packer.source.detect import detect_format
+from packer.source.files import data_set_splits, expand, is_data_set
 from packer.source.partition import TABLE_FORMATS
 from packer.source.table_files import table_schema
 from packer.store.manifest import MANIFEST_NAME

@@ -15,8 +15,7 @@ from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
 from packer.limits import out_of
-from packer.source import is_data_set
-from packer.source.files import data_set_splits
+from packer.source.files import data_set_splits, is_data_set
 from packer.source.table_files import ARROW_MAGIC, open_parquet
 from packer.store.manifest import MANIFEST_NAME
 

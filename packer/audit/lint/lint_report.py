@@ -33,7 +33,8 @@ from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.pipeline.suggestions import remedy
 from packer.progress import Silent
 from packer.recipe import Recipe
-from packer.source import SCHEMAS, InputFile
+from packer.source.rows import InputFile
+from packer.source.schema import SCHEMAS
 
 
 @dataclass(slots=True, kw_only=True)

@@ -40,7 +40,7 @@ from packer.pipeline.executor import Threads, Workers
 from packer.pipeline.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
-from packer.source import STANDARD_INPUT, input_path
+from packer.source.files import STANDARD_INPUT, input_path
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from packer.names import is_address
-from packer.source import STANDARD_INPUT
+from packer.source.files import STANDARD_INPUT
 
 _REPAIRABLE = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
 """Findings by which `build --repair` recognizes that a file is not the one that was written."""
