@@ -219,19 +219,15 @@ def test_what_is_wrong_with_standard_input_is_an_input_error(tmp_path, starter, 
     assert f"/standard-input: {said}" in output
 
 
-def test_a_terminal_is_no_standard_input(tmp_path, starter):
+def test_a_terminal_is_no_standard_input(monkeypatch):
     ours, theirs = pty.openpty()
-    try:
-        command = [sys.executable, "-m", "packer", "build", "-", "-o", "cache", "--tokenizer", starter / "tokenizer"]
-        done = subprocess.run(
-            command, stdin=theirs, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False
-        )
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert done.returncode == 2
-    assert "nothing is piped in" in done.stderr
-    assert "hint: " in done.stderr
+    source_files._standard_input.cache_clear()
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        with pytest.raises(UsageError, match="nothing is piped in") as caught:
+            source_files.input_path("-")
+    os.close(ours)
+    assert "packer build -" in caught.value.hint
 
 
 def test_the_wrong_schema_is_reported_with_the_right_one(tmp_path, starter):

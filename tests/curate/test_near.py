@@ -133,7 +133,7 @@ def literally_dropped(signed_rows, jaccard, most_compared):
         of = {}
         for band in range(20):
             sharing = np.flatnonzero(signed_rows.bands[:, band] == signed_rows.bands[second, band])
-            for first in sharing[sharing < second][:most_compared].tolist():
+            for first in {*sharing[sharing < second][:most_compared].tolist()} - {*of}:
                 bound = min(largest[first], largest[second])
                 one, other = ({shingle for shingle in sets[row] if shingle <= bound} for row in (first, second))
                 of[first] = len(one & other) / len(one | other)

@@ -79,7 +79,7 @@ def place(tmp_path_factory):
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(rules=RULES)
 def test_whatever_the_rules_are_every_row_is_in_a_split_or_listed_with_its_reason(place, rules):
     values = {"tokenizer": str(place / "tokenizer"), "engine": "reference", "partition_bytes": 8192, **rules}

@@ -154,14 +154,14 @@ def test_workers_and_the_order_of_partitions_change_no_byte(alike, tmp_path, mon
     build(make_recipe(alike), tmp_path / "one", jobs=1)
     codes = {json.loads(line)["code"] for line in (tmp_path / "one" / "rejected.jsonl").read_text().splitlines()}
     assert {"near_duplicate", "duplicate"} <= codes and len(read_manifest(tmp_path / "one").selection.traits) > 2
-    build(make_recipe(alike), tmp_path / "three", jobs=3)
+    build(make_recipe(alike), tmp_path / "two", jobs=2)
     monkeypatch.setattr(executor, "run_tasks", shuffled)
     build(make_recipe(alike), tmp_path / "shuffled", jobs=1)
-    assert digests(tmp_path / "one") == digests(tmp_path / "three") == digests(tmp_path / "shuffled")
+    assert digests(tmp_path / "one") == digests(tmp_path / "two") == digests(tmp_path / "shuffled")
 
 
 def test_verify_and_readers_follow_the_selection(cache, tmp_path):
-    assert verify(cache, level="full", reencode=True).findings == ()
+    assert verify(cache, level="full", reencode=True, threads=1).findings == ()
     found = stats(cache)
     by_split = {split.split: split for split in found.splits}
     with Cache.open(cache) as opened:
@@ -190,7 +190,7 @@ def test_verify_and_readers_follow_the_selection(cache, tmp_path):
                 documents.locate(np.array([len(documents)]))
         row = view_row(opened, "a.jsonl", 62)
         assert not row.documents and row.rejected[0].code == "duplicate"
-    exported = export(cache, tmp_path / "out", to="datasets", unit="documents")
+    exported = export(cache, tmp_path / "out", to="olmo", unit="documents")
     assert {each.split: each.num_rows for each in exported.splits} == {s: by_split[s].documents for s in by_split}
 
 
@@ -372,7 +372,8 @@ def test_a_flipped_bit_of_a_table_is_found_and_repaired(asked, cache, tmp_path):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 4
         path.write_bytes(content)
-        assert any(finding.path == stored.path for finding in verify(tmp_path / "cache").findings)
+    findings = verify(tmp_path / "cache").findings
+    assert {finding.path for finding in findings} >= {stored.path for stored in manifest.tables} != set()
     with pytest.raises(CheckError, match="damaged"):
         Cache.open(tmp_path / "cache").documents("train")
     build(make_recipe(asked), tmp_path / "cache", jobs=1, repair=True)
@@ -560,9 +561,9 @@ def test_rows_that_are_appended_move_no_row_and_tokenize_no_finished_partition_a
     """Twice more rows; the last cache is the one that a single build of all makes."""
     path = tmp_path / "growing.jsonl"
     values = asked | {"sources": [{"path": str(path)}], "split": {"shares": {"validation": 0.2, "test": 0.1}}}
-    made = [chat(i, question=f"What is {i} and {i % 7}?") for i in range(540)]
+    made = [chat(i, question=f"What is {i} and {i % 7}?") for i in range(220)]
     places: dict[int, str] = {}
-    for num_rows in range(480, 541, 30):
+    for num_rows in range(160, 221, 30):
         path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in made[:num_rows]))
         result = build(make_recipe(values), tmp_path / "cache", jobs=1)
         assert not places or result.num_partitions_built <= 2, "the last partition, and one that begins after it"

@@ -17,11 +17,10 @@ from packer.recipe import make_recipe
 from packer_cli.main import cli
 
 tokenizer, *paths = sys.argv[1:]
-for path in paths:
-    for schema in ("riddle", "auto"):
-        recipe = make_recipe({"sources": [{"path": path, "schema": schema}], "tokenizer": tokenizer})
-        made = build(recipe, f"{path}-{schema}", jobs=1).manifest
-        print(made.inputs[0].schema, made.totals.kept, made.totals.trained > 0)
+for path, schema in zip(paths, ("riddle", "auto")):
+    recipe = make_recipe({"sources": [{"path": path, "schema": schema}], "tokenizer": tokenizer})
+    made = build(recipe, f"{path}-cache", jobs=1).manifest
+    print(made.inputs[0].schema, made.totals.kept, made.totals.trained > 0)
 print(", riddle" in CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["build", "--help"]).output)
 """
 
@@ -38,4 +37,4 @@ def test_the_schema_of_contributing_is_known_everywhere_by_its_module_and_one_li
         path.write_bytes(content)
     command = [sys.executable, "-c", USE, starter / "tokenizer", *paths]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["riddle 9 True"] * 4 + ["True"], done.stderr
+    assert done.stdout.splitlines() == ["riddle 9 True"] * 2 + ["True"], done.stderr

@@ -364,11 +364,11 @@ def test_groups_without_rows_are_passed_over(tmp_path):
     assert [row.text for row in read(tmp_path / "t")] == ["a", "b", "c"]
 
 
-def test_ten_thousand_groups_are_a_few_partitions(tmp_path):
-    rows = [{"text": "x" * 30}] * 10_000
+def test_thousands_of_groups_are_a_few_partitions(tmp_path):
+    rows = [{"text": "x" * 30}] * 2000
     (tmp_path / "t").write_bytes(as_parquet(rows, row_group_size=1))
     cut = partition_file(tmp_path / "t", format="parquet", partition_bytes=2**20)
-    assert (cut.num_rows, len(cut.partitions) < 30) == (10_000, True)
+    assert (cut.num_rows, len(cut.partitions) < 30) == (2000, True)
     file = InputFile(
         path=tmp_path / "t",
         name="t",
@@ -379,7 +379,7 @@ def test_ten_thousand_groups_are_a_few_partitions(tmp_path):
         limit=None,
         max_row_bytes=99,
     )
-    assert next(file.rows(7777)).number == 7777
+    assert next(file.rows(1777)).number == 1777
 
 
 EMPTY = pa.table({"text": pa.array([], pa.string())})
