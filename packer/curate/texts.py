@@ -5,7 +5,6 @@ that no row changes its split with the interpreter's version.
 """
 
 from collections.abc import Iterator
-from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import msgspec
@@ -13,8 +12,6 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from packer.batches import Sample
 
-_BLANKS = b"\t\n\r\x0b\x0c"
-_FOLDED = bytes.maketrans(ascii_uppercase.encode() + _BLANKS, ascii_lowercase.encode() + b" " * len(_BLANKS))
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -80,12 +77,10 @@ def content_key(sample: Sample, *, folded: bool = False) -> bytes:
 
 
 def _content(sample: Sample, *, folded: bool) -> tuple[Any, ...]:
-    messages: list[Any] = [(message.fields, message.weight) for message in sample.messages]
-    rest: list[Any] = [sample.tools, sample.template_kwargs, sample.prompt, sample.text]
-    if folded:
-        messages = [(_folded_fields(fields), weight) for fields, weight in messages]
-        rest = _folded(rest) if any(rest) else rest
-    return (messages, *rest)
+    texts: list[Any] = [[message.fields for message in sample.messages], sample.tools, sample.template_kwargs]
+    texts += [sample.prompt, sample.text]
+    fields, *rest = _folded(texts) if folded else texts
+    return ([*zip(fields, (message.weight for message in sample.messages), strict=True)], *rest)
 
 
 def prompt_key(sample: Sample) -> int:
@@ -111,17 +106,7 @@ def normalized(text: str) -> bytes:
         >>> normalized("  What is\n2+2? ")
         b'what is 2+2?'
     """
-    folded = text.encode().translate(_FOLDED).strip()
-    while b"  " in folded:  # 1.4 times as fast as split and join
-        folded = folded.replace(b"  ", b" ")
-    return folded
-
-
-def _folded_fields(fields: dict[str, Any]) -> Any:
-    content = fields.get("content")
-    if len(fields) == 2 and type(content) is str:  # role and content only: same result as below, three times as fast
-        return {"role": fields["role"], "content": normalized(content).decode()}
-    return _folded(fields)
+    return b" ".join(text.encode().lower().split())  # of bytes, both know only ASCII
 
 
 def _folded(value: Any) -> Any:
