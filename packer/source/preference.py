@@ -20,15 +20,13 @@ from packer.source.chat import with_weight
 from packer.source.decode import Refused, decode_json
 from packer.source.roles import CALL_ROLES, ROLES
 from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, parse_cell_json, type_name
-from packer.source.unsupported_rows import is_preference
+from packer.source.unsupported_rows import CHOSEN_FIELDS, PREFERENCE_FIELDS, REJECTED_FIELDS, is_preference
 
 Turns: TypeAlias = list[Any]
 """Messages as they are in a row."""
 
 Messages: TypeAlias = tuple[Message, ...]
 
-_CHOSEN = ("chosen", "chosen_messages", "chosen_response", "preferred_output")
-_REJECTED = ("rejected", "rejected_messages", "rejected_response", "non_preferred_output")
 _CONTEXT_FIELDS = ("prompt", "conversations", "conversation", "messages")
 """Fields that may contain the messages before the answers."""
 
@@ -145,7 +143,7 @@ def _pair_rows(row: dict[str, Any], prompt: str | None, given: dict[str, Any]) -
 def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
     if row.get("instruction") or row.get("query") or (field == "input" and _has_request(row)):
         return {}
-    answers = [row[name] for name in (*_CHOSEN, *_REJECTED) if row.get(name) is not None]
+    answers = [row[name] for name in PREFERENCE_FIELDS if row.get(name) is not None]
     are_texts = all(isinstance(answer, str) and not answer.startswith("\n\nHuman:") for answer in answers)
     if are_texts and _nonblank_text(row.get("prompt")) is not None:
         return _AS_ALPACA
@@ -160,16 +158,16 @@ def _answers(row: dict[str, Any], *, are_texts: bool) -> tuple[str | Turns, str 
     `are_texts`: a text is an answer as it is, and not the JSON of messages. ms-swift has the chosen answer at the end
     of `messages`.
     """
-    rejected = _answer(row, _REJECTED, are_texts=are_texts)
+    rejected = _answer(row, REJECTED_FIELDS, are_texts=are_texts)
     chosen: str | Turns
     messages = row.get("messages")
-    if messages and isinstance(messages, list) and all(row.get(name) is None for name in _CHOSEN):
+    if messages and isinstance(messages, list) and all(row.get(name) is None for name in CHOSEN_FIELDS):
         if isinstance(rejected, str):
             rejected = _as_turns(rejected)
             messages = messages[-1:]
         chosen = messages
     else:
-        chosen = _answer(row, _CHOSEN, are_texts=are_texts)
+        chosen = _answer(row, CHOSEN_FIELDS, are_texts=are_texts)
     if isinstance(chosen, str) != isinstance(rejected, str):
         reason = f"`chosen` is `{type_name(chosen)}`, but `rejected` is `{type_name(rejected)}`"
         raise Refused("wrong_type", reason)
@@ -339,9 +337,9 @@ def _number(value: Any) -> float | None:
 
 
 SCHEMA = RowSchema(
-    needs=((*_CHOSEN, "messages"), _REJECTED),
+    needs=((*CHOSEN_FIELDS, "messages"), REJECTED_FIELDS),
     rows=(RowFields,),
-    extra_fields=(*_CHOSEN, *_REJECTED, *_CONTEXT_FIELDS, *_ALPACA_FIELDS, "margin", *chain(*_SCORES)),
+    extra_fields=(*PREFERENCE_FIELDS, *_CONTEXT_FIELDS, *_ALPACA_FIELDS, "margin", *chain(*_SCORES)),
     read=read,
     help="`chosen` and `rejected` (also `chosen_messages`, `chosen_response` and so on) after a `prompt`, all texts "
     "or all messages; or with the whole conversation in each of them; or after `messages`, `conversations` or "

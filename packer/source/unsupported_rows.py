@@ -7,16 +7,9 @@ from typing import Any
 from packer.source.decode import Refused
 
 MEDIA_FIELDS = ("images", "image", "videos", "video", "audios", "audio")
-PREFERENCE_FIELDS = (
-    "chosen",
-    "rejected",
-    "chosen_messages",
-    "rejected_messages",
-    "chosen_response",
-    "rejected_response",
-    "preferred_output",
-    "non_preferred_output",
-)
+CHOSEN_FIELDS = ("chosen", "chosen_messages", "chosen_response", "preferred_output")
+REJECTED_FIELDS = ("rejected", "rejected_messages", "rejected_response", "non_preferred_output")
+PREFERENCE_FIELDS = (*CHOSEN_FIELDS, *REJECTED_FIELDS)
 _FLAGS = ("train", "training", "trainable")
 _WEIGHTS = ("weight", "loss_weight")
 """Fields in which a row may say whether, or how much, it is trained as a whole."""
