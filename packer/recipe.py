@@ -226,8 +226,8 @@ def _relocate(values: dict[str, Any], folder: Path) -> None:
         return (folder / path).as_posix()
 
     benchmarks = values.get("decontaminate")
-    named = [*(values.get("sources") or []), *(benchmarks.get("against", []) if isinstance(benchmarks, dict) else [])]
-    for entry in named:
+    lists = (values.get("sources"), benchmarks.get("against") if isinstance(benchmarks, dict) else None)
+    for entry in (entry for each in lists if isinstance(each, list) for entry in each):
         if isinstance(entry, dict) and "path" in entry:
             entry["path"] = relative(entry["path"])
     if isinstance(values.get("tokenizer"), str) and (folder / values["tokenizer"]).exists():

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 
 from packer.errors import RecipeError
 from packer.pipeline.identity import documents_identity, recipe_fingerprint
-from packer.recipe import SCHEMA_CHOICES, Recipe, make_recipe, to_json
+from packer.recipe import SCHEMA_CHOICES, Recipe, load_recipe, make_recipe, to_json
 
 
 def chosen_words() -> list[tuple[str, tuple[str, ...]]]:
@@ -55,6 +56,13 @@ def test_a_word_that_may_not_stand_there_is_reported_with_those_that_may(key: st
 def test_another_version_of_recipes_is_reported_with_the_one_there_is() -> None:
     with pytest.raises(RecipeError, match="version: expected 1, found 2"):
         make_recipe({"version": 2})
+
+
+@pytest.mark.parametrize("text", ["sources: 5", "sources: [5]", "decontaminate: {against: 5}", "template: 5"])
+def test_a_file_with_a_value_in_the_place_of_a_list_or_mapping_is_refused_by_its_key(tmp_path: Path, text: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=f"{text.partition(':')[0]}.*: expected"):
+        load_recipe(tmp_path / "recipe.yaml")
 
 
 def test_mappings_for_a_template_have_one_order():

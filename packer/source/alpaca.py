@@ -30,11 +30,8 @@ class AlpacaRow(RowFields, frozen=True, kw_only=True):
 def read(row: dict[str, Any], number: int) -> Sample:
     """``{"instruction": "…", "input": "…", "output": "…", "reasoning": "…", "history": [["asked", "answered"], …]}``"""
     shape = typed_row(row, AlpacaRow)
-    instruction, output = shape.instruction, shape.output
-    if shape.query is not None:
-        instruction = coalesce_aliases({"instruction": instruction, "query": shape.query}, where="$")
-    if shape.response is not None:
-        output = coalesce_aliases({"output": output, "response": shape.response}, where="$")
+    instruction = coalesce_aliases({"instruction": shape.instruction, "query": shape.query}, where="$")
+    output = coalesce_aliases({"output": shape.output, "response": shape.response}, where="$")
     assert instruction is not None, "rows without it do not get here"
     assert output is not None, "rows without it do not get here"
     if shape.context and (shape.input or not isinstance(shape.context, str)):

@@ -342,9 +342,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     if set_twice is not None:
         reason = f"`chat_template_kwargs` has `{set_twice}`, which packer itself gives to the template"
         raise Refused("wrong_type", reason)
-    tools = fields.tools
-    if fields.functions:
-        tools = coalesce_aliases({"tools": tools, "functions": fields.functions}, where="$")
+    tools = coalesce_aliases({"tools": fields.tools, "functions": fields.functions}, where="$")
     definitions = read_tools(tools, where="$.tools" if fields.tools else "$.functions") if tools else None
     for message in messages if definitions else ():
         refuse_unified(message.fields.get("tool_calls") or (), definitions or ())
