@@ -25,8 +25,8 @@ _json = partial(nested_json, code="bad_tools")
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a content list.
 
-    OpenAI stores its text under `text` or `refusal`, LLaMA-Factory under `value`. The fields of calls and of their
-    results are Anthropic's.
+    OpenAI stores its text under `text` or `refusal`, LLaMA-Factory under `value`, others under `content`. The fields of
+    calls and of their results are Anthropic's.
     """
 
     type: str
@@ -62,7 +62,7 @@ class Content:
 _NOT_INPUT = ("args", "parameters", "partial_json")
 """Names under which other tools have the arguments of a call that should be Anthropic's."""
 
-_TEXT_FIELDS = ("text", "value", "thinking", "refusal")
+_TEXT_FIELDS = ("text", "value", "thinking", "refusal", "content")
 
 _ORDER = {
     "thinking": 0,

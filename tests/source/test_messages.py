@@ -103,8 +103,8 @@ def test_optional_fields_may_hold_nothing_of_any_type(sample, nothing):
 
 
 def test_text_parts_are_joined(sample):
-    parts = [{"type": "text", "text": "a\n"}, {"type": "text", "value": " b"}]
-    assert answer(sample, content=parts).fields == {"role": "assistant", "content": "a\n b"}
+    parts = [{"type": "text", "text": "a\n"}, {"type": "text", "value": " b"}, {"type": "text", "content": "c"}]
+    assert answer(sample, content=parts).fields == {"role": "assistant", "content": "a\n bc"}
 
 
 @pytest.mark.parametrize("schema", ["messages", "sharegpt", "completion", "preference"])
@@ -151,6 +151,10 @@ def test_a_content_of_calls_only_is_null(sample):
         ([{"type": "text"}], "no field `text` at $.messages[1].content[0]"),
         ([{"type": "text", "text": 3}], "expected `str | null`, got `int` at $.messages[1].content[0].text"),
         ([{"type": "text", "value": 3}], "expected `str` at $.messages[1].content[0].value"),
+        (
+            [{"type": "text", "text": "a", "content": "b"}],
+            "`text` and `content` say different things at $.messages[1].content[0]",
+        ),
         (["a"], "expected `object`, got `str` at $.messages[1].content[0]"),
         (
             [{"type": "server_tool_use", "id": "x", "name": "f", "input": {}}],
