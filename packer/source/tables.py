@@ -317,11 +317,11 @@ class _ColumnReader:
 
 
 def _has_media(column: pa.Array) -> pa.Array:
-    """Return which rows of a media column have media: the value is not null, an empty list or an empty text."""
+    """Return which rows of a media column have media: the value is not null, empty, 0 or false."""
     import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second, not needed for JSON
 
     valid = column.is_valid()
-    for measure in (pc.list_value_length, pc.binary_length):
+    for measure in (pc.list_value_length, pc.binary_length, pc.abs, partial(pc.cast, target_type=pa.uint8())):
         try:
             return pc.and_(valid, pc.greater(pc.fill_null(measure(column), 0), 0))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):

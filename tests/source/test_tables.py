@@ -249,6 +249,7 @@ def test_struct_of_lists_is_no_list_of_messages(tmp_path):
 @pytest.mark.parametrize(
     ("images", "fates"),
     [
+        *((pa.array(flags), ["kept", "multimodal"]) for flags in ([False, True], [0, 2], [float("nan"), 1.0])),
         (pa.array([[], None], pa.list_(pa.binary())), ["kept", "kept"]),
         (pa.array([[b"x"], []], pa.list_(pa.binary())), ["multimodal", "kept"]),
         (pa.array([{"bytes": b"x", "path": None}, None]), ["multimodal", "kept"]),
