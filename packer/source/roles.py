@@ -29,10 +29,10 @@ CALL_ROLES = frozenset({"function_call", "tool_call"})
 """Senders whose messages are the JSON of one call or of a list of calls, made by the assistant."""
 
 _MESSAGE_FIELDS = (
-    *("messages", "conversations", "conversation", "prompt", "completion"),
+    *("messages", "conversations", "conversation", "prompt", "completion", "input"),
     *("chosen", "rejected", "chosen_messages", "rejected_messages", "preferred_output", "non_preferred_output"),
 )
-"""Fields of a row that may contain messages, or a single one."""
+"""Fields of a row that may contain messages, a single one, or a request with messages."""
 
 _ROLE_FIELDS = ("role", "from")
 """Fields of a message that may contain its role."""
@@ -82,11 +82,13 @@ def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any
 
 
 def _rename_message_roles(messages: Any, roles: Mapping[str, str]) -> Any:
-    """Rename the roles in a message, or in a list of messages."""
+    """Rename the roles in a message, in a list of messages, or in a request."""
     if isinstance(messages, list):
         return [_rename_message_roles(message, roles) for message in messages]
     if not isinstance(messages, dict):
         return messages
+    if "messages" in messages:
+        return messages | {"messages": _rename_message_roles(messages["messages"], roles)}
     names = {name: messages[name] for name in _ROLE_FIELDS if isinstance(messages.get(name), str)}
     return messages | {name: roles.get(role) or roles.get(role.lower()) or role for name, role in names.items()}
 
@@ -131,6 +133,7 @@ def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def _roles_of(row: Mapping[str, Any]) -> Iterator[str]:
     for name in _MESSAGE_FIELDS:
         messages = row.get(name)
+        messages = messages.get("messages", messages) if isinstance(messages, dict) else messages
         for message in messages if isinstance(messages, list) else (messages,):
             if isinstance(message, dict):
                 yield from (message[key] for key in _ROLE_FIELDS if isinstance(message.get(key), str))

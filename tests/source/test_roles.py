@@ -53,6 +53,15 @@ def test_the_hint_followed_literally_makes_samples_of_the_rows(pair, turns):
     assert [message.role for message in sample.messages] == [guessed[message["role"]] for message in said]
 
 
+def test_the_hint_for_a_pair_after_a_request_names_the_roles_of_the_request():
+    sides = {f"{name}output": [{"role": "agent", "content": name}] for name in ("preferred_", "non_preferred_")}
+    row = {"input": {"messages": [{"role": "client", "content": "a"}]}, **sides}
+    guessed = guess_roles([row])
+    assert guessed == {"client": "user", "agent": "assistant"}
+    sample = read_row(row, number=0, schema="preference", columns={}, roles=guessed)
+    assert [message.role for message in sample.messages] == ["user", "assistant"]
+
+
 @pytest.mark.parametrize(
     ("spoken", "expected"),
     [
