@@ -106,11 +106,11 @@ def _not_a_data_set(folder: Path) -> InputError:
     files = [path for path in found if data_ending(path.name) == kind]
     held_out = [path for path in files if _HELD_OUT.search(path.relative_to(folder).as_posix())]
     training = sorted({*files}.difference(held_out))
-    hint = f"name its files: '{_pattern(folder, files, kind)}'"
+    hint = f"name its files: {_in_shell(_pattern(folder, files, kind))}"
     if held_out and training:
         pattern = _pattern(Path(os.path.commonpath([path.parent for path in training])), training, kind)
         mixed = any(fits(path.as_posix(), pattern) for path in held_out)
-        named = _named(training) if mixed else f"'{pattern}'"
+        named = _named(training) if mixed else _in_shell(pattern)
         hint = (
             f"name its files: {named}; those that are held out by their names, such as "
             f"{held_out[0].relative_to(folder).as_posix()}, are a source of their own in a recipe, with its `split`"
@@ -122,15 +122,19 @@ def _not_a_data_set(folder: Path) -> InputError:
 
 def _named(files: Sequence[Path]) -> str:
     """Name files; if there are many, with how many are left out, so that the names cannot be taken for all of them."""
-    more = len(files) - _MOST_NAMED
-    return " ".join(f"'{path.as_posix()}'" for path in files[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    named = " ".join(_in_shell(path.as_posix()) for path in files[:_MOST_NAMED])
+    return f"{named} and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else named
+
+
+def _in_shell(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _pattern(folder: Path, files: Sequence[Path], kind: str) -> str:
     """Return a pattern for files in a folder; if all are called `train` and more, for those alone."""
     is_flat = all(path.parent == folder for path in files)
     start = "train" if files and all(path.name.startswith("train") for path in files) else ""
-    return (folder / ("" if is_flat else "**") / f"{start}*{kind}").as_posix()
+    return (Path(glob.escape(str(folder))) / ("" if is_flat else "**") / f"{start}*{kind}").as_posix()
 
 
 def _is_cache(folder: Path) -> bool:

@@ -1,6 +1,7 @@
 """Folders of save_to_disk: what is in them, and what is said of folders that are none."""
 
 import json
+import shlex
 
 import pytest
 from written_formats import as_arrow
@@ -108,6 +109,18 @@ def test_any_other_folder_is_an_error_that_names_a_pattern_for_its_files(tmp_pat
     held_out = [file for file in files if file.startswith(("test", "data/val"))]
     assert ("held out by their names" in caught.value.hint) is bool(held_out)
     assert not {tmp_path / file for file in held_out}.intersection(tmp_path.glob(pattern))
+
+
+@pytest.mark.parametrize("name", ["it's", "a [1]", "what? *"])
+@pytest.mark.parametrize("files", [["a.jsonl"], ["a.jsonl", "test.jsonl"], ["train/a.jsonl", "test/a.jsonl"]])
+def test_what_is_named_of_a_folder_is_found_whatever_it_is_called(tmp_path, name, files):
+    for file in files:
+        (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / file).write_text("x")
+    with pytest.raises(InputError, match="is a folder") as caught:
+        expand([str(tmp_path / name)])
+    named = caught.value.hint.removeprefix("name its files: ").partition("; those that are held out")[0]
+    assert expand(shlex.split(named)) == [tmp_path / name / files[0]]
 
 
 @pytest.mark.parametrize(("num_files", "said"), [(1, ""), (7, ""), (12, ""), (13, " and 1 more"), (30, " and 18 more")])
