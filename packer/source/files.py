@@ -15,6 +15,7 @@ import functools
 import glob
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -97,7 +98,7 @@ def _not_a_data_set(folder: Path) -> InputError:
     if _is_cache(folder):
         return InputError(
             f"{folder}: is a cache of packer, not a source: its rows are already packed",
-            hint=f"for other blocks of the same documents: packer pack {folder} -o CACHE2; "
+            hint=f"for other blocks of the same documents: packer pack {shlex.quote(str(folder))} -o CACHE2; "
             "for anything else, name the files it was built from",
         )
     found = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -16,6 +16,7 @@ so that a rated answer is recognized. Every other cell is used as it is.
 
 import csv
 import io
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -92,7 +93,7 @@ def read_csv(path: FilePath, stream: io.BufferedReader, kind: Format) -> tuple[t
         raise InputError(f"{path}: its header is longer than {READ_BYTES:,} bytes", hint="is it CSV?")
     if isinstance(header.cells, Refused):
         what, hint = (
-            ("is not UTF-8", f"rewrite it as UTF-8: iconv -t UTF-8 {path}")
+            ("is not UTF-8", f"rewrite it as UTF-8: iconv -f ENCODING -t UTF-8 {shlex.quote(str(path))}")
             if header.cells.code == "not_utf8"
             else ("continues over bare carriage returns", "end lines with newlines: tr '\\r' '\\n'")
         )

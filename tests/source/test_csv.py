@@ -3,6 +3,8 @@
 import csv
 import gzip
 import io
+import shlex
+import subprocess
 from itertools import chain, repeat
 
 import pytest
@@ -212,6 +214,16 @@ def test_a_file_that_is_no_csv_is_one_error_that_says_where(content, said):
     with pytest.raises(InputError, match=said) as caught:
         values(content)
     assert caught.value.hint
+
+
+def test_a_header_in_another_encoding_has_the_command_that_rewrites_the_file(tmp_path):
+    """Without the encoding that it is in, iconv takes the file for UTF-8, too."""
+    path = tmp_path / "in rows.csv"
+    path.write_bytes("größe,b\n".encode("cp1252"))
+    with pytest.raises(InputError, match="its header is not UTF-8") as caught:
+        detect_schema(path, format="csv", columns={})
+    command = caught.value.hint.removeprefix("rewrite it as UTF-8: ").replace("ENCODING", "cp1252")
+    assert subprocess.run(shlex.split(command), capture_output=True, check=True).stdout == "größe,b\n".encode()
 
 
 @pytest.mark.parametrize(
