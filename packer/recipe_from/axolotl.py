@@ -16,7 +16,6 @@ from packer.recipe_from.config import (
     alpaca_rows,
     are_several,
     chat_rows,
-    data_set_folder,
     files_pattern,
     hub_path,
     is_on_hub,
@@ -25,6 +24,7 @@ from packer.recipe_from.config import (
     renamed_roles,
     rows_of,
 )
+from packer.source.files import is_data_set
 from packer.source.row import TRAIN_FIELDS
 
 TEMPLATE_FILE = "chat_template.jinja"
@@ -164,10 +164,10 @@ def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[s
 
 def _in_folder(keys: Keys, folder: Path, split: str) -> Path:
     """Return where a folder has the rows of a split; for a plain folder, a pattern for its files."""
-    saved = data_set_folder(folder, split)
-    if saved is None:
-        keys.report("path", "axolotl tells splits by the names of files; packer takes all that fit the pattern")
-    return files_pattern(folder, "path") if saved is None else saved
+    if is_data_set(folder):
+        return folder / split if is_data_set(folder / split) else folder
+    keys.report("path", "axolotl tells splits by the names of files; packer takes all that fit the pattern")
+    return files_pattern(folder, "path")
 
 
 def _rows(keys: Keys) -> dict[str, Any]:

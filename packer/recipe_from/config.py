@@ -18,7 +18,6 @@ import msgspec
 from packer.errors import RecipeError
 from packer.hub import SCHEME, may_be_repository
 from packer.names import data_ending
-from packer.source.files import is_data_set
 from packer.source.roles import ROLES
 from packer.strict_yaml import load_mapping
 
@@ -296,13 +295,6 @@ def hub_path(repository: str, revision: str | None = None, path: str = "") -> st
     name = repository.removeprefix(SCHEME).removeprefix("datasets/")
     at = f"@{revision.replace('/', '%2F')}" if revision else ""
     return f"{SCHEME}datasets/{name}{at}" + f"/{path}" * bool(path)
-
-
-def data_set_folder(folder: Path, split: str) -> Path | None:
-    """Return where a folder of `save_to_disk` has the rows of a split; None if it is not such a folder."""
-    if not is_data_set(folder):
-        return None
-    return folder / split if is_data_set(folder / split) else folder
 
 
 def files_pattern(folder: Path, key: str) -> Path:

@@ -161,7 +161,9 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         _refuse_other_calls(raw, where=where)
     is_empty = content.text is None or (not content.text.strip() and _has_text_in_other_field(raw))
     if is_empty and not calls_or_reasoning:
-        raise _no_content_error(raw, where=where)
+        others = [key for key, value in raw.items() if value is not None and key not in _KNOWN_FIELDS]
+        named = ", ".join(map(quoted, others[:_MAX_LISTED])) or "none"
+        raise Refused("no_content", f"no content at {where}; its other keys: {named}")
     text = "" if content.text is None and shape.content is UNSET else content.text
     fields: dict[str, Any] = {"role": role, "content": text}
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
@@ -264,11 +266,6 @@ def _refuse_other_calls(raw: dict[str, Any], *, where: str) -> None:
     for name, has_calls in found.items():
         if has_calls:
             raise Refused("bad_tools", f"calls under `{name}` at {where}, which is not read; give them as `tool_calls`")
-
-
-def _no_content_error(raw: dict[str, Any], *, where: str) -> Refused:
-    others = [quoted(key) for key, value in raw.items() if value is not None and key not in _KNOWN_FIELDS][:_MAX_LISTED]
-    return Refused("no_content", f"no content at {where}; its other keys: {', '.join(others) or 'none'}")
 
 
 def _with_refusal(content: Content, refusal: str, role: str, *, where: str) -> Content:

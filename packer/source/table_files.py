@@ -101,11 +101,8 @@ def record_batches(
         ValueError, OSError, pyarrow.ArrowException: the file is damaged; see :func:`read_errors`.
     """
     if kind == "arrow":
-        yield from (
-            _arrow_batches(path, 0, None)
-            if partition is None
-            else _arrow_batches(path, partition.start, partition.stop)
-        )
+        start, stop = (0, None) if partition is None else (partition.start, partition.stop)
+        yield from _arrow_batches(path, start, stop)
         return
     with open_parquet(path) as file:
         groups = _parquet_groups(path, file.metadata)

@@ -57,7 +57,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
     ids = fields["input_ids"]
     if not len(ids):
         raise Refused("empty", "`input_ids` is empty")
-    _refuse_packed(fields.pop("seq_lengths", None))
+    if len(lengths := fields.pop("seq_lengths", ())) > 1:
+        raise Refused("already_packed", f"`seq_lengths` names {len(lengths)} documents")
     _pad_response_masks(fields, shape.response_length)
     for name, values in fields.items():
         if len(values) != len(ids):
@@ -163,11 +164,6 @@ def _unpadded_range(fields: Mapping[str, npt.NDArray[Any]]) -> slice:
     if kept.stop - kept.start != len(real):
         raise Refused("bad_mask", "`attention_mask` is 0 between tokens; padding belongs before or after them")
     return kept
-
-
-def _refuse_packed(seq_lengths: Int64 | None) -> None:
-    if seq_lengths is not None and len(seq_lengths) > 1:
-        raise Refused("already_packed", f"`seq_lengths` names {len(seq_lengths)} documents")
 
 
 def _refuse_restart(fields: Mapping[str, npt.NDArray[Any]], kept: slice) -> None:
