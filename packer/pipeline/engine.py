@@ -6,13 +6,13 @@ trial is cached (`packer/trials.py`). If the engines are found to differ during 
 
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Literal, TypeAlias
 
 from packer.errors import RecipeError, StorageError, UsageError
 from packer.store.folder import write_atomically
 from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences
 from packer.trials import cached_outcome, encode_outcome, fast_version, trial_path
+from packer.version import library_version
 
 EngineName: TypeAlias = Literal["reference", "fast"]
 
@@ -75,7 +75,8 @@ def remember(tokenizer_json: bytes, *, agrees: bool) -> None:
 
 
 def _reference() -> Engine:
-    return Engine(name="reference", version=f"tokenizers {ReferenceEncoder.version}, jinja2 {version('jinja2')}")
+    versions = f"tokenizers {ReferenceEncoder.version}, jinja2 {library_version('jinja2')}"
+    return Engine(name="reference", version=versions)
 
 
 def _difference(tokenizer_json: bytes) -> str | None:
