@@ -277,7 +277,7 @@ def test_adding_a_file_to_a_hundred_tokenizes_one_and_another_block_length_none(
 def test_versions_of_software_change_the_bytes_and_neither_recipe_nor_content(
     starter, starter_cache, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(record, "_version", lambda name: f"99.{len(name)}")
+    monkeypatch.setattr(record, "library_version", lambda name: f"99.{len(name)}")
     changed = again(starter, tmp_path / "cache").manifest
     before = read_manifest(starter_cache)
     assert changed is not None and changed.versions["numpy"] == "99.5" != before.versions["numpy"]
