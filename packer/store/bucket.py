@@ -71,6 +71,9 @@ class VersionedContent:
     etag: str
 
 
+_NO_ANSWER = "error sending request"
+"""What obstore says if nothing answers at an address."""
+
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
 
 _METADATA = "169.254.169.254"
@@ -337,6 +340,8 @@ class Bucket:
             elif _METADATA in str(error) or isinstance(error, denied):
                 names = _CREDENTIALS.get(scheme, _CREDENTIALS["az"])
                 hint = f"credentials are taken from the environment: {names}; see docs/how-to/object-storage.md"
+            elif _NO_ANSWER in str(error):
+                hint = f"check the network and the address of the store; then {hint}"
             raise StorageError(f"cannot {action} {self.url}/{name}: {why}", hint=hint) from error
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # obstore's, which is no Exception
