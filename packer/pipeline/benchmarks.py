@@ -50,7 +50,6 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
 
     Raises:
         InputError: the file cannot be read, its rows lack the field, or a row has no text in it.
-
     """
     place = input_place(path)
     if isinstance(place, Path) and not place.is_file():
@@ -85,7 +84,6 @@ def pin_benchmarks(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
 
     Raises:
         InputError: as :func:`read_benchmark`; or a file's digest is not the one in the recipe.
-
     """
     asked = recipe.decontaminate
     if asked is None:
@@ -117,7 +115,6 @@ def questions_of(recipe: Recipe) -> "Questions | None":
 
     Raises:
         InputError: as :func:`pin_benchmarks`.
-
     """
     asked = recipe.decontaminate
     if asked is None:
@@ -133,7 +130,6 @@ def read_rule(rule: row_rules.Benchmark) -> Benchmark:
 
     Raises:
         InputError: as :func:`pin_benchmarks`.
-
     """
     found = read_benchmark(rule.path, column=rule.columns.question, name=rule.name)
     if rule.sha256 not in {None, found.sha256}:

@@ -61,7 +61,6 @@ class BlockForm:
 
         Raises:
             RecipeError: mode ``eos`` without an EOS.
-
         """
         separator_id = None
         if pack.mode == "eos":
@@ -201,7 +200,6 @@ def pack_split(
 
     Raises:
         CheckError: a document that is wholly or partly left out is damaged.
-
     """
     if not len(documents):
         return

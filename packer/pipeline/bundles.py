@@ -18,7 +18,6 @@ class Bundles:
     Args:
         tasks: each task with its size; consumed lazily.
         most_bytes: upper limit for the sizes of a bundle's tasks, unless it has only one.
-
     """
 
     def __init__(self, tasks: Iterator[tuple[Any, int]], most_bytes: int) -> None:

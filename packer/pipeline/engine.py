@@ -46,7 +46,6 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
 
     Raises:
         RecipeError: ``fast`` is required but cannot be used.
-
     """
     if asked == "reference" or (asked == "auto" and (fast_version() is None or before == "reference")):
         return _reference()

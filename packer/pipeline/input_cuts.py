@@ -63,7 +63,6 @@ class InputCuts:
 
     Raises:
         StorageError: from any method, if records cannot be looked up.
-
     """
 
     def __init__(
@@ -108,7 +107,6 @@ class InputCuts:
 
         Raises:
             InputError: a file cannot be read.
-
         """
         cuts: dict[int, tuple[FilePartitions, FieldsSeen | None]] = {}
         planner = TraitPlanner(self._recipe)
@@ -176,7 +174,6 @@ def cut_input(file: InputFile, partition_bytes: int) -> FilePartitions:
 
     Raises:
         InputError: it cannot be read.
-
     """
     return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
 

@@ -31,7 +31,6 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     Raises:
         RecipeError: a name that begins like one of the Hub but is not valid.
         InputError: the Hub denies it, or neither the Hub nor its cache knows it.
-
     """
     pins: dict[HubName, str] = {}
 
@@ -67,7 +66,6 @@ def tokenizer_place(tokenizer: str) -> Path:
 
     Raises:
         InputError: it cannot be downloaded from the Hub.
-
     """
     name = tokenizer_name(tokenizer)
     return fetch_tokenizer(name, FOLDER_FILES) if name is not None and name.is_pinned else Path(tokenizer)
@@ -91,7 +89,6 @@ def source_files(source: Source) -> list[SourceFile]:
     Raises:
         InputError: a file is missing; a glob matches none; a folder is not a data set; the Hub denies access.
         UsageError: it is standard input, and nothing is piped in.
-
     """
     refuse_address(source.path, place="input")
     hub = data_name(source.path)

@@ -100,7 +100,6 @@ def open_inputs(
     Raises:
         InputError: a file cannot be read, or is of no kind that packer knows; or all files of a source are empty; or
             `columns` names a field that none of the sampled rows has.
-
     """
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
     tasks = [(file, len(own) == 1) for own in groups for file in own]
@@ -159,7 +158,6 @@ def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> In
     Raises:
         InputError: it cannot be read, or is of no kind that packer knows.
         NoRowsError: it is empty, and not alone.
-
     """
     source, path = file.source, file.path
     if not is_alone:
@@ -269,7 +267,6 @@ def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[st
         counts: Number of messages with each key that packer does not read.
         model: Its templates may read some of them.
         note: Receives the message.
-
     """
     template = f"{model.template} {model.tool_template}"
     used = {name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name}
@@ -311,7 +308,6 @@ def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequenc
 
     Raises:
         InputError: one of them has changed.
-
     """
     refuse_changed_objects(path for path, _ in files)
     for (path, status), entry in zip(files, inputs, strict=True):

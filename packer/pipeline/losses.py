@@ -57,7 +57,6 @@ def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
     Raises:
         CheckError: a document shard is damaged.
         StorageError: a shard cannot be read.
-
     """
     totals, pack = manifest.totals, manifest.recipe["pack"]
     share = token_share(manifest)
@@ -93,7 +92,6 @@ def fitting(lengths: npt.NDArray[np.integer], *, step: int) -> tuple[int | None,
 
     Returns:
         both lengths; None for one that exceeds the longest possible block
-
     """
     ordered = np.sort(lengths.astype(np.int64))
     held = np.cumsum(ordered)
@@ -158,7 +156,6 @@ def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
 
     Raises:
         CheckError: a share is larger.
-
     """
     if fail_above is None:
         return

@@ -152,7 +152,6 @@ class PartitionWork:
             StorageError: the disk cannot be written.
             TemplateOverrunError: the template takes too long to render a row.
             EngineDiffersError: the fast encoder cannot be used for this tokenizer, or differs from the reference.
-
         """
         result: PartitionResult | None = None
         traits: list[pa.RecordBatch] = []
@@ -262,7 +261,6 @@ def read_journal(folder: Path, kind: type[Finished], keys: Collection[str]) -> d
         folder: the cache.
         kind: shards of partitions, or traits.
         keys: keys to look up.
-
     """
     entries: dict[str, Finished] = {}
     for name, content in CacheFiles(folder).contents(JOURNALS[kind], [f"{key}.json" for key in keys]):

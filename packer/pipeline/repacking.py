@@ -74,7 +74,6 @@ def repack(
         NothingKeptError: no document would be in a block.
         BusyError: another process is writing the new cache.
         StorageError: the disk cannot be written; an existing cache stays as it was.
-
     """
     cache, folder, progress = cache_place(cache), build_place(folder), progress or Silent()
     with path_errors(), workers_on(on, jobs, progress.note) as workers:
@@ -110,7 +109,6 @@ class _CacheDocuments:
 
         Raises:
             CheckError: a file of the cache is missing or damaged.
-
         """
         try:
             return Documents(results=self._linked(), traits=self._traits(), num_built=0)
@@ -214,7 +212,6 @@ def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Reci
 
     Raises:
         RecipeError: traits are missing; names them.
-
     """
     rules, hint = new.row_rules, f"packer build -o {cache} with these rules reads the rows again but tokenizes nothing"
     if not rules.is_set:

@@ -179,7 +179,6 @@ def is_unchanged(
 
     Raises:
         RecipeError, InputError, StorageError: as for a plan.
-
     """
     if manifest.versions.get("packer") != __version__ or manifest.rules_version != RULES_VERSION:
         return False

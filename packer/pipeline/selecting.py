@@ -122,7 +122,6 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
     Raises:
         NothingKeptError: no row is left.
         StorageError: the disk cannot be written.
-
     """
     rules = wanted.recipe.row_rules
     if not rules.is_set:
@@ -161,7 +160,6 @@ def read_traits(folder: Path, traits: Sequence[StoredTable]) -> pa.Table:
 
     Raises:
         CheckError: a file is damaged.
-
     """
     return pa.concat_tables([read_table(folder, each) for each in traits])
 
@@ -173,7 +171,6 @@ def decide(
 
     Raises:
         CheckError: a file is damaged.
-
     """
     from packer.curate.select import select_rows  # noqa: PLC0415 - not loaded by builds without rules
 

@@ -75,7 +75,6 @@ def of_kept(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
         num_rows: of the inputs.
         num_kept: rows that are not rejected.
         rows: results of the rules about rows; None if there are none.
-
     """
     left_out = 0 if rows is None else rows.num_left_out
     by_rules = "" if rows is None else f"{number(left_out)} left out by rules, "
@@ -90,7 +89,6 @@ def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warne
         folder: the cache.
         rows: results of the rules about rows; None if there are none.
         warned: whether a warning has already said how to get more tokens into blocks.
-
     """
     totals, pack, listed = manifest.totals, manifest.recipe["pack"], f"{shown(folder)}/rejected.jsonl"
     ruled_out = [cut for code, cut in totals.cut.items() if code in ROW_REASONS]

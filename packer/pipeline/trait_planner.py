@@ -28,7 +28,6 @@ class TraitPlanner:
 
     Raises:
         RecipeError: a regular expression or a language that cannot be used.
-
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -63,7 +62,6 @@ class TraitPlanner:
 
         Returns:
             What was found; None if no rule names a field.
-
         """
         if part is None or not self._of_source[part].fields:
             return None
@@ -95,7 +93,6 @@ class TraitPlanner:
 
         Raises:
             InputError: names the field and the rule.
-
         """
         everywhere = set().union(*self._found)
         for i, each in enumerate(self._of_source):

@@ -33,7 +33,6 @@ class FoundBlocks(FoundRows[BlockRows]):
                 stored.
             into: [n, L], of an integer type of 32 bits or more, or float32, contiguous; n blocks are written.
             first: index of the first block to write.
-
         """
         if len(into):
             np.concatenate(self.values(name, first, first + len(into)), out=into.reshape(-1))
@@ -63,7 +62,6 @@ class BlockShards(NumberedRows[BlockRows]):
 
         Raises:
             CheckError: the first shard is damaged.
-
         """
         return bool(self.shards) and "pairs" in self._schema.names
 
@@ -73,7 +71,6 @@ class BlockShards(NumberedRows[BlockRows]):
 
         Raises:
             CheckError: the first shard is damaged.
-
         """
         return block_len_of(self._schema) if self.shards else 0
 
@@ -86,7 +83,6 @@ class BlockShards(NumberedRows[BlockRows]):
         Raises:
             CheckError: a row's digest does not match.
             IndexError: an index is out of range.
-
         """
         found = self.locate(indices)
         B, L = len(found), self.block_len
@@ -127,7 +123,6 @@ class BlockShards(NumberedRows[BlockRows]):
         Raises:
             CheckError: a row's digest does not match.
             IndexError: an index is out of range.
-
         """
         return FoundBlocks(*self._found(indices))
 

@@ -94,7 +94,6 @@ class Bucket:
         UsageError: from any method, if obstore is not installed or the URL is not one that it supports.
         StorageError: from any method, if the store denies a request or cannot be reached. Requests are retried for one
             to three minutes first.
-
     """
 
     url: str
@@ -136,7 +135,6 @@ class Bucket:
             write: receives the chunks.
             etag: required version; return False if the object has another one.
             within: range of bytes to download: the first, and one past the last.
-
         """
         options = {key: value for key, value in (("if_match", etag), ("range", within)) if value}
 
@@ -162,7 +160,6 @@ class Bucket:
 
         Raises:
             CheckError: the object does not exist, or is too short.
-
         """
         starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]
 
@@ -240,7 +237,6 @@ class Bucket:
         Returns:
             False if the object has other content; True also if it already has the new content, as after a request whose
             response was lost
-
         """
         found = self.read(name)
         if found is not None and found.content == content:
@@ -262,7 +258,6 @@ class Bucket:
 
         Raises:
             StorageError: it does not.
-
         """
         name = f".packer/probe-{token_hex(8)}"
         try:

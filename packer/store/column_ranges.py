@@ -35,7 +35,6 @@ def read_columns(
     Raises:
         CheckError: a shard is truncated, or has no such column.
         StorageError: it cannot be read.
-
     """
     sizes = [np.dtype(kind).itemsize for kind in columns.values()]
 
@@ -70,7 +69,6 @@ def read_batches(folder: Path, shard: Shard, numbers: Sequence[int], column: str
     Raises:
         CheckError: the shard is not what the manifest says.
         StorageError: it cannot be read.
-
     """
     file = CacheFiles(folder).in_bucket_alone(shard.path, shard.num_bytes)
     if file is None:
@@ -92,7 +90,6 @@ def read_ranges(folder: Path, wanted: Iterable[tuple[Shard, list[tuple[int, int]
     Raises:
         CheckError: a shard is missing or truncated.
         StorageError: it cannot be read.
-
     """
     own, asked = tee(wanted)
     contents = CacheFiles(folder).read_ranges((shard.path, ranges) for shard, ranges in asked)

@@ -37,7 +37,6 @@ class FetchAhead:
 
         Args:
             shards: name and size in bytes of each.
-
         """
         self._fetching.want(shards)
 

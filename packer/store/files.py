@@ -45,7 +45,6 @@ class CacheFiles:
 
     Raises:
         StorageError: from any method, if the disk cannot be read or written.
-
     """
 
     folder: Path
@@ -88,7 +87,6 @@ class CacheFiles:
 
         Raises:
             CheckError: its bytes do not match the digest in its name.
-
         """
         path = self.folder / name
         if not path.exists() and (mirror := mirror_of(self.folder)) is not None:
@@ -118,7 +116,6 @@ class CacheFiles:
 
         Raises:
             CheckError: a file is too short.
-
         """
         mirror = mirror_of(self.folder)
         if mirror is not None and not is_usable_here():
@@ -222,7 +219,6 @@ class CacheFiles:
 
         Raises:
             BusyError: another build replaced it in the bucket meanwhile.
-
         """
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.publish_missing(named)
@@ -244,7 +240,6 @@ class CacheFiles:
 
         Raises:
             CheckError: the file does not exist, or a copy's bytes do not match the digest.
-
         """
         path, target = source.folder / old, self._target(name)
         hint = f"packer build -o {source.folder} --repair makes it again"
@@ -305,7 +300,6 @@ class FileRanges:
         Raises:
             CheckError: the file is too short.
             StorageError: it cannot be read.
-
         """
         with storage_errors("read", self._path):
             content = os.pread(self._descriptor, size, offset)

@@ -244,7 +244,6 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
     Raises:
         UsageError: it is larger than readers accept.
-
     """
     fields = sorted(
         (name, value)
@@ -289,7 +288,6 @@ def read_manifest(folder: Path) -> Manifest:
         InputError: there is no manifest: not a cache, or its build did not finish.
         CheckError: it is invalid; the message names the key.
         StorageError: it cannot be read.
-
     """
     return decode_manifest(folder, manifest_bytes(folder))
 
@@ -299,7 +297,6 @@ def manifest_fingerprint(folder: Path) -> str:
 
     Raises:
         InputError, CheckError, StorageError: as :func:`read_manifest`.
-
     """
     return fingerprint_of(manifest_bytes(folder))
 
@@ -316,7 +313,6 @@ def manifest_bytes(folder: Path) -> bytes:
         InputError: there is none.
         CheckError: it is too large for a manifest.
         StorageError: it cannot be read.
-
     """
     size = CacheFiles(folder).size(MANIFEST_NAME)
     if size is None:
@@ -336,7 +332,6 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
     Raises:
         CheckError: not JSON, an unknown key, a wrong type or value, a path that leads out of the cache, or a wrong
             checksum.
-
     """
     path = folder / MANIFEST_NAME
     hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} fixes it"

@@ -47,7 +47,6 @@ class MappedShard:
 
         Raises:
             CheckError: it is elsewhere, or invalid.
-
         """
         expected = self._shard.places[number]
         with as_damage(self._folder, self._shard):
@@ -61,7 +60,6 @@ class MappedShard:
 
         Raises:
             CheckError: these places are outside of the file.
-
         """
         digest = xxh3_128()
         with as_damage(self._folder, self._shard):
@@ -84,7 +82,6 @@ def check_size(folder: Path, shard: Shard | StoredTable) -> None:
 
     Raises:
         CheckError: the file is missing, truncated or too long.
-
     """
     _compare_size(folder, shard, CacheFiles(folder).size(shard.path))
 
@@ -114,7 +111,6 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
     Raises:
         CheckError: size, schema or places are not what the manifest says.
         StorageError: the file cannot be opened.
-
     """
     with as_damage(folder, shard):
         with as_missing(folder, shard):

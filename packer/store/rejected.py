@@ -59,7 +59,6 @@ def stage_rejected(folder: Path, lines: Iterable[Rejected], manifest: Manifest) 
 
     Raises:
         StorageError: the disk cannot be written.
-
     """
     digest = CacheFiles(folder).write(manifest.pending_rejected, _encoded(lines))
     assert digest.sha256 == manifest.rejected_sha256, "the manifest names the digest of these lines"
@@ -75,7 +74,6 @@ def publish_rejected(folder: Path, manifest: Manifest) -> None:
 
     Raises:
         StorageError: the disk cannot be written; the staged file can still be read.
-
     """
     if is_pending(folder, manifest):
         CacheFiles(folder).rename(manifest.pending_rejected, REJECTED_NAME)
@@ -104,7 +102,6 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
     Raises:
         CheckError: the file is missing, its digest differs, or a line is invalid.
         StorageError: the file cannot be read.
-
     """
     decoder = msgspec.json.Decoder(Rejected)
     path, hint = folder / rejected_path(folder, manifest), f"packer build -o {folder} --repair makes it again"

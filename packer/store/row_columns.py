@@ -24,7 +24,6 @@ class RowColumns:
     Raises:
         CheckError: from any method, if a shard is truncated or has no such column.
         StorageError: from any method, if it cannot be read.
-
     """
 
     def __init__(self, rows: NumberedRows[Any], columns: Mapping[str, type[np.generic]]) -> None:
@@ -41,7 +40,6 @@ class RowColumns:
 
         Raises:
             IndexError: a row that is not there.
-
         """
         numbers = self._rows.stored_numbers(rows)
         if self._unknown.any():

@@ -30,7 +30,6 @@ def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: s
 
     Raises:
         StorageError: the disk cannot be written; nothing is left of the file.
-
     """
     table = pa.Table.from_batches(batches).combine_chunks()
     with AtomicFile(cache / FOLDER) as file:
@@ -56,7 +55,6 @@ def read_table(cache: Path, stored: StoredTable) -> pa.Table:
     Raises:
         CheckError: it is missing, or differs from what the manifest records.
         StorageError: it cannot be read.
-
     """
     path = cache / stored.path
     check_size(cache, stored)

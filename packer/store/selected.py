@@ -33,7 +33,6 @@ def write_selection(cache: Path, selected: SelectedRows, traits: Sequence[Stored
 
     Raises:
         StorageError: the disk cannot be written.
-
     """
     columns = [array_of(getattr(selected, field.name)) for field in _SCHEMA]
     table = write_table(cache, [pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)], kind="selection", key=None)
@@ -46,7 +45,6 @@ def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
     Raises:
         CheckError: it is missing, or differs from what the manifest records.
         StorageError: it cannot be read.
-
     """
     table = read_table(cache, selection.table)
     columns = {name: numbers_of(table.column(name)) for name in _SCHEMA.names} if table.schema == _SCHEMA else {}
@@ -79,7 +77,6 @@ def split_documents(
 
     Raises:
         CheckError: a shard is not what the manifest says.
-
     """
     if selected is None:
         names = dict.fromkeys(shard.split for shard in shards)
@@ -106,7 +103,6 @@ def documents_of(cache: Path, manifest: Manifest, *, mmap: bool = True) -> Mappi
 
     Raises:
         CheckError: the selection or a shard is not what the manifest says.
-
     """
     shards = [shard for shard in manifest.shards if shard.kind == "documents"]
     selected = None if manifest.selection is None else read_selection(cache, manifest.selection)

@@ -35,7 +35,6 @@ def write_shard(
 
     Raises:
         StorageError: the disk cannot be written; nothing is left of the file.
-
     """
     num_rows = num_tokens = num_trained = 0
     row_digests = xxh3_128()
@@ -112,7 +111,6 @@ def relink(cache: Path, shard: Shard, *, index: int, source: Path | None = None)
 
     Raises:
         CheckError, StorageError: as :meth:`packer.store.files.CacheFiles.take`.
-
     """
     name = f"{shard.kind}/{shard_name(split=shard.split, index=index, sha256=shard.sha256)}"
     CacheFiles(cache).take(name, CacheFiles(source or cache), shard.path, sha256=shard.sha256)

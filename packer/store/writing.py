@@ -46,7 +46,6 @@ def write_documents(
 
     Raises:
         StorageError: the disk cannot be written.
-
     """
     weighted = any((batch.run_weight != 1).any() for batch in batches)
     # A batch whose rows are all rejected has no documents, and no `side` column even for preference data.
@@ -93,7 +92,6 @@ def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> Docum
         documents: K tokens.
         special: which tokens are special.  # bool[K]
         weighted: whether the shard has loss weights; a doc_id includes fractional ones in any case.
-
     """
     labels, offsets = document_labels(documents), documents.offsets
     fractional = weighted or bool((documents.run_weight != 1).any())
@@ -256,7 +254,6 @@ def write_blocks(
 
     Raises:
         StorageError: the disk cannot be written.
-
     """
     return write_shard(
         cache,
