@@ -36,13 +36,10 @@ class Engine:
 
 
 def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = None) -> Engine:
-    """Choose the engine for a tokenizer.
+    """Choose the engine for a tokenizer: ``auto``, ``reference`` or ``fast`` is `asked`.
 
-    Args:
-        asked: ``auto``, ``reference`` or ``fast``.
-        tokenizer_json: content of the tokenizer's file.
-        before: engine of the existing cache. ``auto`` keeps it, so that installing the other engine does not cause
-            everything to be tokenized again.
+    ``auto`` keeps the reference if that was the engine of the existing cache, `before`, so that installing the other
+    one does not cause everything to be tokenized again.
 
     Raises:
         RecipeError: ``fast`` is required but cannot be used.

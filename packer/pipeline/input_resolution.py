@@ -24,10 +24,6 @@ from packer.store.bucket import bucket_url
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     """Return the recipe with a commit in every name of the Hub; the same object if it has no such names.
 
-    Args:
-        recipe: as written by the user.
-        note: receives messages for the user.
-
     Raises:
         RecipeError: a name that begins like one of the Hub but is not valid.
         InputError: the Hub denies it, or neither the Hub nor its cache knows it.

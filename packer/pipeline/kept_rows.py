@@ -49,14 +49,9 @@ def rows_folder(cache: Path) -> Path:
 
 
 def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, progress: Progress) -> Path:
-    """Write rows to a file named after their digest; they are iterated once, a thousand at a time in memory.
+    """Write rows to a file named after their split and digest; they are iterated once, a thousand at a time in memory.
 
-    Args:
-        rows: mappings, or Arrow data: :class:`ArrowData` or a `datasets.Dataset`.
-        folder: where to write the file.
-        split: prefix of its name.
-        limit: number of rows to take; None takes all.
-        progress: receives progress and notes.
+    `rows` are mappings, or Arrow data: :class:`ArrowData` or a `datasets.Dataset`.
 
     Raises:
         TypeError: a row is not a mapping, or contains a value that JSON cannot represent.

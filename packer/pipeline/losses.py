@@ -147,15 +147,10 @@ def _tokens(cut: Mapping[str, Cut]) -> int:
 
 
 def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
-    """Refuse a cache that leaves out too much.
-
-    Args:
-        manifest: of the cache.
-        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block; None for no
-            limit.
+    """Refuse a cache of which a larger share of rows is rejected, or of tokens is in no block, than `fail_above`.
 
     Raises:
-        CheckError: a share is larger.
+        CheckError: it is.
     """
     if fail_above is None:
         return

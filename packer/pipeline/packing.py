@@ -52,13 +52,6 @@ def pack_documents(
 ) -> Packed:
     """Pack the documents of a cache, each split separately, and write its block shards.
 
-    Args:
-        folder: the cache.
-        documents: of each split.
-        provenance: supplies the packing rules and the special ids.
-        workers: runs the tasks.
-        progress: receives progress and notes.
-
     Raises:
         NothingKeptError: no document is in a block.
         RecipeError: mode ``eos`` without an EOS.

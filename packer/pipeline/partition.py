@@ -255,13 +255,7 @@ def publish_finished(folder: Path, key: str, finished: PartitionResult | StoredT
 
 
 def read_journal(folder: Path, kind: type[Finished], keys: Collection[str]) -> dict[str, Finished]:
-    """Return what unfinished builds have finished, by key; unreadable entries count as missing.
-
-    Args:
-        folder: the cache.
-        kind: shards of partitions, or traits.
-        keys: keys to look up.
-    """
+    """Return what unfinished builds have finished, by key; unreadable entries count as missing."""
     entries: dict[str, Finished] = {}
     for name, content in CacheFiles(folder).contents(JOURNALS[kind], [f"{key}.json" for key in keys]):
         with suppress(msgspec.MsgspecError):

@@ -105,10 +105,6 @@ def last_tokens(documents: DocumentBatch) -> int:
 def choices_hint(model: Model, recipe: Recipe) -> str:
     """Describe the first rows, recommend the choice that suits them, and say what each of the others would train.
 
-    Args:
-        model: with the role markers of its template.
-        recipe: names the inputs.
-
     Raises:
         InputError: an input cannot be read.
     """

@@ -113,11 +113,7 @@ class RowPlaces:
 def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Sequence[StoredTable]) -> Selected:
     """Decide which documents are in which split; store the selection if the recipe has rules about rows.
 
-    Args:
-        folder: the cache.
-        wanted: what is being built.
-        shards: its document shards.
-        traits: tables for the rows of each shard; empty without rules.
+    `traits` are tables for the rows of each document shard; empty without rules.
 
     Raises:
         NothingKeptError: no row is left.

@@ -55,13 +55,8 @@ class TraitPlanner:
     def sample_fields(self, file: InputFile, partition: Partition, part: int | None) -> FieldsSeen | None:
         """Check which fields a file's first rows have, and whether the time field contains valid times.
 
-        Args:
-            file: the file.
-            partition: its first.
-            part: number of the source that names it; None if there are no rules that choose rows.
-
-        Returns:
-            What was found; None if no rule names a field.
+        `part` is the number of the source that names it, None without rules about rows. Return None if no rule names a
+        field.
         """
         if part is None or not self._of_source[part].fields:
             return None

@@ -75,10 +75,7 @@ class BlockShards(NumberedRows[BlockRows]):
         return block_len_of(self._schema) if self.shards else 0
 
     def read(self, indices: Int64) -> BlockBatch:
-        """Read blocks by index, in the given order; the arrays are copies and may be written to.
-
-        Args:
-            indices: int64[B], any order, repeats allowed.
+        """Read blocks by index, in any order, repeats allowed; the arrays are copies and may be written to.
 
         Raises:
             CheckError: a row's digest does not match.
@@ -115,10 +112,7 @@ class BlockShards(NumberedRows[BlockRows]):
         )
 
     def locate(self, indices: Int64) -> FoundBlocks:
-        """Locate blocks, in the given order, and check their digests; nothing is copied yet.
-
-        Args:
-            indices: int64[B], any order, repeats allowed.
+        """Locate blocks, in any order, repeats allowed, and check their digests; nothing is copied yet.
 
         Raises:
             CheckError: a row's digest does not match.

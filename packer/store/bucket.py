@@ -130,11 +130,7 @@ class Bucket:
     ) -> bool:
         """Pass the content of an object to `write` in chunks; return False if it does not exist.
 
-        Args:
-            name: of the object.
-            write: receives the chunks.
-            etag: required version; return False if the object has another one.
-            within: range of bytes to download: the first, and one past the last.
+        Also if it has another version than `etag`. `within` is a range of bytes: the first, and one past the last.
         """
         options = {key: value for key, value in (("if_match", etag), ("range", within)) if value}
 
@@ -227,12 +223,7 @@ class Bucket:
         self._asked("write", name, lambda obstore, store: obstore.put(store, name, content))
 
     def swap(self, name: str, before: bytes | None, content: bytes) -> bool:
-        """Replace an object by compare-and-swap.
-
-        Args:
-            name: of the object.
-            before: the expected current content; None expects no object.
-            content: the new content.
+        """Replace an object by compare-and-swap with the content `before`, or with none.
 
         Returns:
             False if the object has other content; True also if it already has the new content, as after a request whose

@@ -24,10 +24,7 @@ def read_columns(
     Only a few shards' columns are in memory at a time. Columns that are stored close together, as ``length`` and
     ``num_trained`` are, take one request to a bucket per record batch.
 
-    Args:
-        folder: the cache.
-        wanted: shards, and record batches of each.
-        columns: names and stored types.
+    `wanted` are shards, and record batches of each; `columns` are names and stored types.
 
     Yields:
         The columns of each shard.  # [rows of its record batches] each

@@ -111,8 +111,7 @@ class CacheFiles:
     def read_ranges(self, wanted: Iterable[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
         """Yield the joined ranges of each file; from a bucket, concurrently, and only these ranges are downloaded.
 
-        Args:
-            wanted: name of each file, and offset and length in bytes of each range.
+        A range is its offset and its length in bytes.
 
         Raises:
             CheckError: a file is too short.
@@ -210,12 +209,8 @@ class CacheFiles:
     def commit(self, name: str, content: bytes, *, before: bytes | None, named: Iterable[str]) -> FileDigest:
         """Replace the file whose presence is the commit, once everything that it names exists.
 
-        Args:
-            name: of the file.
-            content: of the file.
-            before: its content when the build began, None without one; compared in a bucket only, as a lock keeps other
-                builds out of a folder.
-            named: the files that it names, all of them finished.
+        `before` is its content when the build began, None without one; it is compared in a bucket only, as a lock keeps
+        other builds out of a folder.
 
         Raises:
             BusyError: another build replaced it in the bucket meanwhile.

@@ -15,11 +15,7 @@ from packer.store.numbered_rows import NumberedRows
 
 
 class RowColumns:
-    """Fixed-width columns of some rows, read when needed. Thread-safe; digests are not checked.
-
-    Args:
-        rows: of some shards.
-        columns: names and stored types.
+    """Fixed-width columns of some rows, by name and stored type, read when needed. Thread-safe; no digest is checked.
 
     Raises:
         CheckError: from any method, if a shard is truncated or has no such column.

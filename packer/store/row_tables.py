@@ -20,13 +20,9 @@ FOLDER = "rows"
 
 
 def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: str | None) -> StoredTable:
-    """Write record batches of one schema, at least one, as one atomic file.
+    """Write record batches of one schema, at least one, as one atomic file; no byte depends on their boundaries.
 
-    Args:
-        cache: the cache.
-        batches: in order; the bytes do not depend on their boundaries.
-        kind: `traits` or `selection`; prefix of the file's name.
-        key: identity of what traits are made from; None for a selection.
+    `kind`, `traits` or `selection`, is the prefix of its name. `key` is the identity of what traits are made from.
 
     Raises:
         StorageError: the disk cannot be written; nothing is left of the file.

@@ -67,13 +67,9 @@ def _in_range(columns: Mapping[str, npt.NDArray[Any]], num_splits: int) -> bool:
 def split_documents(
     cache: Path, shards: Sequence[Shard], selected: SelectedRows | None, *, mmap: bool = True
 ) -> dict[str, DocumentShards]:
-    """Return the documents of every split, in the order of the splits.
+    """Return the documents of every split, in the order of the splits; `shards` are the cache's document shards.
 
-    Args:
-        cache: the cache.
-        shards: its document shards.
-        selected: which rows are in which split; None: every row is in the split of its source.
-        mmap: as for :class:`DocumentShards`.
+    Without a selection, every row is in the split of its source.
 
     Raises:
         CheckError: a shard is not what the manifest says.

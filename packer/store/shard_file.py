@@ -103,11 +103,7 @@ def input_path(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
 def relink(cache: Path, shard: Shard, *, index: int, source: Path | None = None) -> str:
     """Link a shard's bytes under the name for another index, and return its relative path; the old name stays.
 
-    Args:
-        cache: the cache that gets the new name.
-        shard: the shard under its current name.
-        index: its new index within its split.
-        source: the cache that contains the shard, if it is another one.
+    `source` is the cache that contains the shard, if it is another one.
 
     Raises:
         CheckError, StorageError: as :meth:`packer.store.files.CacheFiles.take`.

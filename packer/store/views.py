@@ -25,11 +25,7 @@ def reading(ranges: FileRanges, base: int) -> BufferReader:
     """Return a BufferReader that reads values from the file on demand; the map serves only to find their offsets.
 
     On a network file system, a page of a map that cannot be fetched kills the process, and fetching single pages is
-    slow.
-
-    Args:
-        ranges: of the file.
-        base: address at which the file was mapped when its buffers were located.
+    slow. `base` is the address at which the file was mapped when its buffers were located.
     """
     return lambda buffer, dtype, count: FileColumn(ranges, buffer.address - base, np.dtype(dtype), count)
 
