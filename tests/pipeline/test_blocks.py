@@ -20,7 +20,7 @@ RULES = {"split": {"shares": {"validation": 0.3}}}
 def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would(
     rules: dict[str, object], starter: Path, tmp_path: Path
 ) -> None:
-    rows = [{"prompt": f"row {i}", "completion": "word " * (1 + i * 7 % 40)} for i in range(600)]
+    rows = [{"prompt": f"row {i}", "completion": "word " * (1 + i * 7 % 40)} for i in range(300)]
     weighted = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "b.jsonl").write_text(json.dumps({"messages": weighted}) + "\n")
@@ -29,7 +29,7 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
             "sources": [{"path": str(tmp_path / name)} for name in ("a.jsonl", "b.jsonl")],
             "tokenizer": str(starter / "tokenizer"),
             "pack": {"block_len": 128, "group_documents": 20},
-            "partition_bytes": 2**15,
+            "partition_bytes": 2**14,
             "shard_bytes": 2**14,
             **rules,
         }
