@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
 """The check that shows all of its pairs, and how many pairs the other checks show."""
 
-_QUESTIONS = {
-    "files": "which files",
-    "rows": "which rows",
-    "tokenizer": "which tokenizer",
-    "packing": "which packing",
-    "code": "which code",
-}
-
 
 @click.command("check", cls=Command)
 @click.argument("cache", type=click.Path(path_type=Path), required=False)
@@ -82,7 +74,7 @@ def command(
         **({"foreign": foreign} if cache is None else {"cache": shown(cache)}),
         "fingerprint": report.fingerprint,
         "checks": [asdict(each) for each in report.checks],
-        "answers": {each.question: each.lines for each in report.answers},
+        "answers": report.answers,
         "counts": {level: report.count(level) for level in get_args(Level)},
     }
     reply.verdict(fields, lambda: _print(report, whole=reply.verbose, summary=not reply.quiet), message)
@@ -109,7 +101,7 @@ def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
             _print_evidence(page, each, most=len(each.pairs) if whole or each.code == _SIDE_BY_SIDE else _FEW)
     if summary:
         page.out.line()
-        page.facts([fact for each in report.answers for fact in _facts(each.question, each.lines)])
+        page.facts([fact for question, lines in report.answers.items() for fact in _facts(question, lines)])
         if report.fingerprint is not None:
             page.out.line()
             page.out.line(f"fingerprint  {report.fingerprint}")
@@ -126,7 +118,7 @@ def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:
 
 
 def _facts(question: str, lines: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [("" if number else _QUESTIONS[question], line) for number, line in enumerate(lines)]
+    return [("" if number else f"which {question}", line) for number, line in enumerate(lines)]
 
 
 def _name(check: "Check") -> str:

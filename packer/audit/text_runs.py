@@ -38,11 +38,11 @@ class Run:
     text: str
     """Decoded text with special tokens; empty for padding. A character cut by a boundary belongs to the later run."""
 
-    message: int | None
+    message: int | None = None
     """Index of the message of its row that it is trained from; a row's `system` field is message 0. None if the run is
     not trained, and for rows that have no messages."""
 
-    weight: float | None
+    weight: float | None = None
     """Loss weight of its tokens; None if the run is not trained."""
 
     input_ids: tuple[int, ...]
@@ -193,7 +193,7 @@ def make_runs(
 def untrained_run(kind: RunKind, start: int, input_ids: Int32, text: str = "") -> Run:
     """Make a run of padding, or of the separator between two documents of a block."""
     ids = tuple(input_ids.tolist())
-    return Run(kind=kind, start=start, num_tokens=len(ids), text=text, message=None, weight=None, input_ids=ids)
+    return Run(kind=kind, start=start, num_tokens=len(ids), text=text, input_ids=ids)
 
 
 def _shortest(weight: np.float32) -> float:

@@ -1,13 +1,14 @@
 """Checks of a cache's rows: what to find out before training from it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from packer.audit.check import record_checks, row_checks
-from packer.audit.check.check_report import Answer, Check, CheckReport, RowPair, RowText
+from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
 from packer.audit.check.record_checks import answers, check_code
 from packer.audit.check.row_checks import CheckResult
 from packer.audit.check.row_facts import (
@@ -147,7 +148,7 @@ def check_files(
             record_checks.check_counts(counts, trained),
             record_checks.check_read(len(split), int((~is_read).sum())),
         ),
-        answers=(Answer(question="files", lines=_files(files, of_file)),),
+        answers={"files": _files(files, of_file)},
     )
 
 
@@ -161,22 +162,18 @@ def _find_inputs(
     inputs: Sequence[Input], partition_bytes: int, workers: Workers, progress: Progress
 ) -> tuple[list[InputPart], list[tuple[str, str]]]:
     """Return the partitions of the unchanged inputs; for each other input its path, and why it cannot be used."""
-    found = map_inputs(_part_finder, (partition_bytes,), inputs, workers, progress)
+    found = map_inputs(partial(_parts_of, partition_bytes), inputs, workers, progress)
     parts = [part for own in found if not isinstance(own, str) for part in own]
     return parts, [(entry.path, own) for entry, own in zip(inputs, found, strict=True) if isinstance(own, str)]
 
 
-def _part_finder(partition_bytes: int) -> Callable[[tuple[int, Input]], tuple[InputPart, ...] | str]:
-    """Return a function that partitions an input, or returns the reason why it cannot."""
-
-    def find(task: tuple[int, Input]) -> tuple[InputPart, ...] | str:
-        source, entry = task
-        try:
-            return cut_input(entry, source, partition_bytes)
-        except PackerError as error:
-            return _PIPE if entry.path == STANDARD_INPUT else error.message.removeprefix(f"{entry.path}: ")
-
-    return find
+def _parts_of(partition_bytes: int, task: tuple[int, Input]) -> tuple[InputPart, ...] | str:
+    """Partition an input, or return the reason why it cannot be."""
+    source, entry = task
+    try:
+        return cut_input(entry, source, partition_bytes)
+    except PackerError as error:
+        return _PIPE if entry.path == STANDARD_INPUT else error.message.removeprefix(f"{entry.path}: ")
 
 
 def _check_inputs(parts: Sequence[InputPart], missing: Sequence[tuple[str, str]], number: int) -> Check:

@@ -80,8 +80,6 @@ def view_foreign_row(
             start=start,
             num_tokens=end - start,
             text=spelled(row.input_ids[start:end], facts.backend),
-            message=None,
-            weight=None,
             input_ids=tuple(row.input_ids[start:end].tolist()),
         )
         for start, end in pairwise([*bounds, len(kinds)])

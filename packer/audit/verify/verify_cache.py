@@ -12,9 +12,9 @@ laws and its canonical form; to know that it is the one that was built, pin its 
 """
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from packer.audit.input_parts import InputPart, cut_input, map_inputs
@@ -116,13 +116,13 @@ def verify(
         audit.shards()
         audit.rows()
         audit.rejected()
-        audit.model()
+        model_is_whole = audit.model()
         if sources or reencode:
             audit.inputs(cut=reencode)
         if sources:
             audit.tokenizer()
         if level != "quick":
-            audit.identity()
+            audit.identity(model_is_whole=model_is_whole)
         if level == "full":
             audit.blocks()
         reencoded = audit.reencoded(sample) if reencode else None
@@ -174,8 +174,6 @@ class _Audit:
         self._shards: list[list[Finding]] = []
         """Findings of each shard."""
 
-        self._model: list[Finding] = []
-        self._identity: list[Finding] = []
         self._documents: Mapping[str, DocumentShards] = {}
         """The documents of each split; empty if a shard or the selection is damaged, or at level `quick`."""
 
@@ -199,19 +197,15 @@ class _Audit:
         self._record("manifest", findings, [len(content)])
 
     def shards(self) -> None:
-        """Check the shards, and concurrently the tokenizer's files."""
+        """Check the shards."""
         manifest, shards = self._manifest, self._manifest.shards
         sizes = [shard.num_bytes // _CHECKING_SPEEDUP for shard in shards]
         found: dict[int, list[Finding]] = {}
         self._progress.stage("verifying", sum(shard.num_bytes for shard in shards), "bytes")
-        with ThreadPoolExecutor(1, thread_name_prefix="packer-model") as beside:
-            # Loading a large tokenizer takes as long as reading half a gigabyte, so it runs concurrently.
-            model = beside.submit(self._check_model)
-            arguments = (self._fetched, self._level, manifest.model)
-            for number, findings in self._hashing.run(shard_auditor, arguments, shards, sizes=sizes):
-                found[number] = findings
-                self._progress.advance(shards[number].num_bytes, shards[number].num_tokens)
-            model.result()
+        arguments = (self._fetched, self._level, manifest.model)
+        for number, findings in self._hashing.run(shard_auditor, arguments, shards, sizes=sizes):
+            found[number] = findings
+            self._progress.advance(shards[number].num_bytes, shards[number].num_tokens)
         self._shards = [found[number] for number in range(len(shards))]
         for kind in ("documents", "blocks"):
             own = [shard for shard in manifest.shards if shard.kind == kind]
@@ -244,23 +238,19 @@ class _Audit:
         lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
         self._record("rejected", findings, [size or 0], lines)
 
-    def _check_model(self) -> None:
-        """Check the tokenizer's files and, if they are intact, the identity that the manifest derives from them."""
-        for file in self._manifest.model.files:
-            self._model += check_kept(self._folder, f"model/{file.path}", file, self._level)
-        if self._level != "quick" and not self._model:
-            self._identity = check_identity(self._folder, self._manifest)
-
-    def model(self) -> None:
-        """Record the findings about the tokenizer's files, which were checked together with the shards."""
-        self._record("model", self._model, _sizes(self._manifest.model.files))
+    def model(self) -> bool:
+        """Check the tokenizer's files; return whether they are intact."""
+        files = self._manifest.model.files
+        findings = [each for file in files for each in check_kept(self._folder, f"model/{file.path}", file, self._level)]
+        self._record("model", findings, _sizes(files))
+        return not findings
 
     def inputs(self, *, cut: bool) -> None:
         """Check the inputs' sha256; `cut` also partitions them in the same pass, for re-encoding."""
         inputs, partition_bytes = self._manifest.inputs, None
         with suppress(RecipeError):  # reported as a separate finding
             partition_bytes = make_recipe(self._manifest.recipe).partition_bytes if cut else None
-        looked = map_inputs(_input_checker, (partition_bytes,), inputs, self._workers, self._progress)
+        looked = map_inputs(partial(_check_input, partition_bytes), inputs, self._workers, self._progress)
         self._parts = {source: parts for source, (_, parts) in enumerate(looked) if parts is not None}
         findings = [finding for found, _ in looked for finding in found]
         self._record("inputs", findings, _sizes(inputs), sum(entry.num_rows for entry in inputs))
@@ -269,9 +259,10 @@ class _Audit:
         """Check the tokenizer and the template at the place that the recipe names."""
         self._record("tokenizer", check_tokenizer(self._manifest), _sizes(self._manifest.model.files))
 
-    def identity(self) -> None:
+    def identity(self, *, model_is_whole: bool) -> None:
         """Check the fingerprints, as far as the files they cover are intact."""
-        self.findings += self._identity
+        if model_is_whole:
+            self.findings += check_identity(self._folder, self._manifest)
         if self._documents:  # over damaged shards, which were reported already, the fingerprint would add nothing
             found = content_fingerprint(self._folder, self._manifest.shards, self._documents)
             expected = self._manifest.content_fingerprint
@@ -313,22 +304,18 @@ class _Audit:
         return done
 
 
-def _input_checker(
-    partition_bytes: int | None,
-) -> Callable[[tuple[int, Input]], tuple[list[Finding], tuple[InputPart, ...] | None]]:
-    """Return the function that compares an input and, given a partition size, partitions it if it is unchanged."""
-
-    def check(task: tuple[int, Input]) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
-        source, entry = task
-        if partition_bytes is None:
-            return check_input(entry), None
-        try:
-            return [], cut_input(entry, source, partition_bytes)
-        except (InputError, UsageError) as error:
-            expected = f"sha256 {entry.sha256}"
-            return check_input(entry) or differing(entry.path, ("input", expected, error.message)), None
-
-    return check
+def _check_input(
+    partition_bytes: int | None, task: tuple[int, Input]
+) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
+    """Compare an input and, given a partition size, partition it if it is unchanged."""
+    source, entry = task
+    if partition_bytes is None:
+        return check_input(entry), None
+    try:
+        return [], cut_input(entry, source, partition_bytes)
+    except (InputError, UsageError) as error:
+        expected = f"sha256 {entry.sha256}"
+        return check_input(entry) or differing(entry.path, ("input", expected, error.message)), None
 
 
 def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int]:
