@@ -8,7 +8,7 @@ import click
 
 from packer.display import plural
 from packer_cli.options import Command, jobs_option, on_option, pager_option
-from packer_cli.output import MARKS, can_draw
+from packer_cli.output import print_checks
 from packer_cli.page import FindingsPage
 from packer_cli.reply import Reply, listener
 
@@ -89,12 +89,7 @@ def _name_and_path(text: str) -> tuple[str | None, str]:
 def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
     page = FindingsPage(whole=whole)
     shown = [each for each in report.checks if summary or each.level != "ok"]
-    width = max((len(_name(each)) for each in shown), default=0)
-    for each in shown:
-        drawn, plain, style = MARKS[each.level]
-        name = f"{_name(each):{width}}"
-        label = f"{drawn if can_draw() else plain} {name}  "
-        page.out.words(each.message, label=(label, style if each.level != "ok" else ""), indent=2, hanging=len(label))
+    print_checks(page.out, [(each.level, _name(each), each.message) for each in shown])
     for each in shown:
         if each.level in {"warning", "failure"} and (each.pairs or each.hint):
             page.out.line()

@@ -16,14 +16,11 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import Any, TextIO, cast
 
 import click
 
 from packer.display import HIDDEN, one_line, visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
@@ -80,13 +77,10 @@ def wrap(line: str, width: int | None) -> Iterator[str]:
 
 
 def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0) -> list[str]:
-    """Wrap text at spaces to parts of at most `width` characters.
+    """Wrap text at spaces to parts of at most `width` characters; None does not wrap.
 
-    Args:
-        text: the text; paths and `--set KEY` in it are kept whole.
-        width: None does not wrap. Longer words are kept whole.
-        first: number of characters before the first part.
-        further: number of characters before the other parts.
+    `first` characters are before the first part, `further` before the others. Longer words, paths and `--set KEY` are
+    kept whole.
     """
     text = one_line(text)
     if width is None:
@@ -148,15 +142,10 @@ class Output:
         style: str = "",
         width: int | None = None,
     ) -> None:
-        """Print a sentence, wrapped at spaces.
+        """Print a sentence with its style, wrapped at spaces; by default to the width of a page.
 
-        Args:
-            text: the sentence.
-            label: a text and its style, put before the first line.
-            indent: number of columns before every line.
-            hanging: further columns before all lines but the first.
-            style: style of the text.
-            width: width of a line; by default that of a page.
+        `label` is a text and its style, put before the first line. `indent` is the number of columns before every line,
+        `hanging` of further ones before all lines but the first.
         """
         first = indent + len(label[0])
         parts = wrap_words(text, width or self.width, first=first, further=indent + hanging)
@@ -322,13 +311,6 @@ def stderr() -> Output:
     return Output(sys.stderr)
 
 
-def bars_console() -> "Console":
-    """Return the console for progress bars: unguarded stderr, as they show only packer's own texts."""
-    from rich.console import Console  # noqa: PLC0415 - rich is only for bars
-
-    return Console(file=stderr().stream)
-
-
 @dataclass(frozen=True, slots=True)
 class Signs:
     """Signs for newlines, for omitted text, and so on."""
@@ -347,13 +329,22 @@ _ASCII = Signs(newline="\\n", gap="...", arrow="->", bar="|", dot=", ", rule="--
 NEWLINES = (_DRAWN.newline, _ASCII.newline)
 
 
-MARKS = {
+_MARKS = {
     "ok": ("✓", "+", "green"),
     "warning": ("!", "!", "yellow"),
     "failure": ("✗", "x", "red"),
     "skipped": ("–", "-", "dim"),
 }
 """The mark of each level of a check: drawn, in ASCII, and its style."""
+
+
+def print_checks(out: Output, checks: Sequence[tuple[str, str, str]]) -> None:
+    """Print results of checks, each with the mark of its level; given are level, name and message."""
+    width = max((len(name) for _, name, _ in checks), default=0)
+    for level, name, message in checks:
+        drawn, plain, style = _MARKS[level]
+        label = f"{drawn if can_draw() else plain} {name:{width}}  "
+        out.words(message, label=(label, style), indent=2, hanging=len(label))
 
 
 def can_draw() -> bool:

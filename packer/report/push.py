@@ -25,11 +25,7 @@ from packer.store.rejected import rejected_path
 
 
 def card(cache: Cache, name: str) -> bytes:
-    """Render the card as UTF-8.
-
-    Args:
-        cache: the cache.
-        name: its name on the Hub, as readers accept it.
+    """Render the card of a cache as UTF-8; `name` is its name on the Hub, as readers accept it.
 
     Raises:
         CheckError: a part of the cache is missing or damaged.

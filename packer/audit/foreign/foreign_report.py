@@ -44,14 +44,10 @@ def view_foreign_row(
     tokenizer: Path | str | None = None,
     template: Path | None = None,
 ) -> ForeignRowView:
-    """Return a readable view of a row. A run ends where training begins or ends, and where a sequence begins.
+    """Return a readable view of a row of a part, from 0; by default of the first part. The rest as for an audit.
 
-    Args:
-        path: as for :func:`audit_foreign`.
-        number: index of the row in its part, from 0.
-        part: name of the part; the first part by default.
-        tokenizer: decodes the ids, as for :func:`audit_foreign`.
-        template: chat template that the rows were made with; if it begins conversations with a BOS, runs begin there.
+    A run ends where training begins or ends, and where a sequence begins: also at a BOS, if the template begins
+    conversations with one.
 
     Raises:
         UsageError: no such part or row, or a template without a tokenizer.

@@ -37,12 +37,10 @@ class ForeignPart:
     """The rows of one split, or of one file, numbered from 0."""
 
     def __init__(self, place: Path, name: str, files: Sequence[Path]) -> None:
-        """Open the files; unsupported columns are neither read nor checked.
+        """Open the files with the rows, in order; unsupported columns are neither read nor checked.
 
-        Args:
-            place: path of the part, for error messages.
-            name: name of the split or file; empty if there is only one.
-            files: the files with the rows, in order.
+        `place` is the path of the part, for error messages; `name` that of the split or file, empty if there is only
+        one.
 
         Raises:
             InputError: a file cannot be read, their columns differ, or there are no token ids.

@@ -95,17 +95,16 @@ class VerifyReport:
     findings: tuple[Finding, ...]
     """Everything that is wrong, in the order of the manifest; empty if the cache is intact."""
 
-    strays: tuple[str, ...]
+    strays: tuple[str, ...] = ()
     """Shard files that the manifest does not name, left by a build that was killed. The next build removes them."""
 
     fingerprint: str
     """sha256 of the manifest that was found."""
 
-    content_fingerprint: str | None
+    content_fingerprint: str | None = None
     """As recorded in the manifest; None if the manifest cannot be read."""
 
-    recipe_fingerprint: str | None
-
+    recipe_fingerprint: str | None = None
     notes: tuple[str, ...] = ()
     """Remarks that are not errors."""
 
