@@ -16,11 +16,14 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
 from packer.display import HIDDEN, one_line, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
@@ -309,6 +312,13 @@ def stdout() -> Output:
 def stderr() -> Output:
     """Return the output for errors, notes and progress."""
     return Output(sys.stderr)
+
+
+def bars_console() -> "Console":
+    """Return the console for progress bars: unguarded stderr, as they show only packer's own texts."""
+    from rich.console import Console  # noqa: PLC0415 - rich is only for bars
+
+    return Console(file=stderr().stream)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from packer.display import one_line, size
 from packer.errors import PackerError
 from packer.limits import out_of
 from packer.progress import Lines, Progress, Silent
-from packer_cli.output import recorded, stderr, stdout
+from packer_cli.output import bars_console, recorded, stderr, stdout
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
 
@@ -196,11 +196,9 @@ def listener(*, quiet: bool) -> Iterator[Progress]:
     elif not stderr().has_cursor:
         yield Lines()
     else:
-        from rich.console import Console  # noqa: PLC0415 - rich is only for bars
-        from rich.progress import BarColumn, TextColumn  # noqa: PLC0415 - as above
+        from rich.progress import BarColumn, TextColumn  # noqa: PLC0415 - rich is only for bars
         from rich.progress import Progress as RichProgress  # noqa: PLC0415 - as above
 
         columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)
-        console = Console(file=stderr().stream)  # unguarded: bars show only packer's own texts
-        with RichProgress(*columns, console=console, transient=True, redirect_stderr=False) as bars:
+        with RichProgress(*columns, console=bars_console(), transient=True, redirect_stderr=False) as bars:
             yield Bars(bars)

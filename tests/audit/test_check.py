@@ -47,8 +47,8 @@ def caches(tmp_path):
 
 
 def test_counts_are_those_of_a_literal_comparison(caches):
-    rows = with_copies(some_rows(250))
-    held, learned = rows[:60], rows[60:]
+    rows = with_copies(some_rows(130))
+    held, learned = rows[:50], rows[50:]
     found = check(caches.build(partition_bytes=2**15, train=learned, validation=held), near=True)
     grams = [row_likeness.shingles(prompt(row), 3) for row in learned]
     talks = [row_likeness.shingles(f"{prompt(row)} {row['messages'][1]['content']}", 3) for row in learned]
@@ -157,13 +157,13 @@ def test_rows_of_other_sources_that_have_no_group_are_in_no_group(caches):
 
 
 def test_shares_are_compared_among_the_rows_that_were_divided(caches):
-    rows = [chat(f"{prompt(row)} {i}", "yes") for i, row in enumerate(some_rows(100)) for _ in range(8)]
+    rows = [chat(f"{prompt(row)} {i}", "yes") for i, row in enumerate(some_rows(80)) for _ in range(8)]
     rows = [{**row, "user": i} for i, row in enumerate(rows)]
     rules = {"split": {"group": "user", "shares": {"validation": 0.2}, "leakage": {}}}
     report = check(caches.build(rules=rules, train=rows))
     assert levels(report)["splits"] == "ok" and "leaks" in str(report.checks)
     del rules["split"]["leakage"]
-    report = check(caches.build(rules=rules, train=rows, test=some_rows(1500)[100:], force=True))
+    report = check(caches.build(rules=rules, train=rows, test=some_rows(400)[80:], force=True))
     assert levels(report)["splits"] == "ok"
 
 
@@ -265,11 +265,11 @@ def test_held_out_rows_that_are_no_later_than_train_fail(caches):
 
 
 def test_another_mix_of_sources_is_seen(caches):
-    rows = some_rows(1200)
+    rows = some_rows(600)
     for late_of_other, level in ((5, "ok"), (2, "warning")):
         paths = [
             caches.write(name, [{**row, "at": int(i % late == 0)} for i, row in enumerate(own)])
-            for name, own, late in (("one", rows[:600], 5), ("other", rows[600:], late_of_other))
+            for name, own, late in (("one", rows[:300], 5), ("other", rows[300:], late_of_other))
         ]
         rules = {
             "sources": [{"path": str(path)} for path in paths],
@@ -293,7 +293,7 @@ def test_an_id_that_means_two_rows_is_seen(caches):
 
 
 def test_a_source_written_from_templates_is_named(caches):
-    rows = some_rows(600)
+    rows = some_rows(200)
     frame = " ".join(map(prompt, rows[:3]))
     made = [chat(f"{frame} and number {i}?", prompt(rows[3])) for i in range(120)]
     paths = [caches.write("free", rows), caches.write("made", made)]

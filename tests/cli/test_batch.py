@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import subprocess
 import sys
 
 import click
@@ -118,14 +117,13 @@ def test_a_state_that_cannot_be_read_is_an_error_of_input(cache, tmp_path):
     assert_refused("none.json cannot be read", "inspect", cache, "--state", tmp_path / "none.json", exit_code=3)
 
 
-def test_without_torch_a_block_is_shown_and_a_batch_says_what_to_install(starter_cache):
-    program = "import sys; sys.modules['torch'] = None; from packer_cli.main import main; main()"
-    command = [sys.executable, "-c", program, "inspect", str(starter_cache)]
-    assert subprocess.run(command, capture_output=True, check=True).stdout
-    found = subprocess.run([*command, "--step", "0"], capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout) == (2, "")
-    assert "which needs torch" in found.stderr
-    assert '\n\nhint: pip install "token-packer[torch]"' in found.stderr
+def test_without_torch_a_block_is_shown_and_a_batch_says_what_to_install(starter_cache, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in [name for name in sys.modules if name.startswith("packer.load")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert run("inspect", starter_cache).stdout
+    assert_refused("which needs torch", "inspect", starter_cache, "--step", 0, exit_code=2)
+    assert 'hint: pip install "token-packer[torch]"' in run("inspect", starter_cache, "--step", 0, exit_code=2).stderr
 
 
 def test_stats_shows_how_full_blocks_are(cache):

@@ -198,7 +198,8 @@ class _Search:
     def checks(self, facts: RowFacts) -> list[Check]:
         """Compare the rows that are in a split; the results include the texts of example rows."""
         found = [each for each in (*self._compare(facts), *self._benchmarks(facts)) if each is not None]
-        rows = {row for check, pairs in found for pair in pairs for row in pair[: 1 if check.code == BENCHMARK else 2]}
+        rows = {first for _, pairs in found for first, _, _ in pairs}
+        rows |= {second for check, pairs in found for _, second, _ in pairs if check.code != BENCHMARK}
         samples = read_rows_at(self._parts, {facts.place(row) for row in rows}, self._max_row_bytes)
         questions = [
             RowText(input=each.path, row=row, split=each.name, text=question)
