@@ -8,7 +8,7 @@ import click
 
 from packer.display import plural
 from packer_cli.options import Command, jobs_option, on_option, pager_option
-from packer_cli.output import print_checks
+from packer_cli.output import print_checks, print_table
 from packer_cli.page import FindingsPage
 from packer_cli.reply import Reply, listener
 
@@ -96,7 +96,8 @@ def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
             _print_evidence(page, each, most=len(each.pairs) if whole or each.code == _SIDE_BY_SIDE else _FEW)
     if summary:
         page.out.line()
-        page.facts([fact for question, lines in report.answers.items() for fact in _facts(question, lines)])
+        facts = [fact for question, lines in report.answers.items() for fact in _facts(question, lines)]
+        print_table(page.out, [("", "<"), ("", "<")], facts)
         if report.fingerprint is not None:
             page.out.line()
             page.out.line(f"fingerprint  {report.fingerprint}")

@@ -10,6 +10,7 @@ import click
 
 from packer.display import number, percent, plural
 from packer_cli.options import Function, options
+from packer_cli.output import print_table
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of, listener
 
@@ -102,7 +103,7 @@ def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> Non
     page, quiet = FindingsPage(whole=reply.verbose), reply.quiet
     if not quiet:
         page.out.line(str(report.path))
-        page.facts(_facts(report))
+        print_table(page.out, [("", "<"), ("", "<")], _facts(report))
     page.findings(
         (_with_counts(finding, report, verbose=reply.verbose) for finding in report.findings), follow=not quiet
     )

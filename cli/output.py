@@ -374,12 +374,9 @@ def _columns_of_environment() -> int | None:
 
 
 def print_table(out: Output, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns two spaces apart, without rules or trailing blanks.
+    """Print columns two spaces apart, without rules or trailing blanks; only the last one wraps, and only at the edge.
 
-    Args:
-        out: the output.
-        columns: (heading, `<` or `>`); if all headings are empty, none are printed.
-        rows: cells. Only the last column wraps, and only at the edge.
+    A column is its heading, and `<` or `>`; if all headings are empty, none are printed.
     """
     headings = [name for name, _ in columns]
     lines = [[one_line(cell) for cell in line] for line in ([headings, *rows] if any(headings) else rows)]

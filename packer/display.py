@@ -74,12 +74,7 @@ def rate(count: float, seconds: float) -> str:
 
 
 def aligned(sides: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Return the lines of a table: columns two spaces apart, no trailing blanks.
-
-    Args:
-        sides: `<` or `>` for each column.
-        rows: cells.
-    """
+    """Return the lines of a table: columns two spaces apart, `<` or `>` each, no trailing blanks."""
     widths = [max(len(one_line(row[column])) for row in rows) for column in range(len(sides))]
     for row in rows:
         cells = (f"{one_line(cell):{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))

@@ -145,16 +145,10 @@ def make_runs(
     context: Int32 | None = None,
     behind: Int32 | None = None,
 ) -> tuple[Run, ...]:
-    """Split a document, or a piece of one, into runs.
+    """Split a document, or a piece of one, into runs; `spans` are those of the whole document.
 
-    Args:
-        tokenizer: decodes the ids.
-        input_ids: int32[n]
-        labels: int32[n]
-        spans: trained spans of the whole document.
-        schema: schema of the row.
-        context: int32[c], the document's ids before the piece; they are decoded with it but not included in its text.
-        behind: int32[b], those after the piece: a character that ends there is U+FFFD in the text of the piece.
+    `context` are the document's ids before the piece: they are decoded with it but not included in its text. `behind`
+    are those after it: a character that ends there is U+FFFD in the text of the piece.
     """
     before, after = (np.zeros(0, np.int32) if ids is None else ids for ids in (context, behind))
     numbers = spans.numbers(len(before), len(input_ids))

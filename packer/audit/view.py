@@ -1,5 +1,6 @@
 """A block, a document or a row of a cache as runs of text, with its origin."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
@@ -327,7 +328,7 @@ def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]
     Raises:
         UsageError: no input matches, with `missing` as its message; or several files match.
     """
-    name = source.replace("\\", "/").removeprefix("./")
+    name = source.replace(os.sep, "/").removeprefix("./")
     exact = [i for i, path in enumerate(paths) if path == name]
     found = exact or [i for i, path in enumerate(paths) if path.endswith(f"/{name}")]
     different = sorted({paths[i] for i in found})

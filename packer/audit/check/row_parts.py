@@ -89,15 +89,17 @@ RowPart: TypeAlias = "InputPart | TokenPart"
 NamedFile: TypeAlias = tuple[str, Path]
 """A split, and a file with rows of it."""
 
-_SPLIT = re.compile(r"(train|validation|valid|val|dev|test|eval)(?![a-z])")
-"""Prefixes of file and folder names that contain one split, following the conventions of the Hugging Face Hub."""
+_SPLIT = re.compile(
+    r"(?:\A|[-._ 0-9])(train|training|validation|valid|val|dev|test|testing|eval|evaluation)(?![a-z])", re.IGNORECASE
+)
+"""Words in names of files and folders that contain one split, following the conventions of the Hugging Face Hub."""
 
 
 def find_files(asked: Sequence[tuple[str | None, Path]]) -> list[NamedFile]:
     """Find the files at some paths, each with its split.
 
-    A split that is None is taken from a saved DatasetDict, or from the beginning of the name of the file or of a folder
-    that contains it (``data/validation-00000-of-00001.parquet``); otherwise it is ``train``.
+    A split that is None is taken from a saved DatasetDict, or from a word in the name of the file or of a folder that
+    contains it (``data/validation-00000-of-00001.parquet``, ``chats_test.jsonl``); otherwise it is ``train``.
 
     Raises:
         InputError: there is no such file, a folder contains none, or a path is a cache.
@@ -120,7 +122,7 @@ def find_files(asked: Sequence[tuple[str | None, Path]]) -> list[NamedFile]:
 
 def _split_of(path: Path) -> str:
     parts = [path.stem, *(folder.name for folder in path.parents)]
-    return next((match[1] for part in parts if (match := _SPLIT.match(part))), "train")
+    return next((match[1].lower() for part in parts if (match := _SPLIT.search(part))), "train")
 
 
 def open_files(files: Sequence[NamedFile], recipe: Recipe) -> list[RowPart]:
