@@ -160,7 +160,7 @@ def export(
     Args:
         cache: the cache.
         out: the folder to write, which must not exist.
-        to: one of ``packer.export.FORMATS``.
+        to: one of ``packer.export.formats.FORMATS``.
         split: export only this split; all splits by default.
         unit: documents or blocks; by default the first unit that the format supports.
         separate_mask: `megatron` only: write the loss mask as a second pair of files.
