@@ -315,7 +315,7 @@ def test_sources_are_paired_by_path_and_then_by_their_order():
 
 
 def test_other_partitions_are_the_same_data_by_another_recipe(starter_cache, variant):
-    found = diff(starter_cache, variant("partition_bytes=10KiB"))
+    found = diff(starter_cache, variant("partition_bytes=40KiB"))
     assert not found.same
     assert found.meaning == "the same data by another recipe: other rules"
     assert (found.documents, found.totals) == ((), ())

@@ -226,7 +226,7 @@ def audit_foreign(
         num_sequences=tally.sequences,
         lengths=count_lengths(np.array(tally.lengths, np.int32)),
         findings=tuple(tally.findings()),
-        not_looked_at=tuple(_unchecked(columns, facts, has_foreign_ids=tally.has_foreign_ids)),
+        not_looked_at=tuple(_unchecked(columns, facts, tally)),
     )
 
 
@@ -305,8 +305,8 @@ def _labels_from(columns: tuple[str, ...]) -> str:
     return "nothing: there are neither labels nor a mask, and trainers then train every token"
 
 
-def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, *, has_foreign_ids: bool) -> Iterator[Unchecked]:
-    if has_foreign_ids:
+def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, tally: _Tally) -> Iterator[Unchecked]:
+    if tally.has_foreign_ids:
         why = "most rows contain ids that this tokenizer does not have: they were made with another tokenizer"
         yield Unchecked(what="prompts, stop tokens, padding, BOS and borders", why=why)
         return
@@ -316,7 +316,8 @@ def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, *, has_foreign_i
         yield Unchecked(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
     elif not facts.stops:
         yield Unchecked(what="whether stop tokens are trained", why="the tokenizer names no stop token")
-    if not facts.bos_opens and not {"seq_lengths", "position_ids"}.intersection(columns):
+    are_marked = tally.sequences > len(tally.lengths) or {"seq_lengths", "position_ids"}.intersection(columns)
+    if not facts.bos_opens and not are_marked:
         why = "no column says where sequences begin"
         if facts.model is not None and facts.model.template is not None:
             why += ", and no token of this template marks only beginnings"
