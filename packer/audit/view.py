@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from packer.audit.text_runs import Run, Spans, kept_tokenizer, make_runs, untrained_run
 from packer.batches import CHOSEN, REJECTED, SIDES, BlockBatch, Int32, Side
+from packer.display import in_shell
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.store.arrow_columns import DocumentRows
@@ -228,7 +229,7 @@ class _Reader:
         if index is None:
             raise UsageError(
                 f"block names document {doc_id}, which is in no document shard of split '{self._split}'",
-                hint=f"packer verify {self._cache.folder} --full",
+                hint=f"packer verify {in_shell(self._cache.folder)} --full",
             )
         view = self.view(index, (start, input_ids, labels))
         return view if behind is None or not len(behind) else replace(view, behind=self._filler(len(input_ids), behind))

@@ -4,7 +4,6 @@ The card's figures come from the manifest and :func:`packer.audit.stats`. User-s
 """
 
 import json
-import shlex
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path, PurePosixPath
@@ -13,7 +12,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 
 from packer.audit.stats import stats
 from packer.audit.verify import verify
-from packer.display import number, one_line, percent, plural
+from packer.display import in_shell, number, one_line, percent, plural
 from packer.errors import CheckError, UsageError
 from packer.hub import SCHEME, HubName, data_name, listed, snapshot
 from packer.progress import Progress
@@ -105,8 +104,8 @@ def push(
     assert target is not None  # data_name() returns None only without the scheme
     report = verify(cache, progress=progress)
     if not report.ok:
-        where = shlex.quote(str(report.folder))
-        raise CheckError(f"{report.folder} is damaged, so it is not pushed", hint=f"packer verify {where} says where")
+        hint = f"packer verify {in_shell(report.folder)} says where"
+        raise CheckError(f"{report.folder} is damaged, so it is not pushed", hint=hint)
     with Cache.open(report.folder) as opened:
         if opened.fingerprint != report.fingerprint:
             raise CheckError(f"{opened.folder} was built again while it was verified", hint="push it again")

@@ -16,6 +16,7 @@ from packer.audit.foreign.row_parts import TokenRow, sequence_starts
 from packer.audit.foreign.tables import ForeignPart
 from packer.audit.input_parts import InputPart
 from packer.batches import Int64, PretokenizedTokens, RowBatch, Sample
+from packer.display import in_shell
 from packer.errors import InputError
 from packer.names import data_ending
 from packer.pipeline.input_cuts import cut_input
@@ -109,7 +110,7 @@ def find_files(asked: Sequence[tuple[str | None, Path]]) -> list[NamedFile]:
         if is_data_set(path):
             found += [(split or own or "train", file) for own, files in data_set_splits(path) for file in files]
         elif (path / MANIFEST_NAME).is_file():
-            raise InputError(f"{path} is a cache", hint=f"packer check {path}")
+            raise InputError(f"{path} is a cache", hint=f"packer check {in_shell(path)}")
         elif path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.is_file() and data_ending(file.name) is not None)
             if not files:

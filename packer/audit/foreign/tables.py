@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from packer.audit.foreign.row_parts import MASKS, TOKEN_COLUMNS, TokenRow
 from packer.batches import Int64
+from packer.display import in_shell
 from packer.errors import InputError
 from packer.layout import offsets_of
 from packer.limits import out_of
@@ -98,7 +99,7 @@ def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
             raise InputError(f"{path} has no rows: it names no files")
         return "datasets", tuple(ForeignPart(path / split, split, files) for split, files in splits)
     if (path / MANIFEST_NAME).is_file():
-        raise InputError(f"{path} is a cache, not the output of another tool", hint=f"packer verify {path}")
+        raise InputError(f"{path} is a cache, not the output of another tool", hint=f"packer verify {in_shell(path)}")
     if path.is_file():
         files = [path] if path.suffix in {".parquet", ".arrow"} else []
     else:

@@ -11,7 +11,6 @@ Everything else is compared with the manifest. Nothing in the cache vouches for 
 laws and its canonical form; to know that it is the one that was built, pin its fingerprint (`expect`).
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from packer.audit.verify.file_checks import (
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
 from packer.audit.verify.shard_checks import shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
+from packer.display import in_shell
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.fork_server import default_jobs
 from packer.pipeline.blocks import BlockForm
@@ -159,7 +159,7 @@ def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool)
         pass
     raise UsageError(
         f"{folder} was built from standard input, but nothing is piped in: its inputs were not compared",
-        hint=f"pipe in the rows it was built from: zcat ... | packer verify {shlex.quote(str(folder))} --sources",
+        hint=f"pipe in the rows it was built from: zcat ... | packer verify {in_shell(folder)} --sources",
     )
 
 
