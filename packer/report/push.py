@@ -57,7 +57,7 @@ def _cell(text: str) -> str:
 
 CARD = "README.md"
 _FOLDERS = ("blocks", "documents", "model", "rows")
-"""Folders of a cache; everything in them belongs to it."""
+"""Folders of a cache; where there is a manifest beside them, everything in them belongs to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ def _push(cache: Cache, target: HubName, *, public: bool, replaces: bool) -> Pus
         files[manifest] = content
         if not keeps_card:
             files[readme] = card(cache, str(target))
-        owned = tuple(f"{inside / folder}/" for folder in _FOLDERS)
+        owned = () if old is None else tuple(f"{inside / folder}/" for folder in _FOLDERS)
         gone = sorted(path for path in listing - set(files) if path.startswith(owned))
         message = f"Cache {cache.fingerprint[:12]}"
         name = upload(target, files, gone=gone, parent=there.name.revision, message=message)
