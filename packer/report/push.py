@@ -55,7 +55,9 @@ def _cell(text: str) -> str:
     return one_line(text).replace("|", "\\|")
 
 
-CARD = "README.md"
+CARD, _CARD_START = "README.md", b"---\ntags:\n- packer\n"
+"""Name and first lines of a card; a README.md that begins otherwise is somebody's own."""
+
 _FOLDERS = ("blocks", "documents", "model", "rows")
 """Folders of a cache; where there is a manifest beside them, everything in them belongs to it."""
 
@@ -127,7 +129,8 @@ def _push(cache: Cache, target: HubName, *, public: bool, replaces: bool) -> Pus
             hint=f"--replace overwrites it with this one; or push this one to hf://datasets/{target.repository}/FOLDER",
         )
     readme = str(inside / CARD)
-    keeps_card = old is None and readme in listing
+    text = (snapshot(there.name, [readme]) / readme).read_bytes() if readme in listing else _CARD_START
+    keeps_card = not text.startswith(_CARD_START)
     files: dict[str, Path | bytes] = {}
     name = there.name
     if old != content:

@@ -210,11 +210,14 @@ def test_another_cache_is_replaced_only_if_that_is_asked_for(logged_in, starter_
     assert blocks and not blocks & {*built}, "the old one's are gone"
 
 
-def test_what_somebody_else_wrote_stays(logged_in, starter_cache):
+def test_what_somebody_else_wrote_stays(logged_in, starter_cache, tmp_path):
     mine = {"README.md": b"Mine.", "documents/mine.pdf": b"mine"}
     logged_in.commit("dataset", "tiny/cache", mine)
     assert "its README.md existed before" in run("push", starter_cache, "tiny/cache").stdout
     assert mine.items() <= there(logged_in).items()
+    run("pack", starter_cache, "--block-len", "256", "-o", tmp_path / "shorter")
+    assert run("push", tmp_path / "shorter", "tiny/cache", "--replace").exit_code == 0
+    assert there(logged_in)["README.md"] == b"Mine."
 
 
 def test_nothing_is_pushed_of_a_cache_that_is_damaged_or_not_finished(logged_in, starter_cache, tmp_path):
