@@ -10,6 +10,7 @@ import pytest
 from command_line import assert_refused, fields, on_terminal, run
 from rich.cells import cell_len
 
+import packer
 from packer_cli.output import paged, stdout
 
 STEP = ("--step", 3, "--micro-batch-size", 2)
@@ -119,6 +120,7 @@ def test_a_state_that_cannot_be_read_is_an_error_of_input(cache, tmp_path):
 
 def test_without_torch_a_block_is_shown_and_a_batch_says_what_to_install(starter_cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delattr(packer, "load", raising=False)
     for name in [name for name in sys.modules if name.startswith("packer.load")]:
         monkeypatch.delitem(sys.modules, name)
     assert run("inspect", starter_cache).stdout
