@@ -147,17 +147,6 @@ def rows_of(report):
     return {(Path(finding.path).name, finding.row) for finding in report.findings}
 
 
-def test_every_row_of_the_starter_yields_its_documents_again(starter_cache):
-    report = verify(starter_cache, level="quick", reencode=True, threads=1)
-    assert report.findings == ()
-    assert report.num_reencoded == read_manifest(starter_cache).totals.rows == 200
-    assert report.notes == ()
-    checked = {entry.kind: entry for entry in report.checked}
-    assert list(checked)[-2:] == ["inputs", "re-encoded"]
-    assert (checked["re-encoded"].num_files, checked["re-encoded"].num_rows) == (5, 200)
-    assert verify(starter_cache).num_reencoded is None
-
-
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     """Everything rows can be: rewritten history, weights, text, completions, an array, limits, a file for two splits.
