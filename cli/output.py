@@ -285,8 +285,10 @@ def paged() -> Iterator[None]:
 
 
 def _has_pager() -> bool:
-    command = shlex.split(os.environ.get("PAGER", "")) or ["less"]
-    return shutil.which(command[0]) is not None
+    with suppress(ValueError):  # a quote that is not closed
+        command = shlex.split(os.environ.get("PAGER", "")) or ["less"]
+        return shutil.which(command[0]) is not None
+    return False
 
 
 @contextmanager

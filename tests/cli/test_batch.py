@@ -146,8 +146,9 @@ PAGER = f"{sys.executable} -c \"import sys; print('PAGED', len(sys.stdin.readlin
 def test_what_is_longer_than_the_terminal_goes_through_the_pager(starter_cache):
     assert on_terminal("stats", starter_cache, PAGER=PAGER).startswith("PAGED ")
     assert "PAGED" not in on_terminal("stats", starter_cache, LINES="500", PAGER=PAGER)
-    colored = on_terminal("inspect", starter_cache, PAGER="no-such-pager")
-    assert colored.startswith("\x1b[1m── block 0 ")
+    for unusable in ("no-such-pager", "less 'unclosed"):
+        colored = on_terminal("inspect", starter_cache, PAGER=unusable)
+        assert colored.startswith("\x1b[1m── block 0 ")
 
 
 @pytest.mark.parametrize("options", [("--no-pager",), ("--json",)])
