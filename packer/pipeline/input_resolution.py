@@ -33,11 +33,11 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     def pinned(name: HubName) -> str:
         whole = replace(name, path="")
         if whole not in pins:
-            found = pin(whole)
-            assert found.name.revision is not None
-            pins[whole] = found.name.revision
+            found, by_cache = pin(whole)
+            assert found.revision is not None
+            pins[whole] = found.revision
             if not name.is_pinned:
-                note(_note(whole, found.name.revision, by_cache=found.by_cache))
+                note(_note(whole, found.revision, by_cache=by_cache))
         return str(replace(name, revision=pins[whole]))
 
     tokenizer = None if recipe.tokenizer is None else tokenizer_name(recipe.tokenizer)
@@ -90,7 +90,7 @@ def source_files(source: Source) -> list[SourceFile]:
     hub = data_name(source.path)
     found: Iterable[tuple[str | None, str, FilePath]]
     if hub is not None:
-        found = ((None, str(file.name), file.path) for file in fetch_data(hub))
+        found = ((None, str(name), path) for name, path in fetch_data(hub))
     elif bucket_url(source.path) is not None:
         found = ((None, file.url, file) for file in objects_of(source.path))
     elif source.path == STANDARD_INPUT:
@@ -110,4 +110,4 @@ def input_place(path: str) -> FilePath:
     name = data_name(path)
     if bucket_url(path) is not None:
         return objects_of(path)[0]
-    return input_path(path) if name is None else fetch_data(name)[0].path
+    return input_path(path) if name is None else fetch_data(name)[0][1]

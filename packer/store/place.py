@@ -63,7 +63,7 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
         raise UsageError(f"{name} is not a cache in a bucket: cache_dir and cache_bytes are for caches in buckets")
     text = re.sub(r"\Ahf:/(?!/)", SCHEME, os.fspath(name))  # a Path has lost one of the two slashes
     hub = data_name(text)
-    return Path(name) if hub is None else _fetched(pin(hub).name)
+    return Path(name) if hub is None else _fetched(pin(hub)[0])
 
 
 @contextmanager

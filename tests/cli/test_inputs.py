@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_line import run
+from command_line import on_terminal, run
 from processes import HANG_S
 from written_formats import FORMATS, as_jsonl, as_parquet, as_table
 
@@ -220,18 +219,9 @@ def test_what_is_wrong_with_standard_input_is_an_input_error(tmp_path, starter, 
 
 
 def test_a_terminal_is_no_standard_input(tmp_path, starter):
-    ours, theirs = pty.openpty()
-    try:
-        command = [sys.executable, "-m", "packer", "build", "-", "-o", "cache", "--tokenizer", starter / "tokenizer"]
-        done = subprocess.run(
-            command, stdin=theirs, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False
-        )
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert done.returncode == 2
-    assert "nothing is piped in" in done.stderr
-    assert "hint: " in done.stderr
+    words = ["build", "-", "-o", tmp_path / "cache", "--tokenizer", starter / "tokenizer"]
+    told = on_terminal(*words, exit_code=2)
+    assert "nothing is piped in" in told and "hint: " in told
 
 
 def test_the_wrong_schema_is_reported_with_the_right_one(tmp_path, starter):
