@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from packer.curate.trait_rules import TraitRules
+from packer.display import in_shell
 from packer.errors import CheckError, RecipeError, StorageError, UsageError
 from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
@@ -122,7 +123,8 @@ class _CacheDocuments:
         documents = [shard for shard in self._manifest.shards if shard.kind == "documents"]
         if len(results) != len(documents):
             raise CheckError(
-                f"{cache}: rejected.jsonl is not what was written", hint=f"packer build -o {cache} --repair fixes it"
+                f"{cache}: rejected.jsonl is not what was written",
+                hint=f"packer build -o {in_shell(cache)} --repair fixes it",
             )
         numbers: dict[str, int] = {}
         tasks: list[tuple[Shard, int]] = []
@@ -213,9 +215,10 @@ def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Reci
     Raises:
         RecipeError: traits are missing; names them.
     """
-    rules, hint = new.row_rules, f"packer build -o {cache} with these rules reads the rows again but tokenizes nothing"
+    rules = new.row_rules
     if not rules.is_set:
         return
+    hint = f"packer build -o {in_shell(cache)} with these rules reads the rows again but tokenizes nothing"
     if manifest.selection is None:
         raise RecipeError(f"{cache} was built without rules that choose rows, so it has no traits of them", hint=hint)
     for i in range(len(new.sources)):

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 import msgspec
 
+from packer.display import in_shell
 from packer.errors import InputError, StorageError, UsageError
 from packer.hub import may_be_repository
 from packer.limits import out_of
@@ -97,7 +98,7 @@ def _not_a_data_set(folder: Path) -> InputError:
     if _is_cache(folder):
         return InputError(
             f"{folder}: is a cache of packer, not a source: its rows are already packed",
-            hint=f"for other blocks of the same documents: packer pack {folder} -o CACHE2; "
+            hint=f"for other blocks of the same documents: packer pack {in_shell(folder)} -o CACHE2; "
             "for anything else, name the files it was built from",
         )
     found = sorted(path for path in folder.rglob("*") if path.is_file())

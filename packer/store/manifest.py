@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 from xxhash import xxh3_128_hexdigest
 
+from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
 from packer.store.files import CacheFiles
@@ -316,10 +317,11 @@ def manifest_bytes(folder: Path) -> bytes:
     """
     size = CacheFiles(folder).size(MANIFEST_NAME)
     if size is None:
+        named = in_shell(folder)
         raise InputError(
             f"{folder} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
-            hint=f"packer build SOURCE... -o {folder} makes one; packer verify --foreign {folder} looks at what "
-            "another tool prepared",
+            hint=f"packer build SOURCE... -o {named} makes one; packer verify --foreign {named} looks at what another "
+            "tool prepared",
         )
     if size > MAX_MANIFEST_BYTES:
         raise CheckError(f"{folder / MANIFEST_NAME}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}")
@@ -334,7 +336,7 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
             checksum.
     """
     path = folder / MANIFEST_NAME
-    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} fixes it"
+    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {in_shell(folder)} fixes it"
     try:
         manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
         root = ContainedPaths(folder)
