@@ -55,9 +55,9 @@ def rules(draw):
     }
 
 
-@given(lengths_of_documents, rules(), st.integers(0, 2**63 - 1), st.none() | st.integers(1, 6))
-def test_every_document_that_fits_is_in_exactly_one_block(lengths, options, seed, group_documents):
-    packed = plan_whole(np.array(lengths, np.int32), seed=seed, group_documents=group_documents, **options)
+@given(lengths_of_documents, rules(), st.integers(0, 2**63 - 1))
+def test_every_document_that_fits_is_in_exactly_one_block(lengths, options, seed):
+    packed = plan_whole(np.array(lengths, np.int32), seed=seed, **options)
     blocks = blocks_of(packed)
     fitting = [document for document, length in enumerate(lengths) if 0 < length <= options["block_len"]]
     assert sorted(document for block in blocks for document in block) == fitting
@@ -100,20 +100,6 @@ def test_in_a_block_longer_documents_come_first_and_equal_ones_in_source_order(l
         assert block == sorted(block, key=lambda document: (-padded(lengths[document], align), document))
 
 
-@given(lengths_of_documents, rules(), st.integers(1, 6))
-def test_groups_are_packed_apart_and_their_blocks_follow_each_other(lengths, options, group_documents):
-    packed = plan_whole(np.array(lengths, np.int32), group_documents=group_documents, **options)
-    groups = [{document // group_documents for document in block} for block in blocks_of(packed)]
-    assert all(len(group) == 1 for group in groups)
-    numbers = [number for group in groups for number in group]
-    assert numbers == sorted(numbers)
-    for number in range(-(-len(lengths) // group_documents)):
-        part = lengths[number * group_documents : (number + 1) * group_documents]
-        fitting = [padded(length, options["align"]) for length in part if 0 < length <= options["block_len"]]
-        literal = LITERAL[options["strategy"]](fitting, options["block_len"], options["max_documents"])
-        assert numbers.count(number) == len(literal)
-
-
 @pytest.mark.parametrize("block_len", [300, 2048, 8192, 2**20])
 def test_the_number_of_blocks_is_that_of_classic_best_fit_decreasing(block_len):
     lengths = np.clip(np.random.default_rng(block_len).lognormal(5, 1, 20_000), 1, 300).astype(np.int32)
@@ -152,10 +138,11 @@ def test_the_plan_shares_no_memory_with_the_lengths():
         assert not np.shares_memory(plan_whole(lengths, 8, strategy=strategy).length, lengths)
 
 
-def test_another_seed_deals_other_documents():
+def test_another_seed_or_group_deals_other_documents():
     lengths = np.full(1000, 10)
-    one, other = (plan_whole(lengths, 100, seed=seed) for seed in (0, 1))
-    assert one.document.tolist() != other.document.tolist()
+    one = plan_whole(lengths, 100, seed=0)
+    for other in (plan_whole(lengths, 100, seed=1), plan_whole(lengths, 100, seed=0, group=1)):
+        assert one.document.tolist() != other.document.tolist()
     assert_plans_equal(one, plan_whole(lengths, 100, seed=0))
 
 
@@ -171,7 +158,7 @@ def test_neighboring_blocks_differ_in_the_lengths_they_hold():
 @pytest.mark.parametrize("strategy", sorted(LITERAL))
 def test_no_documents_give_no_blocks(strategy):
     for lengths in (np.empty(0, np.int32), np.empty(0), np.zeros(3, np.int64), np.array([9, 9])):
-        packed = plan_whole(lengths, 8, group_documents=2, strategy=strategy)
+        packed = plan_whole(lengths, 8, strategy=strategy)
         assert packed.num_blocks == 0
         assert packed.block_offsets.tolist() == [0]
 
@@ -181,20 +168,15 @@ def pieces_of(rows):
     return Pieces(document=document, start=start, length=length.astype(np.int32))
 
 
-@given(st.lists(st.lists(st.integers(1, 9), max_size=4), max_size=20), strategies, st.none() | st.integers(1, 5))
-def test_every_piece_is_in_exactly_one_block_and_groups_are_of_documents(documents, strategy, group_documents):
+@given(st.lists(st.lists(st.integers(1, 9), max_size=4), max_size=20), strategies)
+def test_every_piece_is_in_exactly_one_block(documents, strategy):
     rows = [(d, sum(parts[:i]), length) for d, parts in enumerate(documents) for i, length in enumerate(parts)]
-    packed = plan_pieces(pieces_of(rows), 9, strategy=strategy, group_documents=group_documents)
+    packed = plan_pieces(pieces_of(rows), 9, strategy=strategy)
     found = list(zip(packed.document.tolist(), packed.start.tolist(), packed.length.tolist(), strict=True))
     assert sorted(found) == rows
     assert all(
         packed.length[a:b].sum() <= 9 for a, b in zip(packed.block_offsets, packed.block_offsets[1:], strict=False)
     )
-    block_of_piece = np.repeat(np.arange(packed.num_blocks), np.diff(packed.block_offsets)).tolist()
-    if group_documents:
-        groups = [document // group_documents for document in packed.document.tolist()]
-        assert groups == sorted(groups)
-        assert len({(group, block) for group, block in zip(groups, block_of_piece, strict=True)}) == packed.num_blocks
 
 
 @given(

@@ -42,6 +42,9 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
         for packed, group in pack_split(
             split, documents, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes
         ):
+            own = range(group.first_document + packed.group.first, group.first_document + packed.group.end)
+            assert own == range(20 * packed.group.number, min(20 * (packed.group.number + 1), len(documents)))
+            assert {*(group.plan.document + group.first_document).tolist()} <= {*own}
             tasks = list(group.by_shard())
             most = max([most, *(len(task.documents.shards) for task in tasks)])
             shards = [shard for task in tasks for shard in work(task)]
