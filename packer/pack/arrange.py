@@ -28,14 +28,11 @@ def arrange(
     """Plan the blocks of a group of documents, which share blocks with no others.
 
     Args:
-        selected: the documents, from :func:`packer.pack.select.select`.
-        pack: the recipe's packing rules; the mode is not ``none``.
+        selected: the documents.
+        pack: the mode is not ``none``.
         count_trained: see :func:`packer.pack.overlong.trained_counter`.
         ends_open: called for every piece, in mode ``eos`` only.
         group: number of the group: each is mixed in an order of its own.
-
-    Returns:
-        the plan, and what is dropped
     """
     if pack.mode == "stream":
         return stream(selected, pack, count_trained, group=group)

@@ -95,11 +95,7 @@ class DroppedTokens:
     def of(cls, selected: Selection, count_trained: CountTrained, *, kept: Ranges, out: Ranges) -> "DroppedTokens":
         """Combine dropped documents and dropped ranges of others in source order; count their trained tokens.
 
-        Args:
-            selected: has the dropped documents.
-            count_trained: see :func:`trained_counter`.
-            kept: the pieces, at least those of documents that are cut.
-            out: the dropped ranges.
+        `kept` has at least the pieces of documents that are cut.
         """
         document = np.concatenate([out.document, selected.dropped])
         start = np.concatenate([out.start, np.zeros_like(selected.dropped)])
@@ -143,13 +139,9 @@ class DroppedTokens:
 
 
 def cut(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[Pieces, DroppedTokens]:
-    """Cut documents into pieces of at most ``block_len`` tokens.
+    """Cut documents into pieces of at most ``block_len`` tokens, in mode ``isolated`` or ``eos``.
 
-    Args:
-        selected: from :func:`packer.pack.select.select`.
-        pack: the recipe's packing rules; the mode is ``isolated`` or ``eos``.
-        count_trained: called for dropped ranges and for pieces of documents that are cut, never
-            for a whole document that is kept; see :func:`trained_counter`.
+    Trained tokens are counted in dropped ranges and in documents that are cut, never in a whole document that is kept.
     """
     lengths = selected.length
     ranges = _cut_long(lengths, pack)

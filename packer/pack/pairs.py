@@ -24,7 +24,7 @@ def arrange_pairs(
 
     Args:
         lengths: tokens of each document, two for each pair.  # integers [N]
-        pack: the recipe's packing rules; the mode is ``isolated``, and ``overlong`` is ``reject``.
+        pack: the mode is ``isolated``, and ``overlong`` is ``reject``.
         count_trained: see :func:`packer.pack.overlong.trained_counter`.
         group: see :func:`packer.pack.arrange.arrange`.
 

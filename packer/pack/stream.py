@@ -27,12 +27,6 @@ def stream(
     A piece begins where a document or a block does. Worked example, ``block_len`` 4, documents of 3, 4 and 1 tokens:
     documents begin at 0, 3, 7 and blocks at 0, 4; pieces at 0, 3, 4 and 7, of documents 0, 1, 1, 2.
 
-    Args:
-        selected: the documents, from :func:`packer.pack.select.select`.
-        pack: the recipe's packing rules.
-        count_trained: called for every piece; see :func:`packer.pack.overlong.trained_counter`.
-        group: see :func:`packer.pack.arrange.arrange`.
-
     Returns:
         the plan, and what is dropped: documents that are too short, and the pieces of blocks that would train nothing
     """

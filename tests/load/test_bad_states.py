@@ -291,10 +291,10 @@ PLACES = [
 def test_a_state_goes_on_only_in_a_loader_whose_steps_hold_the_same(starter_cache):
     loaders = [loader_of(starter_cache, **options) for options in PLACES]
     states = [next(iter(loader)) and loader.state_dict() for loader in loaders]
+    others = [loader_of(starter_cache, **options) for options in PLACES]
     num_refused = 0
     for state, mine in zip(states, PLACES, strict=True):
-        for options in PLACES:
-            other = loader_of(starter_cache, **options)
+        for options, other in zip(PLACES, others, strict=True):
             if options == mine:
                 other.load_state_dict(state)
                 assert other.state_dict() == state

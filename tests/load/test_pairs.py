@@ -182,24 +182,31 @@ def test_blocks_of_pairs_say_which_sequence_is_which_answer_of_which_pair(caches
     assert seen == dict.fromkeys(range(NUM_PAIRS), 2)
 
 
+MODEL = TinyDecoder(vocab_size=4096, width=8)
+
+
+def log_probabilities(ids, positions, mask, labels):
+    scores = MODEL(ids, positions, mask)[:, :-1].log_softmax(-1)
+    targets, trained = labels[:, 1:].clamp(min=0), labels[:, 1:] != -100
+    return torch.nn.functional.pad(scores.gather(-1, targets[..., None])[..., 0] * trained, (1, 0))
+
+
+@pytest.fixture(scope="module")
+def alone(caches):
+    """The log-probability of each answer by itself."""
+    found = []
+    for document in documents_of(Cache.open(caches / "pairs")):
+        columns = (document.input_ids, document.labels)
+        ids, labels = (torch.from_numpy(column.astype(np.int64))[None] for column in columns)
+        n = ids.shape[1]
+        found.append(log_probabilities(ids, torch.arange(n)[None], causal(n), labels).sum().item())
+    return found
+
+
 @pytest.mark.parametrize("batching", ["packed", *BATCHINGS], ids=str)
-def test_log_probabilities_of_every_answer_are_those_of_the_answer_alone(caches, batching):
+def test_log_probabilities_of_every_answer_are_those_of_the_answer_alone(caches, alone, batching):
     """In every layout, under the boundaries that its micro-batches carry; so is the loss of every pair."""
     cache, size = Cache.open(caches / "pairs"), 180 if "udget" in str(batching) else 3
-    model = TinyDecoder(vocab_size=cache.manifest.model.vocab_size, width=8)
-
-    def log_probabilities(ids, positions, mask, labels):
-        scores = model(ids, positions, mask)[:, :-1].log_softmax(-1)
-        targets, trained = labels[:, 1:].clamp(min=0), labels[:, 1:] != -100
-        return torch.nn.functional.pad(scores.gather(-1, targets[..., None])[..., 0] * trained, (1, 0))
-
-    alone = []
-    for document in documents_of(cache):
-        ids, labels = (
-            torch.from_numpy(getattr(document, name).astype(np.int64))[None] for name in ("input_ids", "labels")
-        )
-        n = ids.shape[1]
-        alone.append(log_probabilities(ids, torch.arange(n)[None], causal(n), labels).sum().item())
     found = {}
     for step in loader_of(cache, batching=batching, micro_batch_size=size, end="short"):
         for micro_batch in step:

@@ -222,8 +222,8 @@ def test_the_longest_blocks(mode):
     longest = MAX_BLOCK_LEN
     lengths = [longest - 1, 3]
     ids = [np.arange(longest - 1) + 10, np.arange(3) + 2 * longest]
-    documents = [(mine.tolist(), mine.tolist(), [1.0] * len(mine)) for mine in ids]
-    corpus = lengths, [set(range(1, n)) for n in lengths], {(0, longest - 2)}
+    documents = [(mine, mine, ()) for mine in ids]
+    corpus = lengths, [{1}, {2}], {(0, longest - 2)}
     packed, _ = arranged(corpus, Pack(mode=mode, block_len=longest, strategy="sequential"))
     columns = make_columns(documents, [0, 0], weighted=False)
     batch = gather(packed, columns, block_len=longest, pad_id=PAD, **FORMS[mode])
