@@ -98,7 +98,7 @@ def plan_step(
     if stop == length and remaining:
         if end == "drop":
             if cursor == 0:
-                check_fits(size=size, num_items=size - remaining, unit="blocks" if lengths is None else "tokens")
+                check_fits(size=size, num_items=size - remaining, unit="rows" if lengths is None else "tokens")
             return None
         if end == "pad" and lengths is None:
             rows = np.concatenate([rows, np.full(remaining, PADDING_ROW, np.int64)])
@@ -158,7 +158,7 @@ def check_batch_size(global_batch_size: int, *, micro_batch_size: int, world_siz
     )
 
 
-def check_fits(*, size: int, num_items: int, unit: str = "blocks") -> None:
+def check_fits(*, size: int, num_items: int, unit: str) -> None:
     """Refuse a step that is larger than an epoch, for ``end="drop"``.
 
     Raises:
