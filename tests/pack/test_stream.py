@@ -1,7 +1,5 @@
 """The stream against its literal definition: documents one after another, cut wherever a block ends."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -128,12 +126,6 @@ def test_another_seed_gives_another_order_and_keeps_as_many_tokens():
     assert_plans_equal(*(stream_of(LENGTHS, 64, trains_all, seed=seed, in_order=True)[0] for seed in (0, 1)))
 
 
-def test_groups_have_orders_of_their_own():
-    first, second = (stream_of(np.full(100, 10), 100, trains_all, group=group)[0].document for group in (0, 1))
-    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(100))
-    assert first.tolist() != second.tolist()
-
-
 def test_golden_streams():
     lengths = np.array([7, 3, 12, 2, 9, 0, 5])
     packed, _ = stream_of(lengths, 8, trains_all, in_order=True)
@@ -200,25 +192,3 @@ def test_no_documents_give_no_blocks(lengths, in_order):
     packed, left_out = stream_of(lengths, 8, trains_all, min_length=3, in_order=in_order)
     assert packed.num_blocks == 0
     assert left_out.length.sum() == lengths.sum()
-
-
-def test_blocks_of_one_token_train_nothing():
-    packed, left_out = stream_of(np.array([3, 1]), 1, trains_all)
-    assert packed.num_blocks == 0
-    assert left_out.length.tolist() == [1, 1, 1, 1]
-
-
-def test_the_longest_blocks():
-    longest = 2**20
-    lengths = np.array([longest - 1, 3, 2 * longest, 5])
-    packed, left_out = stream_of(lengths, longest, trains_all, in_order=True)
-    assert pieces_of_blocks(packed) == [
-        [(0, 0, longest - 1), (1, 0, 1)],
-        [(1, 1, 2), (2, 0, longest - 2)],
-        [(2, longest - 2, longest)],
-        [(2, 2 * longest - 2, 2), (3, 0, 5)],
-    ]
-    assert left_out.length.tolist() == []
-    mixed, _ = stream_of(lengths, longest, trains_all)
-    filled = [int(mixed.length[a:b].sum()) for a, b in pairwise(mixed.block_offsets.tolist())]
-    assert sorted(filled) == [7, longest, longest, longest]

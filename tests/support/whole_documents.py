@@ -11,9 +11,8 @@ def rules_of(block_len, **rules):
     return Pack(block_len=block_len, **{name: value for name, value in rules.items() if value is not None})
 
 
-def plan_pieces(pieces, block_len, *, slots=None, group=0, **rules):
-    slots = None if slots is None else np.asarray(slots, np.int32)
-    return plan(pieces, rules_of(block_len, **rules), slots=slots, group=group)
+def plan_pieces(pieces, block_len, *, slots=None, **rules):
+    return plan(pieces, rules_of(block_len, **rules), slots=None if slots is None else np.asarray(slots, np.int32))
 
 
 def plan_whole(lengths, block_len, **rules):
