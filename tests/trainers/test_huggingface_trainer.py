@@ -385,6 +385,24 @@ def test_an_evaluation_is_the_mean_over_all_trained_tokens_whatever_the_micro_ba
         assert metrics["eval_loss"] == pytest.approx(expected, rel=1e-5)
 
 
+def test_an_evaluation_after_one_that_was_cut_short_is_whole(tmp_path, monkeypatch):
+    trainer = trainer_of(tmp_path, eval_dataset=loader_of(small_cache(9, 16), micro_batch_size=1, global_batch_size=2))
+    expected = trainer.evaluate()["eval_loss"]
+    step, calls = trainer.prediction_step, []
+
+    def cut_short(*args, **options):
+        calls.append(args)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return step(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "prediction_step", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.evaluate()
+    assert trainer.evaluate()["eval_loss"] == expected
+
+
 def test_predictions_are_those_of_the_model_block_by_block(tmp_path):
     cache = small_cache(9, 16)
     trainer = trainer_of(tmp_path)
