@@ -386,7 +386,7 @@ def runs(lightning, tmp_path):
 
 
 @through_lightning
-@pytest.mark.parametrize("end", ["drop", "pad"])
+@pytest.mark.parametrize("end", ["drop", pytest.param("pad", marks=pytest.mark.slow)])
 def test_lightning_resumes_at_any_step_of_an_epoch_exactly(runs, end):
     whole = runs.train(StepDataset(loader_of(end=end)), callbacks=[runs.every_step()])
     assert whole.seen == list(epochs_of(loader_of(end=end)))

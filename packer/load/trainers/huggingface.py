@@ -92,7 +92,6 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             "taken": 0,
         }
         self._steps = StepDataset(train_dataset)
-        self._evaluations: dict[PackedLoader, EvaluationBatches] = {}
         self._last: Step | None = None  # the step being trained on
         datasets = {"train_dataset": self._as_dataset(train_dataset), "eval_dataset": self._as_dataset(eval_dataset)}
         super().__init__(*args, **datasets, **options)
@@ -139,17 +138,14 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         found = self.eval_dataset if eval_dataset is None else eval_dataset
         found = self.eval_dataset[found] if isinstance(found, str) else found
-        return self._evaluation(found) if isinstance(found, PackedLoader) else super().get_eval_dataloader(eval_dataset)
+        is_loader = isinstance(found, PackedLoader)
+        return EvaluationBatches(found, self._adapted) if is_loader else super().get_eval_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         is_loader = isinstance(test_dataset, PackedLoader)
-        return self._evaluation(test_dataset) if is_loader else super().get_test_dataloader(test_dataset)
-
-    def _evaluation(self, loader: PackedLoader) -> EvaluationBatches:
-        """Return the batches of a loader, which begin where it stood first, even after an evaluation was cut short."""
-        if loader not in self._evaluations:
-            self._evaluations[loader] = EvaluationBatches(loader, self._adapted)
-        return self._evaluations[loader]
+        return (
+            EvaluationBatches(test_dataset, self._adapted) if is_loader else super().get_test_dataloader(test_dataset)
+        )
 
     def num_examples(self, dataloader: Any) -> int:
         """Return the blocks of an epoch; documents if steps consist of them."""
