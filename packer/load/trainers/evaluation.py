@@ -24,8 +24,8 @@ class EvaluationBatches:
     """A loader's micro-batches, restarted for each iteration, with ``num_items_in_batch`` among their arguments.
 
     Args:
-        loader: of the split to evaluate. Not to be used elsewhere. Every iteration is the same pass over it: its current
-            epoch, or the next one if an evaluation that was cut short left it within an epoch.
+        loader: of the split to evaluate, not to be used elsewhere. Every iteration is the same pass over it: its
+            current epoch, or the next one if an evaluation that was cut short left it within an epoch.
         adapter: converts a micro-batch to a model's arguments.
 
     Raises:
