@@ -11,7 +11,7 @@ import click
 
 from packer.display import plural
 from packer_cli.options import Function, options
-from packer_cli.output import MARKS, can_draw, print_table, signs, stdout
+from packer_cli.output import can_draw, print_checks, print_table, signs, stdout
 from packer_cli.page import ViewPage, trained_messages, view_fields
 from packer_cli.reply import Reply
 
@@ -67,7 +67,6 @@ _NAMES = {
     "padding_targets": "padding",
     "num_items": "trained",
 }
-_NAME_WIDTH = max(map(len, _NAMES.values()))
 
 _CELLS, _FEW = 14, 6
 """Width, in cells, of the bar that shows where the longest document is trained; number of values shown per column."""
@@ -140,10 +139,7 @@ def _print(view: "BatchView", documents: "list[DocumentView]", asked: dict[str, 
     page.note([f"the step, all ranks: {step.num_tokens:,} tokens", items, f"{step.num_slots:,} slots"])
     out.line()
     out.line("contract of the step, all ranks and micro-batches")
-    for line in view.check.lines:
-        drawn, plain, style = MARKS[line.level]
-        label = f"{drawn if can_draw() else plain} {_NAMES[line.code]:{_NAME_WIDTH}}  "
-        out.words(line.message, label=(label, style), indent=2, hanging=len(label))
+    print_checks(out, [(line.level, _NAMES[line.code], line.message) for line in view.check.lines])
     out.line()
     out.line("columns of the micro-batch")
     print_table(out, [("", "<")] * 4, [_column_row(name, view) for name in view.micro_batch])

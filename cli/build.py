@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import number, plural
+from packer.display import in_shell, number, plural
 from packer_cli.options import (
     Command,
     RecipeOptions,
@@ -122,5 +122,5 @@ def _recipe(options: RecipeOptions, cache: Path, block_len: int | None) -> "Reci
 
         folder = build_place(cache, is_dry=True)
         own = read_manifest(folder).recipe if (folder / MANIFEST_NAME).is_file() else None
-    hint = f"packer build FILE... --tokenizer DIR -o {cache}, or -c RECIPE -o {cache}"
+    hint = f"packer build FILE... --tokenizer DIR -o {in_shell(cache)}, or -c RECIPE -o {in_shell(cache)}"
     return options.resolve(base=own, block_len=block_len, no_sources=hint)

@@ -8,7 +8,7 @@ import click
 
 from packer.display import plural
 from packer_cli.options import Command, jobs_option, on_option, pager_option
-from packer_cli.output import MARKS, can_draw
+from packer_cli.output import print_checks, print_table
 from packer_cli.page import FindingsPage
 from packer_cli.reply import Reply, listener
 
@@ -17,14 +17,6 @@ if TYPE_CHECKING:
 
 _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
 """The check that shows all of its pairs, and how many pairs the other checks show."""
-
-_QUESTIONS = {
-    "files": "which files",
-    "rows": "which rows",
-    "tokenizer": "which tokenizer",
-    "packing": "which packing",
-    "code": "which code",
-}
 
 
 @click.command("check", cls=Command)
@@ -82,7 +74,7 @@ def command(
         **({"foreign": foreign} if cache is None else {"cache": shown(cache)}),
         "fingerprint": report.fingerprint,
         "checks": [asdict(each) for each in report.checks],
-        "answers": {each.question: each.lines for each in report.answers},
+        "answers": report.answers,
         "counts": {level: report.count(level) for level in get_args(Level)},
     }
     reply.verdict(fields, lambda: _print(report, whole=reply.verbose, summary=not reply.quiet), message)
@@ -97,19 +89,15 @@ def _name_and_path(text: str) -> tuple[str | None, str]:
 def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
     page = FindingsPage(whole=whole)
     shown = [each for each in report.checks if summary or each.level != "ok"]
-    width = max((len(_name(each)) for each in shown), default=0)
-    for each in shown:
-        drawn, plain, style = MARKS[each.level]
-        name = f"{_name(each):{width}}"
-        label = f"{drawn if can_draw() else plain} {name}  "
-        page.out.words(each.message, label=(label, style if each.level != "ok" else ""), indent=2, hanging=len(label))
+    print_checks(page.out, [(each.level, _name(each), each.message) for each in shown])
     for each in shown:
         if each.level in {"warning", "failure"} and (each.pairs or each.hint):
             page.out.line()
             _print_evidence(page, each, most=len(each.pairs) if whole or each.code == _SIDE_BY_SIDE else _FEW)
     if summary:
         page.out.line()
-        page.facts([fact for each in report.answers for fact in _facts(each.question, each.lines)])
+        facts = [fact for question, lines in report.answers.items() for fact in _facts(question, lines)]
+        print_table(page.out, [("", "<"), ("", "<")], facts)
         if report.fingerprint is not None:
             page.out.line()
             page.out.line(f"fingerprint  {report.fingerprint}")
@@ -126,7 +114,7 @@ def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:
 
 
 def _facts(question: str, lines: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [("" if number else _QUESTIONS[question], line) for number, line in enumerate(lines)]
+    return [("" if number else f"which {question}", line) for number, line in enumerate(lines)]
 
 
 def _name(check: "Check") -> str:

@@ -13,7 +13,7 @@ from packer_cli.output import print_table, stdout
 from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
-    from packer.export import Exported
+    from packer.export.run import Exported
 
 _HELP = f"""Write CACHE in another trainer's file format.
 
@@ -34,7 +34,7 @@ _WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in 
 @click.option("--separate-mask", is_flag=True, help="megatron: the loss mask as a second .bin and .idx.")
 @click.option("--force", is_flag=True, help="Replace a folder that an export wrote.")
 def command(*, cache: Path, output: Path, reply: Reply, **options: Any) -> None:
-    from packer.export import export  # noqa: PLC0415 - not for --help
+    from packer.export.run import export  # noqa: PLC0415 - not for --help
 
     began = time.monotonic()
     with listener(quiet=reply.quiet) as progress:

@@ -1,15 +1,15 @@
 """`--foreign PATH` of `verify` and `inspect`: rows prepared by another tool."""
 
 import functools
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from packer.display import number, percent, plural
+from packer.display import in_shell, number, percent, plural
 from packer_cli.options import Function, options
+from packer_cli.output import print_table
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of, listener
 
@@ -102,7 +102,7 @@ def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> Non
     page, quiet = FindingsPage(whole=reply.verbose), reply.quiet
     if not quiet:
         page.out.line(str(report.path))
-        page.facts(_facts(report))
+        print_table(page.out, [("", "<"), ("", "<")], _facts(report))
     page.findings(
         (_with_counts(finding, report, verbose=reply.verbose) for finding in report.findings), follow=not quiet
     )
@@ -114,7 +114,7 @@ def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> Non
     if report.ok:
         page.words(_success_line(report, has_tokenizer=has_tokenizer))
     if not has_tokenizer:
-        named = shlex.quote(str(report.path))
+        named = in_shell(report.path)
         command = f"packer verify --foreign {named} --tokenizer DIR checks the rest"
         page.words(f"hint: {command}; --template FILE too, if the tokenizer has no chat template", 2)
 

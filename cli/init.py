@@ -1,12 +1,11 @@
 """`packer init`: write a folder with everything for a first cache, or convert another trainer's configuration."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from packer.display import plural
+from packer.display import in_shell, plural
 from packer.errors import UsageError
 from packer.starter import FAMILIES
 from packer_cli.options import Command
@@ -88,7 +87,7 @@ def command(
 
 
 def _print_next(folder: Path, tokenizer: str = "") -> None:
-    recipe, cache = (shlex.quote(str(folder / name)) for name in ("recipe.yaml", "cache"))
+    recipe, cache = (in_shell(folder / name) for name in ("recipe.yaml", "cache"))
     out = stdout()
     out.line()
     out.line(f"next: packer build -c {recipe}{tokenizer} -o {cache}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.options import Command, RecipeOptions, html_option, pager_option, recipe_options
+from packer_cli.output import print_table
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of
 
@@ -47,7 +48,7 @@ def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:
     """Print header, findings and their number; with errors, the number is left to the final error message."""
     page = FindingsPage(whole=whole)
     if summary:
-        page.facts(report.facts)
+        print_table(page.out, [("", "<"), ("", "<")], report.facts)
     page.findings(report.findings, follow=summary)
     if summary:
         page.out.line()

@@ -166,12 +166,9 @@ class RecipeOptions:
     def resolve(
         self, *, base: Mapping[str, Any] | None = None, block_len: int | None = None, no_sources: str | None = None
     ) -> "Recipe":
-        """Return the recipe: the file's or `base` if given, with the options applied, then `--set`.
+        """Return the recipe: the file's, or `base` if there is neither a file nor a SOURCE, with the options applied.
 
-        Args:
-            base: recipe to start from if there is neither a file nor a SOURCE.
-            block_len: value of the option `--block-len`.
-            no_sources: hint for the error if there is nothing to start from; None allows a recipe without sources.
+        `no_sources` is the hint for the error if there is nothing to start from; None allows a recipe without sources.
 
         Raises:
             UsageError: options that exclude each other.

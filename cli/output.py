@@ -80,13 +80,10 @@ def wrap(line: str, width: int | None) -> Iterator[str]:
 
 
 def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0) -> list[str]:
-    """Wrap text at spaces to parts of at most `width` characters.
+    """Wrap text at spaces to parts of at most `width` characters; None does not wrap.
 
-    Args:
-        text: the text; paths and `--set KEY` in it are kept whole.
-        width: None does not wrap. Longer words are kept whole.
-        first: number of characters before the first part.
-        further: number of characters before the other parts.
+    `first` characters are before the first part, `further` before the others. Longer words, paths and `--set KEY` are
+    kept whole.
     """
     text = one_line(text)
     if width is None:
@@ -148,15 +145,10 @@ class Output:
         style: str = "",
         width: int | None = None,
     ) -> None:
-        """Print a sentence, wrapped at spaces.
+        """Print a sentence with its style, wrapped at spaces; by default to the width of a page.
 
-        Args:
-            text: the sentence.
-            label: a text and its style, put before the first line.
-            indent: number of columns before every line.
-            hanging: further columns before all lines but the first.
-            style: style of the text.
-            width: width of a line; by default that of a page.
+        `label` is a text and its style, put before the first line. `indent` is the number of columns before every line,
+        `hanging` of further ones before all lines but the first.
         """
         first = indent + len(label[0])
         parts = wrap_words(text, width or self.width, first=first, further=indent + hanging)
@@ -293,8 +285,10 @@ def paged() -> Iterator[None]:
 
 
 def _has_pager() -> bool:
-    command = shlex.split(os.environ.get("PAGER", "")) or ["less"]
-    return shutil.which(command[0]) is not None
+    with suppress(ValueError):  # a quote that is not closed
+        command = shlex.split(os.environ.get("PAGER", "")) or ["less"]
+        return shutil.which(command[0]) is not None
+    return False
 
 
 @contextmanager
@@ -347,13 +341,22 @@ _ASCII = Signs(newline="\\n", gap="...", arrow="->", bar="|", dot=", ", rule="--
 NEWLINES = (_DRAWN.newline, _ASCII.newline)
 
 
-MARKS = {
+_MARKS = {
     "ok": ("✓", "+", "green"),
     "warning": ("!", "!", "yellow"),
     "failure": ("✗", "x", "red"),
     "skipped": ("–", "-", "dim"),
 }
 """The mark of each level of a check: drawn, in ASCII, and its style."""
+
+
+def print_checks(out: Output, checks: Sequence[tuple[str, str, str]]) -> None:
+    """Print results of checks, each with the mark of its level; given are level, name and message."""
+    width = max((len(name) for _, name, _ in checks), default=0)
+    for level, name, message in checks:
+        drawn, plain, style = _MARKS[level]
+        label = f"{drawn if can_draw() else plain} {name:{width}}  "
+        out.words(message, label=(label, style), indent=2, hanging=len(label))
 
 
 def can_draw() -> bool:
@@ -373,12 +376,9 @@ def _columns_of_environment() -> int | None:
 
 
 def print_table(out: Output, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns two spaces apart, without rules or trailing blanks.
+    """Print columns two spaces apart, without rules or trailing blanks; only the last one wraps, and only at the edge.
 
-    Args:
-        out: the output.
-        columns: (heading, `<` or `>`); if all headings are empty, none are printed.
-        rows: cells. Only the last column wraps, and only at the edge.
+    A column is its heading, and `<` or `>`; if all headings are empty, none are printed.
     """
     headings = [name for name, _ in columns]
     lines = [[one_line(cell) for cell in line] for line in ([headings, *rows] if any(headings) else rows)]

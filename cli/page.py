@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from packer.display import percent, plural, visible
-from packer_cli.output import NEWLINES, cells, drawable, lines_of, print_table, signs, stdout, wrap, wrap_words
+from packer_cli.output import NEWLINES, cells, drawable, lines_of, signs, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit.check.check_report import RowPair
@@ -276,10 +276,6 @@ class FindingsPage:
         self.out = stdout()
         self._whole = whole
         self._signs = signs()
-
-    def facts(self, facts: Sequence[tuple[str, str]]) -> None:
-        """Print names and values in two columns."""
-        print_table(self.out, [("", "<"), ("", "<")], facts)
 
     def findings(self, findings: "Iterable[CodedFinding]", *, follow: bool) -> None:
         """Print findings with a blank line between them, and one before the first if they `follow` something."""

@@ -125,7 +125,8 @@ def _rejections() -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the pages; with `--check`, only report stale ones and return 1 if there are any."""
-    stale = [name for name, text in pages().items() if not _is_current(FOLDER / name, text)]
+    texts = pages()
+    stale = [name for name, text in texts.items() if not (FOLDER / name).is_file() or _page(name) != text]
     if arguments == ["--check"]:
         for name in stale:
             stderr().line(f"{FOLDER / name} is stale; `make docs` writes it")
@@ -134,13 +135,9 @@ def main(arguments: list[str]) -> int:
         stderr().line("usage: python -m packer_cli.reference [--check]")
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
+    for name, text in texts.items():
         (FOLDER / name).write_text(text, "utf-8")
     return 0
-
-
-def _is_current(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_text("utf-8") == text
 
 
 if __name__ == "__main__":

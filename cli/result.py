@@ -71,11 +71,11 @@ def print_profile(profile: "Profile") -> None:
 
 def profile_fields(profile: "Profile") -> dict[str, Any]:
     """Return the profile as JSON."""
-    rounded = {name: {part: round(seconds, 4) for part, seconds in getattr(profile, name).items()} for name in _TIMES}
-    return {"profile": {**rounded, "idle": round(profile.idle, 4), "processes": profile.processes}}
-
-
-_TIMES = ("parts", "stages")
+    parts, stages = (
+        {name: round(seconds, 4) for name, seconds in times.items()} for times in (profile.parts, profile.stages)
+    )
+    rest = {"idle": round(profile.idle, 4), "processes": profile.processes}
+    return {"profile": {"parts": parts, "stages": stages, **rest}}
 
 
 def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:

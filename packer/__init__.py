@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from packer.audit.stats import stats as cache_stats
     from packer.audit.verify import verify as verify_cache
     from packer.errors import PackerError
-    from packer.export import export as export_cache
+    from packer.export.run import export as export_cache
     from packer.load import PackedDataset, PackedLoader
     from packer.pipeline.from_python import build
     from packer.pipeline.repacking import repack as repack_cache
@@ -50,7 +50,7 @@ _HOME = {
     "build": "packer.pipeline.from_python.build",
     "cache_diff": "packer.audit.diff.diff",
     "cache_stats": "packer.audit.stats.stats",
-    "export_cache": "packer.export.export",
+    "export_cache": "packer.export.run.export",
     "load_recipe": "packer.recipe.load_recipe",
     "make_recipe": "packer.recipe.make_recipe",
     "push_cache": "packer.report.push.push",

@@ -1,6 +1,7 @@
 """Format text and numbers for people."""
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 
 HIDDEN = re.compile(
@@ -22,6 +23,11 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """Like :func:`visible`, and escape newlines too, so that a name or a message cannot add lines to a report."""
     return visible(text).replace("\n", "\\n")
+
+
+def in_shell(path: object) -> str:
+    """Quote a path or a name for a command that somebody may copy: 'my cache'."""
+    return shlex.quote(str(path))
 
 
 def number(value: float) -> str:
@@ -74,12 +80,7 @@ def rate(count: float, seconds: float) -> str:
 
 
 def aligned(sides: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Return the lines of a table: columns two spaces apart, no trailing blanks.
-
-    Args:
-        sides: `<` or `>` for each column.
-        rows: cells.
-    """
+    """Return the lines of a table: columns two spaces apart, `<` or `>` each, no trailing blanks."""
     widths = [max(len(one_line(row[column])) for row in rows) for column in range(len(sides))]
     for row in rows:
         cells = (f"{one_line(cell):{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))

@@ -10,25 +10,20 @@ This module imports little, so that a process knows early which encoder to load.
 
 import hashlib
 from contextlib import suppress
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from packer.cache_dir import cache_dir
 from packer.errors import InputError, UsageError
 from packer.tokenizer_folder import read_regular
+from packer.version import library_version
 
 _TRIALS_VERSION = 1
 """Raised when the trial texts change."""
 
 
-@cache
 def fast_version() -> str | None:
     """Return the version of the fast encoder; None if it is not installed."""
-    try:
-        return version("fastokens")
-    except PackageNotFoundError:
-        return None
+    return library_version("fastokens")
 
 
 def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
@@ -61,5 +56,5 @@ def trial_path(tokenizer_json: bytes) -> Path:
 
 def _key(tokenizer_json: bytes) -> str:
     """Return the key of a trial: a digest of the tokenizer, both encoders' versions and that of the trial texts."""
-    versions = f"{fast_version()} {version('tokenizers')} {_TRIALS_VERSION}"
+    versions = f"{fast_version()} {library_version('tokenizers')} {_TRIALS_VERSION}"
     return hashlib.sha256(f"{hashlib.sha256(tokenizer_json).hexdigest()} {versions}".encode()).hexdigest()

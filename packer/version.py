@@ -1,10 +1,20 @@
-"""Identify this packer: its version and a digest of its source."""
+"""Identify this packer, by its version and a digest of its source, and the libraries it uses."""
 
 import hashlib
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 __version__ = "0.1.0"
+
+
+@cache
+def library_version(name: str) -> str | None:
+    """Return the version of an installed library; None if it is not installed. Cached, as it reads files."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 @cache

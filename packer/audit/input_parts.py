@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast, get_args
+from functools import partial
+from typing import TypeVar, cast, get_args
 
 import numpy as np
 
@@ -62,13 +63,9 @@ class InputPart:
 
 
 def map_inputs(
-    make: Callable[..., Callable[[tuple[int, Input]], Result]],
-    arguments: Sequence[Any],
-    inputs: Sequence[Input],
-    workers: Workers,
-    progress: Progress,
+    function: Callable[[tuple[int, Input]], Result], inputs: Sequence[Input], workers: Workers, progress: Progress
 ) -> list[Result]:
-    """Apply the function that `make` returns to each (number, input); large inputs are processed in parallel."""
+    """Apply a function, which other processes can load, to each (number, input); large inputs in parallel."""
     if sum(entry.num_bytes for entry in inputs) < MIN_PARALLEL_BYTES or any(
         each.path == STANDARD_INPUT for each in inputs
     ):
@@ -76,7 +73,7 @@ def map_inputs(
     progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
     sizes = [entry.num_bytes // CUTTING_SPEEDUP for entry in inputs]
     made: dict[int, Result] = {}
-    for number, result in workers.run(make, arguments, list(enumerate(inputs)), sizes=sizes):
+    for number, result in workers.run(partial, (function,), list(enumerate(inputs)), sizes=sizes):
         made[number] = result
         progress.advance(inputs[number].num_bytes)
     return [made[number] for number in range(len(inputs))]

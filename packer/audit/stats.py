@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from packer.batches import SIDES, Int32, Side
+from packer.display import in_shell
 from packer.errors import CheckError
 from packer.pipeline.losses import TokenLosses, token_losses
 from packer.pipeline.row_report import RowReport, row_report
@@ -330,7 +331,7 @@ def _other_bytes(cache: Cache) -> int:
     for name in (MANIFEST_NAME, rejected_path(cache.folder, cache.manifest)):
         size = CacheFiles(cache.folder).size(name)
         if size is None:
-            hint = f"packer build -o {cache.folder} --repair makes it again"
+            hint = f"packer build -o {in_shell(cache.folder)} --repair makes it again"
             raise CheckError(f"{cache.folder / name} is missing", hint=hint)
         total += size
     return total

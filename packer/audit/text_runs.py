@@ -38,11 +38,11 @@ class Run:
     text: str
     """Decoded text with special tokens; empty for padding. A character cut by a boundary belongs to the later run."""
 
-    message: int | None
+    message: int | None = None
     """Index of the message of its row that it is trained from; a row's `system` field is message 0. None if the run is
     not trained, and for rows that have no messages."""
 
-    weight: float | None
+    weight: float | None = None
     """Loss weight of its tokens; None if the run is not trained."""
 
     input_ids: tuple[int, ...]
@@ -145,16 +145,10 @@ def make_runs(
     context: Int32 | None = None,
     behind: Int32 | None = None,
 ) -> tuple[Run, ...]:
-    """Split a document, or a piece of one, into runs.
+    """Split a document, or a piece of one, into runs; `spans` are those of the whole document.
 
-    Args:
-        tokenizer: decodes the ids.
-        input_ids: int32[n]
-        labels: int32[n]
-        spans: trained spans of the whole document.
-        schema: schema of the row.
-        context: int32[c], the document's ids before the piece; they are decoded with it but not included in its text.
-        behind: int32[b], those after the piece: a character that ends there is U+FFFD in the text of the piece.
+    `context` are the document's ids before the piece: they are decoded with it but not included in its text. `behind`
+    are those after it: a character that ends there is U+FFFD in the text of the piece.
     """
     before, after = (np.zeros(0, np.int32) if ids is None else ids for ids in (context, behind))
     numbers = spans.numbers(len(before), len(input_ids))
@@ -193,7 +187,7 @@ def make_runs(
 def untrained_run(kind: RunKind, start: int, input_ids: Int32, text: str = "") -> Run:
     """Make a run of padding, or of the separator between two documents of a block."""
     ids = tuple(input_ids.tolist())
-    return Run(kind=kind, start=start, num_tokens=len(ids), text=text, message=None, weight=None, input_ids=ids)
+    return Run(kind=kind, start=start, num_tokens=len(ids), text=text, input_ids=ids)
 
 
 def _shortest(weight: np.float32) -> float:

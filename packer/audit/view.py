@@ -1,5 +1,6 @@
 """A block, a document or a row of a cache as runs of text, with its origin."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
@@ -9,6 +10,7 @@ from tokenizers import Tokenizer
 
 from packer.audit.text_runs import Run, Spans, kept_tokenizer, make_runs, untrained_run
 from packer.batches import CHOSEN, REJECTED, SIDES, BlockBatch, Int32, Side
+from packer.display import in_shell
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.store.arrow_columns import DocumentRows
@@ -133,12 +135,7 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
 
 
 def view_document(cache: Cache, doc_id: int, *, split: str | None = None) -> DocumentView:
-    """Return a readable view of the document with this doc_id. Its digest is checked.
-
-    Args:
-        cache: an open cache.
-        doc_id: its identity, as in the column `doc_id`.
-        split: the split to search; by default all splits, in the manifest's order.
+    """Return a readable view of the document with this doc_id, of all splits or of one. Its digest is checked.
 
     Raises:
         UsageError: no such document or split.
@@ -148,7 +145,7 @@ def view_document(cache: Cache, doc_id: int, *, split: str | None = None) -> Doc
     for name in splits:
         index = cache.documents(name).find(doc_id)
         if index is not None:
-            return _Reader(cache, name).document(index)
+            return _Reader(cache, name).view(index)
     raise UsageError(
         f"no document {doc_id} in {cache.folder}", hint="--block N shows documents with their numbers; --row FILE:N too"
     )
@@ -157,28 +154,22 @@ def view_document(cache: Cache, doc_id: int, *, split: str | None = None) -> Doc
 def view_pieces(cache: Cache, split: str, pieces: Iterable[tuple[int, int, Int32, Int32]]) -> Iterator[DocumentView]:
     """Yield views of documents, or pieces of them, as they appear in a batch, with the ids and labels found there.
 
-    Args:
-        cache: an open cache.
-        split: the split of the documents.
-        pieces: for each, its doc_id, where in the document it begins, and its ids and labels, int32[n].
+    A piece is its doc_id, where in the document it begins, and its ids and labels.  # int32[n] each
 
     Raises:
         UsageError: no such document or split.
         CheckError: a document or the kept tokenizer is damaged.
     """
     reader = _Reader(cache, split)
-    nothing = np.zeros(0, np.int32)
     for doc_id, start, input_ids, labels in pieces:
-        yield reader.piece(doc_id, start, input_ids, labels, behind=nothing)
+        yield reader.piece(doc_id, start, input_ids, labels)
 
 
 def view_row(cache: Cache, source: str, row: int) -> RowView:
     """Return the documents and rejections that an input row produced.
 
-    Args:
-        cache: an open cache.
-        source: the input as the manifest names it, or an unambiguous suffix of that path (``chat.jsonl``).
-        row: from 0; blank lines do not count.
+    `source` is the input as the manifest names it, or an unambiguous suffix of that path (``chat.jsonl``). Rows count
+    from 0, without blank lines.
 
     Raises:
         UsageError: no such input or row, or several inputs match.
@@ -196,7 +187,7 @@ def view_row(cache: Cache, source: str, row: int) -> RowView:
             found = np.flatnonzero((source_of == number) & (row_of == row)).tolist()
             if found:
                 reader = _Reader(cache, split)
-                views += [reader.document(index) for index in found]
+                views += [reader.view(index) for index in found]
     rejected = tuple(
         line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (first.path, row)
     )
@@ -219,12 +210,15 @@ class _Reader:
             _TOKENIZERS[cache] = kept_tokenizer(cache.folder, cache.manifest)
         self._tokenizer = _TOKENIZERS[cache]
 
-    def document(self, index: int) -> DocumentView:
-        """View a whole document by its index in the split."""
-        return self._view(index, None)
-
     def piece(
-        self, doc_id: int, start: int, input_ids: Int32, labels: Int32, *, behind: Int32, number: int | None = None
+        self,
+        doc_id: int,
+        start: int,
+        input_ids: Int32,
+        labels: Int32,
+        *,
+        behind: Int32 | None = None,
+        number: int | None = None,
     ) -> DocumentView:
         """View a piece as it appears in a block.
 
@@ -235,12 +229,13 @@ class _Reader:
         if index is None:
             raise UsageError(
                 f"block names document {doc_id}, which is in no document shard of split '{self._split}'",
-                hint=f"packer verify {self._cache.folder} --full",
+                hint=f"packer verify {in_shell(self._cache.folder)} --full",
             )
-        view = self._view(index, (start, input_ids, labels))
-        return replace(view, behind=self._filler(len(input_ids), behind)) if len(behind) else view
+        view = self.view(index, (start, input_ids, labels))
+        return view if behind is None or not len(behind) else replace(view, behind=self._filler(len(input_ids), behind))
 
-    def _view(self, index: int, piece: tuple[int, Int32, Int32] | None) -> DocumentView:
+    def view(self, index: int, piece: tuple[int, Int32, Int32] | None = None) -> DocumentView:
+        """View a document by its index in the split, or a piece of it."""
         found = self._documents.locate(np.array([index]))
         entry = self._cache.manifest.inputs[int(self._inputs[index])]
         return make_document_view(
@@ -274,15 +269,8 @@ def make_document_view(
 ) -> DocumentView:
     """View a document as runs of text; it may come from a shard or from rows that have not been written.
 
-    Args:
-        tokenizer: decodes the ids.
-        rows: documents.
-        number: index of the document in `rows`.
-        split: its split.
-        source: the input it comes from.
-        row: its row in that input.
-        schema: schema of that input.
-        piece: if only a piece of the document is viewed: its first token, its ids and its labels.
+    `number` is its index in `rows`, `row` its row in the input `source`. Of a `piece` of it, given are the first token,
+    the ids and the labels.
     """
     ids = rows.input_ids[number]
     start, input_ids, labels = piece or (0, ids, rows.labels[number])
@@ -341,7 +329,7 @@ def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]
     Raises:
         UsageError: no input matches, with `missing` as its message; or several files match.
     """
-    name = source.replace("\\", "/").removeprefix("./")
+    name = source.replace(os.sep, "/").removeprefix("./")
     exact = [i for i, path in enumerate(paths) if path == name]
     found = exact or [i for i, path in enumerate(paths) if path.endswith(f"/{name}")]
     different = sorted({paths[i] for i in found})

@@ -71,12 +71,7 @@ class ReasonView:
 
 
 def why(cache: Cache, source: str, row: int) -> WhyView:
-    """Find out why a row is not in a cache, or which split it is in.
-
-    Args:
-        cache: an open cache.
-        source: the input as the manifest names it, or an unambiguous suffix of that path.
-        row: from 0.
+    """Find out why a row is not in a cache, or which split it is in; `source` and `row` as for :func:`view_row`.
 
     Raises:
         UsageError: no such input or row, or several inputs match.

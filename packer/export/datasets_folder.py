@@ -44,7 +44,6 @@ class DatasetFolder(Writer):
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
         self._folder = "" if rows.is_alone else f"{self.split}/"
-        self.weighted = rows.weighted
         columns = self.columns()
         features = {name: _feature(kind) for name, kind in columns.items()}
         self._info = {"citation": "", "description": "", "features": features, "homepage": "", "license": ""}
@@ -72,7 +71,7 @@ class DatasetFolder(Writer):
         """Return the columns of preference data that have one value for each row."""
         if batch.sides is None or batch.margins is None:
             return {}
-        step = 2 if self.rows.is_paired else 1
+        step = 2 if self.rows.cache.is_paired else 1
         margins, liked = batch.margins[::step], np.isin(batch.sides[::step], (CHOSEN, DESIRABLE))
         found = {
             "margin": pa.array(margins, pa.float32(), from_pandas=True),
@@ -109,7 +108,7 @@ class DatasetFolder(Writer):
         }
         for name, value in (("dataset_info.json", self._info), ("state.json", state)):
             self.files.write(f"{self._folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
-        pairs = {"pairs": len(self.rows) // 2} if self.rows.is_paired else {}
+        pairs = {"pairs": len(self.rows) // 2} if self.rows.cache.is_paired else {}
         return {"columns": list(self._schema.names), "path": self._folder.rstrip("/") or ".", **pairs}
 
     def append(self, columns: Mapping[str, pa.Array]) -> None:
@@ -124,12 +123,12 @@ class DatasetsWriter(DatasetFolder):
     name = "datasets"
 
     def columns(self) -> dict[str, pa.DataType]:
-        names = _COLUMNS[self.unit] + (("loss_weights",) if self.weighted else ())
+        names = _COLUMNS[self.unit] + (("loss_weights",) if self.rows.weighted else ())
         columns = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
-        if not self.rows.is_preference:
+        if not self.rows.cache.is_preference:
             return columns
         media = {name: pa.null() for name in _MEDIA}
-        if self.rows.is_paired:
+        if self.rows.cache.is_paired:
             sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
             return sided | self.margin_column() | media
         return columns | {f"kl_{name}": kind for name, kind in columns.items()} | {"kto_tags": pa.bool_()} | media
@@ -143,7 +142,7 @@ class DatasetsWriter(DatasetFolder):
         if batch.loss_weights is not None:
             flat["loss_weights"] = batch.loss_weights
         starts, lengths = batch.offsets[:-1], batch.length
-        if self.rows.is_paired:
+        if self.rows.cache.is_paired:
             sides = {"chosen": slice(0, None, 2), "rejected": slice(1, None, 2)}
             columns = {
                 f"{side}_{name}": pieces(values, starts[own], lengths[own])
@@ -152,7 +151,7 @@ class DatasetsWriter(DatasetFolder):
             }
         else:
             columns = {name: _lists(values, batch.offsets) for name, values in flat.items()}
-            columns |= self._crossed(batch) if self.rows.is_preference else {}
+            columns |= self._crossed(batch) if self.rows.cache.is_preference else {}
         self.append(columns | self.of_rows(batch))
 
     def _crossed(self, batch: FlatDocuments) -> dict[str, pa.Array]:
@@ -178,7 +177,7 @@ class DatasetsWriter(DatasetFolder):
         self.append(columns)
 
     def notes(self) -> Iterator[str]:
-        if self.weighted:
+        if self.rows.weighted:
             yield "TRL, axolotl and LLaMA-Factory do not read loss_weights: they train every label with weight 1"
         if self.unit == "blocks":
             reads = "seq_lengths or position_ids (TRL: padding_free)"
@@ -231,7 +230,7 @@ class TrlWriter(DatasetFolder):
 
     def columns(self) -> dict[str, pa.DataType]:
         ids = pa.list_(pa.int32())
-        if self.rows.is_paired:
+        if self.rows.cache.is_paired:
             return {"prompt_ids": ids, "chosen_ids": ids, "rejected_ids": ids, **self.margin_column()}
         return {"prompt_ids": ids, "completion_ids": ids, "KL_completion_ids": ids, "label": pa.bool_()}
 
@@ -239,13 +238,13 @@ class TrlWriter(DatasetFolder):
         starts, lengths = batch.offsets[:-1], batch.length
         prompts = prompt_lengths(batch)
         answers = {"chosen_ids": slice(0, None, 2), "rejected_ids": slice(1, None, 2)}
-        if not self.rows.is_paired:
+        if not self.rows.cache.is_paired:
             answers = {"completion_ids": slice(None)}
         firsts = slice(0, None, len(answers))
         columns = {"prompt_ids": pieces(batch.input_ids, starts[firsts], prompts[firsts])}
         for name, own in answers.items():
             columns[name] = pieces(batch.input_ids, (starts + prompts)[own], (lengths - prompts)[own])
-        if not self.rows.is_paired:
+        if not self.rows.cache.is_paired:
             found = self.partners_of(batch)
             parts = zip(found.values("input_ids"), found.values("labels"), strict=True)
             others = [ids[int((labels != MASKED).argmax()) :] for ids, labels in parts]

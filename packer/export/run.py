@@ -35,10 +35,7 @@ RECORD = "export.json"
 def replacing(cache: Path, out: Path, *, force: bool) -> Iterator[Path]:
     """Yield a folder to write into; it is moved to `out` when the body succeeds, and removed if the body fails.
 
-    Args:
-        cache: the cache; `out` must not be inside it.
-        out: the destination.
-        force: replace an existing export.
+    `force` replaces an existing export.
 
     Raises:
         UsageError: something at the destination must not be overwritten.
@@ -163,7 +160,7 @@ def export(
     Args:
         cache: the cache.
         out: the folder to write, which must not exist.
-        to: one of ``packer.export.FORMATS``.
+        to: one of ``packer.export.formats.FORMATS``.
         split: export only this split; all splits by default.
         unit: documents or blocks; by default the first unit that the format supports.
         separate_mask: `megatron` only: write the loss mask as a second pair of files.
@@ -234,7 +231,7 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
     _refuse_kind(to, form, rows[0])
     if not any(each.weighted for each in rows):
         return
-    if rows[0].is_preference:
+    if rows[0].cache.is_preference:
         raise UsageError(
             f"{rows[0].cache.folder} has fractional loss weights, and trainers of preference data read none",
             hint="build it without weights",
@@ -249,7 +246,7 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
 
 def _refuse_kind(to: str, form: Format, rows: SplitRows) -> None:
     """Refuse rows of the wrong kind: without sides, a trainer would learn rejected answers as examples."""
-    folder, kind = rows.cache.folder, "preference" if rows.is_preference else "examples"
+    folder, kind = rows.cache.folder, "preference" if rows.cache.is_preference else "examples"
     if kind not in form.kinds:
         reason = "preference data, and {} has no place for which answer was chosen"
         if kind == "examples":

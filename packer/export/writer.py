@@ -66,16 +66,6 @@ class SplitRows:
         """Whether some rows have fractional loss weights."""
         return self.shards.weighted
 
-    @property
-    def is_preference(self) -> bool:
-        """Whether the rows are pairs or rated answers."""
-        return self.cache.is_preference
-
-    @property
-    def is_paired(self) -> bool:
-        """Whether documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
-        return self.cache.is_paired
-
     def __len__(self) -> int:
         return len(self.shards)
 
@@ -167,12 +157,7 @@ class Files(ExitStack):
 
 
 class Writer:
-    """Writes the rows of one split, in order, to the files of a format.
-
-    Args:
-        files: where the files are created.
-        rows: the rows to write.
-    """
+    """Writes the rows of one split, in order, to the files of a format."""
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         self.files, self.rows = files, rows

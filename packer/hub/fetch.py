@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from packer.errors import BusyError, InputError, PackerError, RecipeError, StorageError
@@ -127,28 +127,10 @@ def _first_line(error: BaseException) -> str:
     return text.splitlines()[0][:200]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned:
-    """A name whose revision is a commit."""
-
-    name: HubName
-    by_cache: bool
-    """Whether the commit comes from the client's cache, because the Hub did not answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubFile:
-    """A file of a dataset."""
-
-    name: HubName
-    """The name of this file, with its commit."""
-
-    path: Path
-    """Its path in the client's cache."""
-
-
-def pin(name: HubName) -> Pinned:
+def pin(name: HubName) -> tuple[HubName, bool]:
     """Resolve a branch or a tag to its commit; a name that has a commit is returned without asking the Hub.
+
+    Also returns whether the commit comes from the client's cache, because the Hub did not answer.
 
     Raises:
         InputError: no such repository or revision, no access, or neither the Hub nor its cache knows.
@@ -156,7 +138,7 @@ def pin(name: HubName) -> Pinned:
     from huggingface_hub import HfApi, constants  # noqa: PLC0415 - a third of a second
 
     if name.is_pinned:
-        return Pinned(name=name, by_cache=False)
+        return name, False
     ask = HfApi(library_name="packer").repo_info
     unreachable = None
     try:
@@ -168,15 +150,13 @@ def pin(name: HubName) -> Pinned:
         folder = snapshot(name, [], offline=unreachable is not None)  # named after the commit, which the client caches
     except UnreachableError as error:
         raise unreachable or error from error
-    return Pinned(name=replace(name, revision=folder.name), by_cache=unreachable is not None)
+    return replace(name, revision=folder.name), unreachable is not None
 
 
 def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
-    """Return a folder with those of the files that the repository has; cached files are not fetched again.
+    """Return a folder with those files that the tokenizer's repository has; the first must exist.
 
-    Args:
-        name: name of a tokenizer.
-        files: paths within the repository; the first must exist.
+    Cached files are not fetched again.
 
     Raises:
         InputError: the tokenizer is not available.
@@ -192,20 +172,22 @@ def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
     return folder
 
 
-def fetch_data(name: HubName) -> list[HubFile]:
-    """Return the files that a name refers to, sorted; cached files are not fetched again.
+def fetch_data(name: HubName) -> list[tuple[HubName, Path]]:
+    """Return the names, with their commit, and the paths of the files that a name refers to, sorted.
+
+    Cached files are not fetched again.
 
     Raises:
         InputError: the files are not available, or the name matches none, or is ambiguous.
         StorageError: the files cannot be written to the cache.
     """
-    name = pin(name).name
+    name, _ = pin(name)
     found = _cached(name)
     if found is not None:
-        return [HubFile(name=name, path=found)]
+        return [(name, found)]
     chosen = choose(name, listed(name))
     folder = snapshot(name, chosen)
-    return [HubFile(name=replace(name, path=path), path=folder / path) for path in chosen]
+    return [(replace(name, path=path), folder / path) for path in chosen]
 
 
 def listed(name: HubName) -> list[str]:
@@ -284,10 +266,6 @@ def choose(name: HubName, listed: Sequence[str]) -> list[str]:
 
     A path without a wildcard that is not a file refers to the only data file below it; if there are several, none is
     guessed.
-
-    Args:
-        name: name of a dataset.
-        listed: paths of all its files.
 
     Raises:
         InputError: the name matches no file, or is ambiguous.

@@ -29,7 +29,7 @@ class DataSet:
 
 @contextmanager
 def _uncached_request(name: HubName) -> Iterator[None]:
-    """Handle errors as :func:`asking` does, for requests that the client's cache cannot answer."""
+    """Handle errors as :func:`client_request` does, for requests that the client's cache cannot answer."""
     try:
         with client_request(name):
             yield
@@ -63,14 +63,9 @@ def data_set(name: HubName, *, private: bool) -> DataSet:
 def upload(
     name: HubName, files: Mapping[str, Path | bytes], *, gone: Sequence[str], parent: str | None, message: str
 ) -> HubName:
-    """Commit added and deleted files atomically; return the name with the new commit.
+    """Commit files (a file or its content, by path) and delete those that are `gone`, atomically, on a branch.
 
-    Args:
-        name: name of the dataset, with the branch.
-        files: file or content, by path in the dataset.
-        gone: paths to delete.
-        parent: the commit that this one follows.
-        message: commit message.
+    `parent` is the commit that this one follows. Returns the name with the new commit.
 
     Raises:
         BusyError: the branch has moved on to another commit.

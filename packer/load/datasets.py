@@ -54,12 +54,6 @@ class PackedDataset(Dataset[Item]):
     flattened micro-batches, see :func:`collate`. A sampler offers none of the order, resume and global step of
     :class:`PackedLoader`.
 
-    Args:
-        cache: folder of a cache, or an open one.
-        split: name of the split.
-        kind: ``blocks`` or ``documents``.
-        weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
-
     Raises:
         UsageError: the cache contains fractional weights and `weights` is ``refuse``.
     """

@@ -197,11 +197,6 @@ class DocumentLayout:
 
     A padding row is one pad token, followed by padding if rows are padded. Positions count from each document's
     first token, so that padding on the left does not shift them. All micro-batches are written together.
-
-    Args:
-        padded: None concatenates them.
-        ids: of padding and of special tokens.
-        form: the requested format.
     """
 
     def __init__(self, padded: Padded | None, *, ids: Ids, form: BatchFormat) -> None:

@@ -156,7 +156,7 @@ class Mixture:
 
 
 def opened_source(source: Any, **limits: Any) -> Cache | Mixture:
-    """Return a mixture as it is, or open a cache as :func:`packer.load.arguments.opened` does."""
+    """Return a mixture as it is, or open a cache as :func:`packer.load.arguments.open_cache` does."""
     if isinstance(source, Mixture) and not any(value is not None for value in limits.values()):
         return source
     return open_cache(source, **limits)
@@ -170,7 +170,7 @@ class MixtureOrder(Order):
 
     Args:
         orders: of each cache's rows.
-        shares: of each cache, adding up to 1.
+        shares: of rows, adding up to 1.
         num_items: rows of an epoch.
         bases: number of each cache's first row.
         start: rows before the position, over all epochs.

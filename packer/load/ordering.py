@@ -142,14 +142,12 @@ def order_name(order: Ordering | str) -> OrderName:
 
 
 class Order(ABC):
-    """The rows of every epoch in order; caches the last computed slice. Not thread-safe.
-
-    Args:
-        num_items: rows of an epoch, unless :meth:`length` says otherwise.
-    """
+    """The rows of every epoch in order; caches the last computed slice. Not thread-safe."""
 
     def __init__(self, num_items: int) -> None:
         self.num_items = num_items
+        """Rows of an epoch, unless :meth:`length` says otherwise."""
+
         self._cached_slice: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, rows
 
     def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
@@ -179,8 +177,8 @@ class EpochOrder(Order):
     """Every row once per epoch; the cost of a slice depends only on its length, and no table is kept in memory.
 
     Args:
-        fingerprint: content fingerprint of the cache.
-        seed: seed of the permutation.
+        fingerprint: content fingerprint of the cache; part of the key, like `seed`.
+        seed: any integer.
         num_items: rows of an epoch.
         shuffled: False keeps the stored order, the same in every epoch.
         rows: the rows to put in order, `num_items` of them; None means 0 to num_items.
@@ -194,44 +192,40 @@ class EpochOrder(Order):
         self._shuffled, self._numbers = shuffled, rows
 
     def _rows(self, epoch: int, start: int, stop: int) -> Int64:
-        index = np.arange(start, stop, dtype=np.int64)
-        if self._shuffled:
-            key = permutation_key("packer.load.order", self.fingerprint, self.seed, epoch)
-            index = permute(index, self.num_items, key)
+        index = self._indices(epoch, start, stop)
         return index if self._numbers is None else self._numbers[index]
+
+    def _indices(self, epoch: int, start: int, stop: int) -> Int64:
+        """Return the places of Ω[start:stop] among the rows to put in order.  # int64[stop - start]"""
+        index = np.arange(start, stop, dtype=np.int64)
+        if not self._shuffled:
+            return index
+        key = permutation_key("packer.load.order", self.fingerprint, self.seed, epoch)
+        return permute(index, self.num_items, key)
 
 
 class WeightedOrder(EpochOrder):
     """Rows sampled by weight, shuffled; the cost of a slice is that of its rows and a binary search for each.
 
-    Args:
-        fingerprint: as for :class:`EpochOrder`.
-        seed: seed of the permutation and of the first point.
-        weights: of the rows, non-negative, at least one positive.  # float64[n]
-        rows: the n rows; None means 0 to n.
+    Weights are those of the rows to put in order, non-negative, at least one positive.  # float64[n]
     """
 
     def __init__(self, *, fingerprint: str, seed: int, weights: Float64, rows: Int64 | None = None) -> None:
-        super().__init__(fingerprint=fingerprint, seed=seed, num_items=len(weights), shuffled=True)
-        self._weighted_rows = rows
+        super().__init__(fingerprint=fingerprint, seed=seed, num_items=len(weights), shuffled=True, rows=rows)
         self._cumulative_weights = np.cumsum(weights)
         self._last_positive = int(np.flatnonzero(weights)[-1])
 
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
-        positions = super()._rows(epoch, start, stop)
+    def _indices(self, epoch: int, start: int, stop: int) -> Int64:
+        positions = super()._indices(epoch, start, stop)
         key = permutation_key("packer.load.weighted", self.fingerprint, self.seed, epoch)
         first = float(key[0] >> np.uint64(11)) / 2**53
         points = (positions + first) * (self._cumulative_weights[-1] / self.num_items)
         rows: Int64 = np.minimum(np.searchsorted(self._cumulative_weights, points, side="right"), self._last_positive)
-        return rows if self._weighted_rows is None else self._weighted_rows[rows]
+        return rows
 
 
 class CurriculumOrder(Order):
-    """The rows that a function returns for each epoch, in its order.
-
-    Args:
-        of_epoch: returns the rows of an epoch, checked, at least one.
-    """
+    """The rows that a function returns for each epoch, at least one, in its order."""
 
     def __init__(self, rows_of_epoch: Callable[[int], Int64]) -> None:
         self._rows_of_epoch = rows_of_epoch
@@ -254,13 +248,6 @@ class BucketedOrder(Order):
     """A random order with windows sorted by length and their buckets shuffled. A slice costs its windows.
 
     For a mixture, the windows are cut from the mixed order, so that proportions hold at the end of each window.
-
-    Args:
-        order: the random order.
-        lengths: tokens of every row.
-        fingerprint: of what is read.
-        seed: seed of the bucket permutations.
-        window: rows sorted together.
     """
 
     def __init__(self, order: Order, lengths: Int32, *, fingerprint: str, seed: int, window: int = WINDOW) -> None:

@@ -83,15 +83,8 @@ def plan_step(
     adds padding rows, ``short`` returns it as a smaller step (so does ``pad`` if sizes count tokens), and ``wrap``
     continues with the next epoch's order, and with the one after that if the step is larger than an epoch.
 
-    Args:
-        order: order of the rows.
-        epoch: epoch the step begins in.
-        cursor: position in that epoch.
-        size: in rows, or in tokens if `lengths` is given.
-        end: what happens to the rest of an epoch.
-        lengths: None, or tokens of every row, none longer than `size`.
-        micro_batch_size: recorded in the plan; does not influence which rows it takes.
-        mix: for a mixture, the proportions of the step, which `order` already applies.
+    Sizes count rows; if `lengths` has the tokens of every row, none longer than `size`, they count tokens.
+    `micro_batch_size` and a mixture's proportions `mix`, which `order` already applies, are only recorded in the plan.
 
     Raises:
         UsageError: `end` is ``drop`` and not even a whole epoch fills one step.
@@ -105,7 +98,7 @@ def plan_step(
     if stop == length and remaining:
         if end == "drop":
             if cursor == 0:
-                check_fits(size=size, num_items=size - remaining, unit="blocks" if lengths is None else "tokens")
+                check_fits(size=size, num_items=size - remaining, unit="rows" if lengths is None else "tokens")
             return None
         if end == "pad" and lengths is None:
             rows = np.concatenate([rows, np.full(remaining, PADDING_ROW, np.int64)])
@@ -137,13 +130,6 @@ def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: 
 
     Worked example: 7 rows per epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad`` and ``short``:
     2 + 2. ``wrap`` continues across the boundary, so that the remaining 12 rows make 3.
-
-    Args:
-        num_items: rows of an epoch.
-        cursor: rows already taken of the first epoch.
-        size: rows of every step.
-        end: what happens to the rest of an epoch.
-        num_epochs: epochs to count, including the first one.
     """
     if num_epochs < 1:
         return 0
@@ -172,7 +158,7 @@ def check_batch_size(global_batch_size: int, *, micro_batch_size: int, world_siz
     )
 
 
-def check_fits(*, size: int, num_items: int, unit: str = "blocks") -> None:
+def check_fits(*, size: int, num_items: int, unit: str) -> None:
     """Refuse a step that is larger than an epoch, for ``end="drop"``.
 
     Raises:

@@ -17,7 +17,7 @@ from packer.batches import CHOSEN, REJECTED, Bool, Int32, Int64
 from packer.errors import UsageError
 from packer.layout import MASKED, crossed
 from packer.load.arguments import open_cache
-from packer.load.attention import document_ids
+from packer.load.attention import documents_of
 from packer.load.step import MicroBatch
 from packer.store.cache import Cache, DocumentShards
 
@@ -64,15 +64,14 @@ def answer_logps(logits: Tensor, micro_batch: MicroBatch) -> tuple[Tensor, Tenso
     picked = scores.gather(-1, targets)[..., 0].to(torch.promote_types(scores.dtype, torch.float32))
     # log_softmax would compute T · V log-probabilities, of which only T are needed.
     of_tokens = (picked - scores.to(picked.dtype).logsumexp(-1)) * micro_batch["completion_mask"][:, 1:]
-    if "cu_seq_lens_q" in micro_batch:
-        numbers = document_ids(micro_batch["cu_seq_lens_q"]).long()
-        sums = of_tokens.new_zeros(len(micro_batch["cu_seq_lens_q"]) - 1).index_add(0, numbers[1:], of_tokens[0])
-    else:
-        sums = of_tokens.sum(-1)
-    if "sides" not in micro_batch:
+    sums, sides = of_tokens.sum(-1), micro_batch.get("sides")
+    if sides is None:
         chosen, rejected = sums.chunk(2)
         return chosen, rejected
-    return sums[micro_batch["sides"] == CHOSEN], sums[micro_batch["sides"] == REJECTED]
+    if "cu_seq_lens_q" in micro_batch or "document_ids" in micro_batch:
+        numbers = documents_of(micro_batch)[:, 1:].long().clamp(min=0)  # -1 is padding, where the mask is 0
+        sums = of_tokens.new_zeros(len(sides)).index_add(0, numbers.flatten(), of_tokens.flatten())
+    return sums[sides == CHOSEN], sums[sides == REJECTED]
 
 
 def padded_documents(documents: DocumentShards, numbers: Int64, *, pad_id: int, multiple_of: int = 1) -> MicroBatch:

@@ -70,22 +70,19 @@ class StepReader:
         for group in group_steps(plans, max_rows=self._max_rows, window_after=self._orders.window_after):
             self._orders.prefetch_from(state)
             shares = [self._share(plan) for plan in group]
-            indices = range(state.counters.steps, state.counters.steps + len(group))
-            is_own = [(index - first) % num_workers == own for index in indices]
-            counts = list(zip(*self._counts(group), strict=True))
-            columns = zip(group, counts, is_own, strict=True)
-            sums = [self._num_items(plan, trained) if wanted else 0 for plan, (trained, _), wanted in columns]
+            is_own = [(state.counters.steps + number - first) % num_workers == own for number in range(len(group))]
+            counts = self._counts(group)
             read = [part for share, wanted in zip(shares, is_own, strict=True) if wanted for part in share.parts]
             micro_batches = iter(self._micro_batches(read) if read else ())
-            for number, (plan, share, (trained, tokens)) in enumerate(zip(group, shares, counts, strict=True)):
+            for plan, share, wanted, trained, tokens in zip(group, shares, is_own, *counts, strict=True):
                 step = None
-                if is_own[number]:
+                if wanted:
                     step = Step(
                         micro_batches=tuple(islice(micro_batches, len(share.parts))),
                         index=state.counters.steps,
                         epoch=plan.epoch,
                         block_ids=np.concatenate(share.parts),
-                        num_items_in_batch=sums[number],
+                        num_items_in_batch=self._num_items(plan, trained),
                         coverage=plan.coverage,
                         size=tokens if isinstance(self._batching, TokenBudget) else plan.num_rows,
                         num_tokens=tokens,
@@ -189,7 +186,7 @@ def group_steps(
     """Group steps to be read together: first one, so that training need not wait, then twice as many each time.
 
     Steps of 16,000 tokens are read two to three times as fast as one by one. A group ends with a step that has padding
-    rows, with the last step of an epoch, which may get some, and with the step that brings it to `most_rows`. All
+    rows, with the last step of an epoch, which may get some, and with the step that brings it to `max_rows`. All
     micro-batches of a group have one size. A step that leads to another window of shards also ends its group, so that
     at most two windows of shards are in use at a time.
     """

@@ -109,8 +109,9 @@ def fill_reference(
         progress: progress listener; counts pairs.
 
     Raises:
-        UsageError: the cache has no pairs, or the file has values of another model.
-        CheckError: the file is damaged, or belongs to other documents; or the function returned an invalid number.
+        UsageError: the cache has no pairs, the file has values of another model, or the function returned something
+            else than log-probabilities.
+        CheckError: the file is damaged, or belongs to other documents.
         StorageError: the file cannot be written.
     """
     check_callable("logps", logps, "a function from a batch to log-probabilities")
@@ -255,7 +256,8 @@ def _batches(
 
 def _by_side(values: Any, pairs: Int64) -> Float32:
     """Check the result of the user's function and arrange it by side.  # float32[B, 2]"""
-    values = torch.cat(tuple(values)) if isinstance(values, tuple | list) else torch.as_tensor(values)
+    is_by_side = isinstance(values, tuple | list) and [getattr(part, "ndim", 0) for part in values] == [1, 1]
+    values = torch.cat([torch.as_tensor(part) for part in values]) if is_by_side else torch.as_tensor(values)
     found = values.detach().float().cpu().numpy()
     if found.shape != (2 * len(pairs),):
         raise UsageError(f"logps gave values of shape {list(found.shape)}; expected [{2 * len(pairs)}]")

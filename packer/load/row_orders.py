@@ -37,11 +37,6 @@ from packer.store.files import CacheFiles
 class RowOrders:
     """The order of the rows of some caches, built for each iteration, as iterations run in different threads.
 
-    Args:
-        rows: of the caches.
-        source: a cache or a mixture.
-        options: of the loader.
-
     Raises:
         UsageError: the order needs more shards at a time than a bounded cache may keep.
         ValueError: invalid weights or row numbers.
@@ -52,7 +47,7 @@ class RowOrders:
         self._mixture = source if isinstance(source, Mixture) else None
         self._caches = source.caches if isinstance(source, Mixture) else (source,)
         self.fingerprint = self._mixture.fingerprint if self._mixture else self._caches[0].manifest.content_fingerprint
-        self._ordered = [self._ordered_rows(number) for number in range(len(self._caches))]
+        self._ordered = [rows.ordered_rows(number) for number in range(len(self._caches))]
         self._weights = self._checked_weights(options.order.by) if isinstance(options.order, Weighted) else None
         self._windows = [self._shards_per_window(number) for number in range(len(self._caches))]
         self._prefetchers = {
@@ -134,10 +129,11 @@ class RowOrders:
 
     def _cache_order(self, number: int) -> EpochOrder:
         """Build the order of the rows of one cache."""
-        seed, ordered, rows = self._options.seed, self._ordered[number], self._rows.ordered_rows(number)
+        seed, rows = self._options.seed, self._ordered[number]
         fingerprint = self._caches[number].manifest.content_fingerprint
         if self._weights is not None:
-            return WeightedOrder(fingerprint=fingerprint, seed=seed, weights=self._weights[ordered], rows=rows)
+            weights = self._ordered_values(number, self._weights)
+            return WeightedOrder(fingerprint=fingerprint, seed=seed, weights=weights, rows=rows)
         if isinstance(self._options.order, Windowed):
             return self._windowed_order(number)
         shuffled, num_items = self._options.order != "sequential", self._num_ordered(number)
@@ -165,23 +161,23 @@ class RowOrders:
             sizes=self._rows_per_shard(number),
             window=self._windows[number],
             shuffled=self._options.order != "sequential",
-            rows=self._rows.ordered_rows(number),
+            rows=self._ordered[number],
         )
 
     def _rows_per_shard(self, number: int) -> Int64:
         """Count the ordered rows in each shard of one cache.  # int64[shards]"""
-        bounds, trained = self._rows.shard_bounds(number), self._rows.ordered_rows(number)
-        return np.diff(bounds if trained is None else np.searchsorted(trained, bounds))
+        bounds, ordered = self._rows.shard_bounds(number), self._ordered[number]
+        return np.diff(bounds if ordered is None else np.searchsorted(ordered, bounds))
 
-    def _ordered_rows(self, number: int) -> slice | Int64:
-        """Return the rows of one cache that are put in order, numbered consecutively across caches."""
-        first, end = self._rows.bounds[number : number + 2].tolist()
-        trained = self._rows.ordered_rows(number)
-        return slice(first, end) if trained is None else first + trained
+    def _ordered_values(self, number: int, values: Float64) -> Float64:
+        """Return the values of the rows of one cache that are put in order, given those of all rows.  # float64[n]"""
+        first, end = self._rows.bounds[number : number + 2]
+        ordered = self._ordered[number]
+        return values[first:end] if ordered is None else values[first:end][ordered]
 
     def _num_ordered(self, number: int) -> int:
         ordered = self._ordered[number]
-        return ordered.stop - ordered.start if isinstance(ordered, slice) else len(ordered)
+        return int(np.diff(self._rows.bounds)[number]) if ordered is None else len(ordered)
 
     def order_by(self) -> str | None:
         """Return what identifies the order's parameters in a state."""
@@ -201,8 +197,8 @@ class RowOrders:
         weights = np.asarray(self._row_values(by), np.float64)
         if weights.shape != (len(self._rows),) or not np.isfinite(weights).all() or weights.min(initial=0) < 0:
             raise ValueError(f"weights of shape {weights.shape}; expected {len(self._rows)} numbers, none below 0")
-        for cache, ordered in zip(self._caches, self._ordered, strict=True):
-            if not weights[ordered].any():
+        for number, cache in enumerate(self._caches):
+            if not self._ordered_values(number, weights).any():
                 raise ValueError(f"no row of {cache.folder} has a weight above 0")
         return weights
 

@@ -26,10 +26,6 @@ from packer.store.manifest import Manifest
 class RowSource:
     """The rows of a split in the order of every epoch. Safe to read from two threads: each iteration has its own order.
 
-    Args:
-        source: a cache or a mixture.
-        options: of the loader.
-
     Raises:
         UsageError: caches that cannot be mixed; a batching, an order or sizes that do not suit the rows.
         InputError: the split has no rows, or the cutoff leaves none.

@@ -28,11 +28,7 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 class Rows:
     """The rows of one split of some caches. Safe to read from two threads.
 
-    Args:
-        caches: at least one.
-        split: name of the split.
-        kind: blocks or documents.
-        cutoff_len: tokens that are read of each document; None reads it whole.
+    Of each document `cutoff_len` tokens are read; None reads it whole.
 
     Raises:
         UsageError: no such split, or block lengths that differ.
@@ -79,15 +75,11 @@ class Rows:
         """Return `num_trained` and `lengths_of_sides` of some rows, reading those of their record batches alone."""
         if self._cutoff_len is not None:
             return self.num_trained[rows], self.lengths_of_sides[rows]
-        bounds = self.bounds
-        if len(self._parts) == 1:
-            parts = [np.arange(len(rows))]
-        else:
-            part_of = self.caches_of(rows)
-            parts = [np.flatnonzero(part_of == number) for number in range(len(self._parts))]
+        cache_of = self.caches_of(rows)
         trained, lengths = np.zeros(len(rows), np.int32), np.zeros((len(rows), self.num_sides), np.int32)
-        for number, places in enumerate(parts):
-            own = rows[places] - bounds[number]
+        for number, first in enumerate(self.bounds[:-1]):
+            places = np.flatnonzero(cache_of == number)
+            own = rows[places] - first
             documents = (own[:, None] * self.num_sides + np.arange(self.num_sides)).reshape(-1)
             of_length, of_trained = self._checked_counts(number, documents)
             lengths[places] = of_length.reshape(-1, self.num_sides)

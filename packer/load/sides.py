@@ -32,7 +32,7 @@ def with_sides(
         parts: blocks or documents of each, PADDING_ROW for padding; for pairs the chosen documents, then the
             rejected ones.
         rows: the rows they belong to.
-        found: the blocks or documents as read.
+        found: the same blocks or documents as read.
         reference: log-probabilities of a reference model, or None.
     """
     of_all = _block_columns(parts, found) if rows.block_len else [_document_columns(part, rows) for part in parts]

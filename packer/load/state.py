@@ -141,10 +141,7 @@ def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) ->
     Sizes that were changed by call or schedule are kept, unless the reader was opened with other sizes than the reader
     that saved the state. A warning names any other option that differs between the two; the reader's own applies.
 
-    Args:
-        value: the result of :meth:`ReaderState.to_dict`.
-        reader: any state of the reader that is to continue.
-        length: from an epoch to its number of rows.
+    `reader` is any state of the reader that is to continue, `length` gives the number of rows of an epoch.
 
     Raises:
         CheckError: not a state, of another version, of other data, or of a reader whose steps have other rows.

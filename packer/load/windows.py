@@ -38,15 +38,10 @@ def default_window(shards: BlockShards | DocumentShards) -> int:
 
 
 def check_window_fits(shards: BlockShards | DocumentShards, order: str, window: int) -> None:
-    """Refuse an order that would fetch shards from a bucket repeatedly.
-
-    Args:
-        shards: those that are read.
-        order: its name.
-        window: shards that are read at a time; 0 means all of them.
+    """Refuse an order that reads `window` shards at a time (0: all of them) if a bounded cache cannot keep as many.
 
     Raises:
-        UsageError: these shards together exceed the cache's limit.
+        UsageError: it would fetch shards from the bucket repeatedly.
     """
     limit = CacheFiles(shards.folder).most_bytes
     sizes = sorted((shard.num_bytes for shard in shards.shards), reverse=True)
@@ -71,13 +66,8 @@ def check_window_fits(shards: BlockShards | DocumentShards, order: str, window: 
 class WindowedOrder(EpochOrder):
     """Shards in random order, their rows shuffled within windows of a few shards. A slice costs that slice.
 
-    Args:
-        fingerprint: as for :class:`EpochOrder`, like `seed` and `rows`.
-        seed: seed of the permutations.
-        sizes: ordered rows in each shard.  # int64[shards]
-        window: shards per window.
-        shuffled: False keeps shards and rows in stored order, for uses that only need the windows.
-        rows: the rows to put in order.
+    Args as for :class:`EpochOrder`, with the number of ordered rows in each shard (`sizes`), and of shards in a window.
+    If it is not shuffled, shards and rows stay in stored order, for uses that only need the windows.
     """
 
     def __init__(
@@ -111,10 +101,9 @@ class WindowedOrder(EpochOrder):
         of_window = shards[np.searchsorted(bounds, first) : np.searchsorted(bounds, end)]
         return list(dict.fromkeys([*next_shards.tolist(), *of_window.tolist()]))
 
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+    def _indices(self, epoch: int, start: int, stop: int) -> Int64:
         shards, rows = self._shards_and_rows(epoch, start, stop)
-        index: Int64 = self._first_rows[shards] + rows
-        return index if self._numbers is None else self._numbers[index]
+        return self._first_rows[shards] + rows
 
     def _shards_and_rows(self, epoch: int, start: int, stop: int) -> tuple[Int64, Int64]:
         """Return the shard of each position in [start, stop), and its row there.  # int64[stop - start] each"""
@@ -146,12 +135,7 @@ class WindowedOrder(EpochOrder):
 class ShardPrefetcher:
     """Prefetches the shards of this window and the next one, and releases earlier ones. Not thread-safe.
 
-    Args:
-        rows: of some caches.
-        number: index of the cache in a bucket whose shards are prefetched.
-        order: of its rows, not shared with anything else.
-        fetcher: fetches them.
-
+    They are those of cache `number` in `rows`; its order must not be shared with anything else.
     """
 
     def __init__(self, rows: Rows, number: int, order: WindowedOrder, fetcher: FetchAhead) -> None:

@@ -23,25 +23,22 @@ EndsOpen: TypeAlias = Callable[[Int64, Int64], Bool]
 
 
 def arrange(
-    selected: Selection, pack: Pack, count_trained: CountTrained, ends_open: EndsOpen, *, first_group: int = 0
+    selected: Selection, pack: Pack, count_trained: CountTrained, ends_open: EndsOpen, *, group: int = 0
 ) -> tuple[PackPlan, DroppedTokens]:
-    """Plan the blocks of some documents.
+    """Plan the blocks of a group of documents, which share blocks with no others.
 
     Args:
-        selected: the documents, from :func:`packer.pack.select.select`.
-        pack: the recipe's packing rules; the mode is not ``none``.
+        selected: the documents.
+        pack: the mode is not ``none``.
         count_trained: see :func:`packer.pack.overlong.trained_counter`.
         ends_open: called for every piece, in mode ``eos`` only.
-        first_group: number of the group that the documents begin with.
-
-    Returns:
-        the plan, and what is dropped
+        group: number of the group: each is mixed in an order of its own.
     """
     if pack.mode == "stream":
-        return stream(selected, pack, count_trained, first_group=first_group)
+        return stream(selected, pack, count_trained, group=group)
     pieces, dropped = cut(selected, pack, count_trained)
     slots = _with_separators(pieces, pack.block_len, ends_open) if pack.mode == "eos" else None
-    return plan(pieces, pack, slots=slots, first_group=first_group), dropped
+    return plan(pieces, pack, slots=slots, group=group), dropped
 
 
 def _with_separators(pieces: Pieces, block_len: int, ends_open: EndsOpen) -> Int32:

@@ -35,13 +35,7 @@ def gather(
     are [0, 3, 5], those before its block [0, 0, 5]; the difference is its place in the block, [0, 3, 0], to which the
     start of the block is added: [0, 3, 8].
 
-    Args:
-        plan: of the documents.
-        columns: of the documents.
-        block_len: slots of a block.
-        pad_id: id of padding.
-        separator_id: id of the slots after a piece.
-        one_run: all pieces of a block are one run with continuous positions; otherwise each is its own run.
+    With `one_run`, all pieces of a block are one run with continuous positions; otherwise each is its own run.
 
     Raises:
         ValueError: a block of more than ``block_len`` slots.

@@ -48,6 +48,26 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ranges:
+    """Ranges ``[start, end)`` of documents, each kept as a piece or dropped. R ranges."""
+
+    document: Int64  # [R]
+    start: Int64  # [R]
+    end: Int64  # [R]
+    reason: npt.NDArray[np.uint8]  # [R] index into REASONS; of no meaning where a range is kept
+
+    @property
+    def length(self) -> Int64:
+        return self.end - self.start
+
+    def where(self, mask: Bool) -> "Ranges":
+        """Return the ranges where the mask is True."""
+        return Ranges(
+            document=self.document[mask], start=self.start[mask], end=self.end[mask], reason=self.reason[mask]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropCount:
     """Losses for one reason."""
 
@@ -72,42 +92,25 @@ class DroppedTokens:
     """Trained tokens that are kept but not trained, as the first token of a piece."""
 
     @classmethod
-    def of(
-        cls,
-        selected: Selection,
-        count_trained: CountTrained,
-        *,
-        kept: tuple[Int64, Int64],
-        document: Int64,
-        start: Int64,
-        end: Int64,
-        reason: npt.NDArray[np.uint8],
-    ) -> "DroppedTokens":
-        """Combine dropped documents and ranges ``[start, end)`` of others in source order; count their trained tokens.
+    def of(cls, selected: Selection, count_trained: CountTrained, *, kept: Ranges, out: Ranges) -> "DroppedTokens":
+        """Combine dropped documents and dropped ranges of others in source order; count their trained tokens.
 
-        Args:
-            selected: has the dropped documents.
-            count_trained: see :func:`trained_counter`.
-            kept: document and start of the kept pieces, at least those of documents that are cut.
-            document: of each dropped range.
-            start: in its document.
-            end: in its document.
-            reason: index into REASONS.
+        `kept` has at least the pieces of documents that are cut.
         """
-        document = np.concatenate([document, selected.dropped])
-        start = np.concatenate([start, np.zeros_like(selected.dropped)])
-        end = np.concatenate([end, selected.dropped_length])
-        reason = np.concatenate([reason, selected.reason])
+        document = np.concatenate([out.document, selected.dropped])
+        start = np.concatenate([out.start, np.zeros_like(selected.dropped)])
+        end = np.concatenate([out.end, selected.dropped_length])
+        reason = np.concatenate([out.reason, selected.reason])
         order = np.lexsort([start, document])
         document, start, end = document[order], start[order], end[order]
-        inner, first = (column[kept[1] > 0] for column in kept)
+        inner = kept.where(kept.start > 0)
         return cls(
             document=document,
             start=start,
             length=end - start,
             reason=reason[order],
             trained=count_trained(document, start, end),
-            num_piece_start=int(count_trained(inner, first, first + 1).sum()),
+            num_piece_start=int(count_trained(inner.document, inner.start, inner.start + 1).sum()),
         )
 
     def counts(self, is_packed: Bool) -> dict[str, DropCount]:
@@ -136,40 +139,24 @@ class DroppedTokens:
 
 
 def cut(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[Pieces, DroppedTokens]:
-    """Cut documents into pieces of at most ``block_len`` tokens.
+    """Cut documents into pieces of at most ``block_len`` tokens, in mode ``isolated`` or ``eos``.
 
-    Args:
-        selected: from :func:`packer.pack.select.select`.
-        pack: the recipe's packing rules; the mode is ``isolated`` or ``eos``.
-        count_trained: called for dropped ranges and for pieces of documents that are cut, never
-            for a whole document that is kept; see :func:`trained_counter`.
+    Trained tokens are counted in dropped ranges and in documents that are cut, never in a whole document that is kept.
     """
     lengths = selected.length
     ranges = _cut_long(lengths, pack)
     asked = np.flatnonzero(ranges.reason == _KEPT)
     trained = count_trained(ranges.document[asked], ranges.start[asked] + 1, ranges.end[asked])
     ranges.reason[asked[trained == 0]] = UNTRAINED
-    kept, out = ranges.reason == _KEPT, ranges.reason != _KEPT
-    document, start, end = ranges.document[kept], ranges.start[kept], ranges.end[kept]
-    dropped = DroppedTokens.of(
-        selected,
-        count_trained,
-        kept=(document, start),
-        document=ranges.document[out],
-        start=ranges.start[out],
-        end=ranges.end[out],
-        reason=ranges.reason[out],
-    )
+    kept, out = ranges.where(ranges.reason == _KEPT), ranges.where(ranges.reason != _KEPT)
     whole = np.flatnonzero((lengths > 0) & (lengths <= pack.block_len))
-    place = np.searchsorted(whole, document)
-    return (
-        Pieces(
-            document=np.insert(whole, place, document),
-            start=np.insert(np.zeros_like(whole), place, start),
-            length=np.insert(lengths[whole].astype(np.int32), place, end - start),
-        ),
-        dropped,
+    place = np.searchsorted(whole, kept.document)
+    pieces = Pieces(
+        document=np.insert(whole, place, kept.document),
+        start=np.insert(np.zeros_like(whole), place, kept.start),
+        length=np.insert(lengths[whole].astype(np.int32), place, kept.length),
     )
+    return pieces, DroppedTokens.of(selected, count_trained, kept=kept, out=out)
 
 
 def trained_counter(
@@ -200,18 +187,9 @@ def trained_counter(
     return count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ranges:
-    """Ranges that documents longer than a block are cut into, in source order. R ranges."""
-
-    document: Int64  # [R]
-    start: Int64  # [R]
-    end: Int64  # [R]
-    reason: npt.NDArray[np.uint8]  # [R] index into REASONS, or _KEPT
-
-
-def _cut_long(lengths: npt.NDArray[np.integer], pack: Pack) -> _Ranges:
+def _cut_long(lengths: npt.NDArray[np.integer], pack: Pack) -> Ranges:
     """Cut documents that are longer than a block, with the reason each range is dropped if lengths alone decide it.
+    Otherwise it is _KEPT. Ranges come in source order.
 
     The first cut is at ``block_len``, or so that ``block_len`` tokens follow (truncate_left);
     split continues to cut every ``block_len`` tokens. Worked example, ``block_len`` 4: a document of 9 tokens is cut
@@ -232,4 +210,4 @@ def _cut_long(lengths: npt.NDArray[np.integer], pack: Pack) -> _Ranges:
         reason[~is_last] = TRUNCATED
     elif pack.overlong == "truncate_right":
         reason[~is_first] = TRUNCATED
-    return _Ranges(document=np.repeat(document, num_ranges), start=start, end=end, reason=reason)
+    return Ranges(document=np.repeat(document, num_ranges), start=start, end=end, reason=reason)

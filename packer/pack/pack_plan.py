@@ -1,9 +1,7 @@
 """The packing plan: which piece of which document goes into which block.
 
-The plan is a pure function of its arguments. Documents are packed in groups of consecutive documents, each group
-separately, and the blocks of a group come before those of the next; so however large a corpus is, a block is gathered
-from a bounded part of it. With ``align``, a piece takes a multiple of that many slots: it is packed by its padded
-length.
+The plan is a pure function of its arguments. With ``align``, a piece takes a multiple of that many slots: it is packed
+by its padded length.
 
 ``sequential`` keeps documents and blocks in source order. ``best_fit`` and ``first_fit`` pack a histogram of sizes in
 slots, which determines how many pieces of which size go into which bin: the *fills*. The pieces, by decreasing size and
@@ -17,8 +15,6 @@ fills sorted by block are the second, fourth, first and third, so that their ran
 that order, sorted by the rank of their fill, are 1, 0, 3, 2: block 0 has pieces 1 and 0, block 1 pieces 3 and 2.
 """
 
-from itertools import pairwise
-
 import numpy as np
 import numpy.typing as npt
 
@@ -30,44 +26,32 @@ from packer.pack.overlong import Pieces
 from packer.recipe import Pack
 
 
-def plan(pieces: Pieces, pack: Pack, *, slots: Int32 | None = None, first_group: int = 0) -> PackPlan:
+def plan(pieces: Pieces, pack: Pack, *, slots: Int32 | None = None, group: int = 0) -> PackPlan:
     """Place pieces of documents in blocks. Every piece is in exactly one.
 
     Args:
         pieces: from :func:`packer.pack.overlong.cut`; none is longer than a block.
         pack: the recipe's packing rules; the mode is ``isolated`` or ``eos``.
         slots: of each piece, if it needs more than its length; at most those of a block.  # int32[P]
-        first_group: number of the group that the documents begin with.
+        group: number of these documents among those that are packed separately; part of the key.
     """
     align = np.int32(pack.align)
     units = -(-(pieces.length if slots is None else slots) // align)
-    num_documents = int(pieces.document.max(initial=-1)) + 1
-    bounds = np.searchsorted(pieces.document, group_bounds(num_documents, pack.group_documents))
-    placed, num_pieces = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for group, (first, last) in enumerate(pairwise(bounds.tolist()), start=first_group):
-        of_group, counts = _place(units[first:last], pack, group)
-        placed.append(first + of_group)
-        num_pieces.append(counts)
-    piece = np.concatenate(placed)
+    piece, num_pieces = _place(units, pack, group)
     return PackPlan(
         document=pieces.document[piece],
         start=pieces.start[piece],
         length=pieces.length[piece],
         slots=units[piece] * align,
-        block_offsets=offsets_of(np.concatenate(num_pieces)),
+        block_offsets=offsets_of(num_pieces),
     )
 
 
-def group_bounds(num_documents: int, group_documents: int) -> Int64:
-    """Return the first document of each group, and the end of the last.  # int64[G + 1]"""
-    return np.append(np.arange(0, num_documents, group_documents, dtype=np.int64), num_documents)
-
-
 def _place(units: Int32, pack: Pack, group: int) -> tuple[Int64, Int64]:
-    """Place the pieces of a group, n < 2^32, given the units of ``align`` slots that each takes.
+    """Place n < 2^32 pieces, given the units of ``align`` slots that each takes.
 
     Returns:
-        the pieces in block order, relative to the first of the group, and the number in each block.  # int64[n], [B]
+        the pieces in block order, and the number in each block.  # int64[n], [B]
     """
     capacity = pack.block_len // pack.align
     if pack.strategy == "sequential":

@@ -11,22 +11,22 @@ import numpy.typing as npt
 from packer.batches import Bool, Int64, PackPlan
 from packer.pack.overlong import CountTrained, DroppedTokens, Pieces
 from packer.pack.pack_plan import plan
-from packer.pack.select import OVERLONG, TOO_SHORT, Selection
+from packer.pack.select import OVERLONG, TOO_SHORT
 from packer.recipe import Pack
 
 _SIDES = 2
 
 
 def arrange_pairs(
-    lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained, *, first_group: int = 0
+    lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained, *, group: int = 0
 ) -> tuple[PackPlan, DroppedTokens]:
-    """Plan blocks of whole pairs.
+    """Plan the blocks of a group of pairs.
 
     Args:
         lengths: tokens of each document, two for each pair.  # integers [N]
-        pack: the recipe's packing rules; the mode is ``isolated``, and ``overlong`` is ``reject``.
+        pack: the mode is ``isolated``, and ``overlong`` is ``reject``.
         count_trained: see :func:`packer.pack.overlong.trained_counter`.
-        first_group: number of the group that the pairs begin with.
+        group: see :func:`packer.pack.arrange.arrange`.
 
     Returns:
         the plan, of documents, and what is dropped: both documents of a pair that is longer than a block (`overlong`),
@@ -38,16 +38,11 @@ def arrange_pairs(
     is_long = of_pair > pack.block_len
     pair = np.flatnonzero(~is_short & ~is_long)
     pieces = Pieces(document=pair, start=np.zeros_like(pair), length=of_pair[pair].astype(np.int32))
-    placed = plan(pieces, _rules_of_pairs(pack), first_group=first_group)
+    placed = plan(pieces, _rules_of_pairs(pack), group=group)
     document = _documents(placed.document)
     dropped = np.flatnonzero(is_short | is_long)
-    left_out = Selection(
-        length=lengths,
-        dropped=_documents(dropped),
-        dropped_length=lengths[_documents(dropped)].astype(np.int64),
-        reason=np.repeat(np.where(is_short[dropped], TOO_SHORT, OVERLONG), _SIDES).astype(np.uint8),
-    )
-    nothing = np.zeros(0, np.int64)
+    left_out = _documents(dropped)
+    start, length = np.zeros_like(left_out), lengths[left_out].astype(np.int64)
     return (
         PackPlan(
             document=document,
@@ -56,14 +51,13 @@ def arrange_pairs(
             slots=slots[document].astype(np.int32),
             block_offsets=_SIDES * placed.block_offsets,
         ),
-        DroppedTokens.of(
-            left_out,
-            count_trained,
-            kept=(nothing, nothing),
-            document=nothing,
-            start=nothing,
-            end=nothing,
-            reason=np.zeros(0, np.uint8),
+        DroppedTokens(
+            document=left_out,
+            start=start,
+            length=length,
+            reason=np.repeat(np.where(is_short[dropped], TOO_SHORT, OVERLONG), _SIDES).astype(np.uint8),
+            trained=count_trained(left_out, start, length),
+            num_piece_start=0,
         ),
     )
 
@@ -81,9 +75,7 @@ def _aligned(lengths: npt.NDArray[np.integer], align: int) -> Int64:
 def _rules_of_pairs(pack: Pack) -> Pack:
     """Return the rules with each pair as one document, whose slots are already aligned."""
     most = None if pack.max_documents is None else max(1, pack.max_documents // _SIDES)
-    return msgspec.structs.replace(
-        pack, align=1, max_documents=most, group_documents=max(1, pack.group_documents // _SIDES)
-    )
+    return msgspec.structs.replace(pack, align=1, max_documents=most)
 
 
 def _documents(pair: Int64) -> Int64:

@@ -32,9 +32,7 @@ class Selection:
 def select(lengths: npt.NDArray[np.integer], pack: Pack) -> Selection:
     """Drop documents that are too short, and those longer than a block if the rules reject them.
 
-    Args:
-        lengths: tokens of each document.  # integers [N], at least 0
-        pack: the recipe's packing rules; the mode is not ``none``.
+    `lengths` are the tokens of each document.  # integers [N], at least 0
     """
     is_short = (lengths < pack.min_length) & (lengths > 0)
     is_dropped = is_short

@@ -44,14 +44,10 @@ class Benchmark:
 def read_benchmark(path: str, *, column: str | None = None, name: str | None = None) -> Benchmark:
     """Read the questions of a file: JSON lines, JSON, CSV, Parquet or Arrow.
 
-    Args:
-        path: of the file.
-        column: field that contains the question; by default the first of `QUESTION_COLUMNS` that the rows have.
-        name: of the benchmark; by default the file's stem.
+    By default, questions are in the first of `QUESTION_COLUMNS` that the rows have, and the name is the file's stem.
 
     Raises:
         InputError: the file cannot be read, its rows lack the field, or a row has no text in it.
-
     """
     place = input_place(path)
     if isinstance(place, Path) and not place.is_file():
@@ -80,13 +76,10 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
 def pin_benchmarks(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     """Return the recipe with the digest, the column and the number of questions of each of its benchmarks.
 
-    Args:
-        recipe: the recipe.
-        note: is told of questions that no row can be found to hold.
+    Questions that no row can be found to hold are noted.
 
     Raises:
         InputError: as :func:`read_benchmark`; or a file's digest is not the one in the recipe.
-
     """
     asked = recipe.decontaminate
     if asked is None:
@@ -118,7 +111,6 @@ def questions_of(recipe: Recipe) -> "Questions | None":
 
     Raises:
         InputError: as :func:`pin_benchmarks`.
-
     """
     asked = recipe.decontaminate
     if asked is None:
@@ -134,7 +126,6 @@ def read_rule(rule: row_rules.Benchmark) -> Benchmark:
 
     Raises:
         InputError: as :func:`pin_benchmarks`.
-
     """
     found = read_benchmark(rule.path, column=rule.columns.question, name=rule.name)
     if rule.sha256 not in {None, found.sha256}:

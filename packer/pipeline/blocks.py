@@ -61,7 +61,6 @@ class BlockForm:
 
         Raises:
             RecipeError: mode ``eos`` without an EOS.
-
         """
         separator_id = None
         if pack.mode == "eos":
@@ -201,7 +200,6 @@ def pack_split(
 
     Raises:
         CheckError: a document that is wholly or partly left out is damaged.
-
     """
     if not len(documents):
         return
@@ -265,10 +263,10 @@ def _arranged(
     lengths = lengths[group.first : group.end]
     count_trained = _trained_in(documents, group.first)
     if documents.is_paired:
-        planned, left_out = arrange_pairs(lengths, pack, count_trained, first_group=group.number)
+        planned, left_out = arrange_pairs(lengths, pack, count_trained, group=group.number)
     else:
         ends_open = _ends_open(documents, group.first, stop_ids)
-        planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, first_group=group.number)
+        planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, group=group.number)
     return (
         replace(planned, document=planned.document + group.first),
         replace(left_out, document=left_out.document + group.first),

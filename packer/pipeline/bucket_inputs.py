@@ -35,7 +35,6 @@ class ObjectFile:
         InputError: from any method, if the object has changed or was removed.
         UsageError: from any method, if obstore is not installed.
         StorageError: from any method, if the bucket or the disk cannot be used.
-
     """
 
     url: str
@@ -119,7 +118,6 @@ def objects_of(source: str) -> list[ObjectFile]:
         InputError: no object matches, or it is a folder.
         UsageError: obstore is not installed.
         StorageError: the bucket cannot be used.
-
     """
     found = sorted(_named(source), key=lambda file: file.url)
     if not found:
@@ -132,7 +130,6 @@ def copy_objects(files: Iterable[FilePath]) -> None:
 
     Raises:
         InputError, UsageError, StorageError: as :class:`ObjectFile`.
-
     """
     objects = [file for file in files if isinstance(file, ObjectFile)]
     with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-copies") as pool:
@@ -144,7 +141,6 @@ def refuse_changed_objects(files: Iterable[FilePath]) -> None:
 
     Raises:
         InputError: one has changed or was removed.
-
     """
     objects = [file for file in files if isinstance(file, ObjectFile)]
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-inputs") as pool:

@@ -61,7 +61,6 @@ class BuildResult:
             seconds: elapsed time of the build.
             done: the verb: ``built``, ``packed``.
             verbose: include the content and recipe fingerprints.
-
         """
         manifest, reused, name = self.manifest, self.num_partitions_reused, shown(self.folder)
         if manifest is None:

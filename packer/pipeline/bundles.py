@@ -15,10 +15,8 @@ MOST_BYTES = 64 * 2**20
 class Bundles:
     """Hands out tasks in bundles, as lists of task numbers, and tracks the tasks that are given up.
 
-    Args:
-        tasks: each task with its size; consumed lazily.
-        most_bytes: upper limit for the sizes of a bundle's tasks, unless it has only one.
-
+    `tasks`, each with its size, are consumed lazily. The sizes of a bundle's tasks add up to at most `most_bytes`,
+    unless it has only one.
     """
 
     def __init__(self, tasks: Iterator[tuple[Any, int]], most_bytes: int) -> None:

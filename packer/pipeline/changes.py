@@ -65,7 +65,6 @@ class Changes:
 
         Raises:
             UsageError: rules change, or none of the inputs is kept.
-
         """
         if not self.need_force:
             return

@@ -6,13 +6,13 @@ trial is cached (`packer/trials.py`). If the engines are found to differ during 
 
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Literal, TypeAlias
 
 from packer.errors import RecipeError, StorageError, UsageError
 from packer.store.folder import write_atomically
 from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences
 from packer.trials import cached_outcome, encode_outcome, fast_version, trial_path
+from packer.version import library_version
 
 EngineName: TypeAlias = Literal["reference", "fast"]
 
@@ -36,17 +36,13 @@ class Engine:
 
 
 def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = None) -> Engine:
-    """Choose the engine for a tokenizer.
+    """Choose the engine for a tokenizer: ``auto``, ``reference`` or ``fast`` is `asked`.
 
-    Args:
-        asked: ``auto``, ``reference`` or ``fast``.
-        tokenizer_json: content of the tokenizer's file.
-        before: engine of the existing cache. ``auto`` keeps it, so that installing the other engine does not cause
-            everything to be tokenized again.
+    ``auto`` keeps the reference if that was the engine of the existing cache, `before`, so that installing the other
+    one does not cause everything to be tokenized again.
 
     Raises:
         RecipeError: ``fast`` is required but cannot be used.
-
     """
     if asked == "reference" or (asked == "auto" and (fast_version() is None or before == "reference")):
         return _reference()
@@ -75,7 +71,8 @@ def remember(tokenizer_json: bytes, *, agrees: bool) -> None:
 
 
 def _reference() -> Engine:
-    return Engine(name="reference", version=f"tokenizers {ReferenceEncoder.version}, jinja2 {version('jinja2')}")
+    versions = f"tokenizers {ReferenceEncoder.version}, jinja2 {library_version('jinja2')}"
+    return Engine(name="reference", version=versions)
 
 
 def _difference(tokenizer_json: bytes) -> str | None:

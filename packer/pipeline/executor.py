@@ -65,7 +65,6 @@ class Workers(Protocol):
             folder: the folder that tasks write to, if they write.
             finished: looks up the result of a task whose process died after finishing it; without it, the task is
                 repeated.
-
         """
         ...
 
@@ -158,7 +157,6 @@ def run_tasks(
     Raises:
         WorkerDiedError: a worker was killed, or exited.
         Exception: whatever a task raised; running tasks are killed then.
-
     """
     waiting = iter(tasks)
     first = [*islice(waiting, max(1, jobs))]

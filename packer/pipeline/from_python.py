@@ -122,7 +122,6 @@ def build(
     Raises:
         PackerError: see :mod:`packer.errors`; nothing of an existing cache is lost.
         TypeError: `data` or one of its rows has an unsupported type.
-
     """
     folder = Path(_path("out", out, "the folder of a cache"))
     listener = Lines() if progress is True else progress or Silent()
@@ -174,7 +173,6 @@ def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[A
     Raises:
         TypeError: `data` is neither rows, files nor a recipe, or an option is of another type than its key.
         RecipeError: the recipe cannot be read, or options of sources are given together with a recipe.
-
     """
     if isinstance(data, Recipe) and not options:
         return data, []
@@ -227,7 +225,6 @@ def _rows(data: Any) -> Any:
 
     Raises:
         TypeError: they cannot.
-
     """
     if is_arrow(data) or (isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping)):
         return data
@@ -287,7 +284,6 @@ def _path(name: str, value: Any, expected: str) -> str:
 
     Raises:
         TypeError: it is something else, such as a tokenizer object.
-
     """
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)

@@ -64,7 +64,6 @@ class InputCuts:
 
     Raises:
         StorageError: from any method, if records cannot be looked up.
-
     """
 
     def __init__(
@@ -109,7 +108,6 @@ class InputCuts:
 
         Raises:
             InputError: a file cannot be read.
-
         """
         cuts: dict[int, tuple[FilePartitions, FieldsSeen | None]] = {}
         planner = TraitPlanner(self._recipe)
@@ -177,7 +175,6 @@ def cut_input(file: InputFile, partition_bytes: int) -> FilePartitions:
 
     Raises:
         InputError: it cannot be read.
-
     """
     return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
 

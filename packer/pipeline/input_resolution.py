@@ -24,25 +24,20 @@ from packer.store.bucket import bucket_url
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     """Return the recipe with a commit in every name of the Hub; the same object if it has no such names.
 
-    Args:
-        recipe: as written by the user.
-        note: receives messages for the user.
-
     Raises:
         RecipeError: a name that begins like one of the Hub but is not valid.
         InputError: the Hub denies it, or neither the Hub nor its cache knows it.
-
     """
     pins: dict[HubName, str] = {}
 
     def pinned(name: HubName) -> str:
         whole = replace(name, path="")
         if whole not in pins:
-            found = pin(whole)
-            assert found.name.revision is not None
-            pins[whole] = found.name.revision
+            found, by_cache = pin(whole)
+            assert found.revision is not None
+            pins[whole] = found.revision
             if not name.is_pinned:
-                note(_note(whole, found.name.revision, by_cache=found.by_cache))
+                note(_note(whole, found.revision, by_cache=by_cache))
         return str(replace(name, revision=pins[whole]))
 
     tokenizer = None if recipe.tokenizer is None else tokenizer_name(recipe.tokenizer)
@@ -67,7 +62,6 @@ def tokenizer_place(tokenizer: str) -> Path:
 
     Raises:
         InputError: it cannot be downloaded from the Hub.
-
     """
     name = tokenizer_name(tokenizer)
     return fetch_tokenizer(name, FOLDER_FILES) if name is not None and name.is_pinned else Path(tokenizer)
@@ -91,13 +85,12 @@ def source_files(source: Source) -> list[SourceFile]:
     Raises:
         InputError: a file is missing; a glob matches none; a folder is not a data set; the Hub denies access.
         UsageError: it is standard input, and nothing is piped in.
-
     """
     refuse_address(source.path, place="input")
     hub = data_name(source.path)
     found: Iterable[tuple[str | None, str, FilePath]]
     if hub is not None:
-        found = ((None, str(file.name), file.path) for file in fetch_data(hub))
+        found = ((None, str(name), path) for name, path in fetch_data(hub))
     elif bucket_url(source.path) is not None:
         found = ((None, file.url, file) for file in objects_of(source.path))
     elif source.path == STANDARD_INPUT:
@@ -117,4 +110,4 @@ def input_place(path: str) -> FilePath:
     name = data_name(path)
     if bucket_url(path) is not None:
         return objects_of(path)[0]
-    return input_path(path) if name is None else fetch_data(name)[0].path
+    return input_path(path) if name is None else fetch_data(name)[0][1]

@@ -78,18 +78,11 @@ def open_inputs(
     """Yield every file that contains rows, with how it is read.
 
     Parallel writers leave shards without rows, and data sets have splits without rows. So empty files of a source with
-    several files are skipped; if all its files are empty, that is an error.
-
-    Args:
-        files: Of the recipe's sources, in their order.
-        recipe: The recipe.
-        note: Receives messages about skipped files.
-        workers: Read the first rows of the files.
+    several files are skipped with a note; if all its files are empty, that is an error.
 
     Raises:
         InputError: a file cannot be read, or is of no kind that packer knows; or all files of a source are empty; or
             `columns` names a field that none of the sampled rows has.
-
     """
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
     tasks = [(file, len(own) == 1) for own in groups for file in own]
@@ -138,17 +131,11 @@ def _read_head(recipe: Recipe, task: tuple[SourceFile, bool]) -> _FileHead:
 
 
 def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
-    """Determine how a file of a source is read.
-
-    Args:
-        file: The file.
-        recipe: The recipe.
-        is_alone: Whether it is the only file of its source; otherwise the file is first checked for having any rows.
+    """Determine how a file of a source is read; one that is not the only file is first checked for having any rows.
 
     Raises:
         InputError: it cannot be read, or is of no kind that packer knows.
         NoRowsError: it is empty, and not alone.
-
     """
     source, path = file.source, file.path
     if not is_alone:
@@ -204,11 +191,8 @@ def note_later_fields(
 ) -> None:
     """Report fields that nothing reads and that the first rows of a source did not have, in one note for each source.
 
-    Args:
-        found: The fields of the rows of some inputs that were not read, by the input's number.
-        inputs: All inputs.
-        known: For each input the number of its source, and the fields not to report.
-        note: Receives the messages.
+    `found` are the unread fields of some inputs, by the input's number. `known` has for each input the number of its
+    source, and the fields not to report.
     """
     later: dict[int, tuple[str, set[str]]] = {}
     for number in sorted(found):
@@ -252,14 +236,7 @@ def _note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
 
 
 def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:
-    """Report keys of messages that neither packer nor the template reads.
-
-    Args:
-        counts: Number of messages with each key that packer does not read.
-        model: Its templates may read some of them.
-        note: Receives the message.
-
-    """
+    """Report keys of messages that neither packer nor the template reads, with the number of messages of each."""
     template = f"{model.template} {model.tool_template}"
     used = {name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name}
     if ".name" in template or "'name'" in template or '"name"' in template:
@@ -293,14 +270,10 @@ def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequenc
 
     A partition's digest is checked whenever it is read again, but a file may change after the last read of its last
     partition. If a file's size, time or inode differs, its digest decides: a file that was merely touched is unchanged.
-
-    Args:
-        files: The input files, with their status before they were read.
-        inputs: The manifest's entry of each.
+    Each of `files` comes with its status before it was read.
 
     Raises:
         InputError: one of them has changed.
-
     """
     refuse_changed_objects(path for path, _ in files)
     for (path, status), entry in zip(files, inputs, strict=True):

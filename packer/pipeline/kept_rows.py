@@ -49,20 +49,14 @@ def rows_folder(cache: Path) -> Path:
 
 
 def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, progress: Progress) -> Path:
-    """Write rows to a file named after their digest; they are iterated once, a thousand at a time in memory.
+    """Write rows to a file named after their split and digest; they are iterated once, a thousand at a time in memory.
 
-    Args:
-        rows: mappings, or Arrow data: :class:`ArrowData` or a `datasets.Dataset`.
-        folder: where to write the file.
-        split: prefix of its name.
-        limit: number of rows to take; None takes all.
-        progress: receives progress and notes.
+    `rows` are mappings, or Arrow data: :class:`ArrowData` or a `datasets.Dataset`.
 
     Raises:
         TypeError: a row is not a mapping, or contains a value that JSON cannot represent.
         InputError: there are no rows.
         StorageError: the disk cannot be written.
-
     """
     progress.stage("rows", _length(rows, limit), "rows")
     batches = _arrow_batches(rows)
@@ -87,7 +81,6 @@ def remove_rows(folder: Path, *, but: Iterable[str] = ()) -> None:
 
     Raises:
         StorageError: the disk cannot be written.
-
     """
     kept = {Path(path).name for path in but}
     if not folder.is_dir():
@@ -171,7 +164,6 @@ def _line(row: Any, number: int) -> bytes:
 
     Raises:
         TypeError: it is not a mapping, or contains a value that JSON cannot represent.
-
     """
     if not isinstance(row, Mapping):
         raise _no_row(f"row {number} is {reprlib.repr(row)}; expected a dict such as {_EXAMPLE}")
@@ -215,7 +207,6 @@ def _plain(value: Any, number: int, place: str = "") -> Any:
 
     Raises:
         TypeError: JSON cannot represent it; names its place.
-
     """
     if isinstance(value, Mapping):
         if odd := [key for key in value if not isinstance(key, str | int | float | None)]:

@@ -35,7 +35,6 @@ def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -
 
     Raises:
         StorageError: the disk cannot be written.
-
     """
     cache = CacheFiles(folder)
     for file in record.files:
@@ -53,7 +52,6 @@ def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
     Raises:
         CheckError: one is missing, or its digest differs.
         StorageError: one cannot be read.
-
     """
     files, cache = {}, CacheFiles(folder)
     for file in manifest.model.files:
@@ -73,7 +71,6 @@ def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
     Raises:
         CheckError, StorageError: as :func:`kept_files`.
         InputError: the files are not a valid model.
-
     """
     files = kept_files(folder, manifest)
     return model_of(files, folder / "model", stop=recipe.supervision.stop, pad_id=recipe.pack.pad_id)

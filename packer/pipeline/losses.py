@@ -57,7 +57,6 @@ def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
     Raises:
         CheckError: a document shard is damaged.
         StorageError: a shard cannot be read.
-
     """
     totals, pack = manifest.totals, manifest.recipe["pack"]
     share = token_share(manifest)
@@ -93,7 +92,6 @@ def fitting(lengths: npt.NDArray[np.integer], *, step: int) -> tuple[int | None,
 
     Returns:
         both lengths; None for one that exceeds the longest possible block
-
     """
     ordered = np.sort(lengths.astype(np.int64))
     held = np.cumsum(ordered)
@@ -149,16 +147,10 @@ def _tokens(cut: Mapping[str, Cut]) -> int:
 
 
 def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
-    """Refuse a cache that leaves out too much.
-
-    Args:
-        manifest: of the cache.
-        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block; None for no
-            limit.
+    """Refuse a cache of which a larger share of rows is rejected, or of tokens is in no block, than `fail_above`.
 
     Raises:
-        CheckError: a share is larger.
-
+        CheckError: it is.
     """
     if fail_above is None:
         return

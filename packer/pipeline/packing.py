@@ -52,19 +52,11 @@ def pack_documents(
 ) -> Packed:
     """Pack the documents of a cache, each split separately, and write its block shards.
 
-    Args:
-        folder: the cache.
-        documents: of each split.
-        provenance: supplies the packing rules and the special ids.
-        workers: runs the tasks.
-        progress: receives progress and notes.
-
     Raises:
         NothingKeptError: no document is in a block.
         RecipeError: mode ``eos`` without an EOS.
         CheckError: a document is damaged.
         StorageError: the disk cannot be read or written.
-
     """
     recipe, model = provenance.recipe, provenance.model
     if recipe.pack.mode == "none":
@@ -146,7 +138,6 @@ def commit(
         UsageError: the manifest would be larger than readers accept.
         StorageError: the disk cannot be written, or did not retain what was written. Until the manifest is replaced,
             the old cache is intact; from then on the new one is complete, and the next build finishes the clean-up.
-
     """
     rejected = partial(rejected_lines, provenance.inputs, results, packed.splits, selected)
     manifest = make_manifest(
@@ -193,7 +184,6 @@ def finish(folder: Path, manifest: Manifest) -> None:
 
     Raises:
         StorageError: the disk cannot be written; the cache is complete nevertheless.
-
     """
     if is_pending(folder, manifest):
         sweep(folder, manifest.named_files)

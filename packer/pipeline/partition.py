@@ -154,7 +154,6 @@ class PartitionWork:
             StorageError: the disk cannot be written.
             TemplateOverrunError: the template takes too long to render a row.
             EngineDiffersError: the fast encoder cannot be used for this tokenizer, or differs from the reference.
-
         """
         result: PartitionResult | None = None
         traits: list[pa.RecordBatch] = []
@@ -258,14 +257,7 @@ def publish_finished(folder: Path, key: str, finished: PartitionResult | StoredT
 
 
 def read_journal(folder: Path, kind: type[Finished], keys: Collection[str]) -> dict[str, Finished]:
-    """Return what unfinished builds have finished, by key; unreadable entries count as missing.
-
-    Args:
-        folder: the cache.
-        kind: shards of partitions, or traits.
-        keys: keys to look up.
-
-    """
+    """Return what unfinished builds have finished, by key; unreadable entries count as missing."""
     entries: dict[str, Finished] = {}
     for name, content in CacheFiles(folder).contents(JOURNALS[kind], [f"{key}.json" for key in keys]):
         with suppress(msgspec.MsgspecError):

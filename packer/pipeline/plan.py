@@ -91,7 +91,6 @@ def plan_build(
         RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
         InputError: a source or the tokenizer cannot be read.
         TemplateError: the template cannot be used.
-
     """
     paths = resolve_sources(recipe)
     model = load_recipe_model(recipe)
@@ -179,7 +178,6 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
         RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
         InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is not a data set.
         UsageError: standard input is a source, and nothing is piped in.
-
     """
     if not recipe.sources:
         raise RecipeError("no sources", hint="name files on the command line, or give the recipe `sources:`")
@@ -201,7 +199,6 @@ def refuse_too_many(sizes: Sequence[int], partition_bytes: int) -> None:
 
     Raises:
         UsageError: the manifest would be too large; suggests a `partition_bytes` that is large enough, if one exists.
-
     """
     room = MAX_MANIFEST_BYTES - sum(sizes) // _BYTES_AN_ENTRY_BYTE
 
@@ -226,7 +223,6 @@ def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
 
     Raises:
         InputError: rows of its schema need a template, and the model has none.
-
     """
     if SCHEMAS[file.schema].is_templated and model.template is None:
         raise InputError(
@@ -240,7 +236,6 @@ def refuse_mixed(inputs: Sequence[Input], recipe: Recipe) -> None:
 
     Raises:
         RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents.
-
     """
     first_of: dict[str, Input] = {}
     for entry in inputs:
@@ -271,7 +266,6 @@ def load_bare_model(recipe: Recipe) -> Model:
     Raises:
         RecipeError: it names no tokenizer.
         InputError: the tokenizer cannot be read.
-
     """
     if recipe.tokenizer is None:
         raise _no_tokenizer()

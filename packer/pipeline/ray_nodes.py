@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from packer.cache_dir import cache_dir
 from packer.errors import PackerError, UsageError
 from packer.store.mirror import make_mirror
-from packer.version import __version__, code_digest
+from packer.version import __version__, code_digest, library_version
 from packer.watchdog import end_if_stuck
 
 _SHAPING = ("fastokens", "jinja2", "numpy", "pyarrow", "tokenizers")
@@ -23,11 +22,8 @@ _SHAPING = ("fastokens", "jinja2", "numpy", "pyarrow", "tokenizers")
 
 def versions() -> dict[str, str]:
     """Return the versions of everything that determines the bytes, by name."""
-    found = {"packer": f"{__version__} ({code_digest()[:12]})", "Python": platform.python_version()}
-    for name in _SHAPING:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+    found = {name: version for name in _SHAPING if (version := library_version(name)) is not None}
+    return {"packer": f"{__version__} ({code_digest()[:12]})", "Python": platform.python_version()} | found
 
 
 def send_paths(ray: Any) -> None:

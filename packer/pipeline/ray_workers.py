@@ -69,7 +69,6 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
 
     Raises:
         UsageError: Ray is not installed, or the address is invalid.
-
     """
     if address != "ray" and not address.startswith("ray://"):
         raise UsageError(f"--on {address}: not a place packer can work on", hint="--on ray, or --on ray://HOST:PORT")
@@ -128,7 +127,6 @@ class RayWorkers:
 
         Raises:
             ResourceError: no cluster can be reached.
-
         """
         self._connect()
         return min(self._jobs or self._processors(), len(sizes))
@@ -150,7 +148,6 @@ class RayWorkers:
             UsageError: a node has different software, or does not see the cache.
             WorkerDiedError: tasks killed their processes; all others are done.
             Exception: whatever a task raised; running tasks are cancelled then.
-
         """
         most = 0  # most bytes of a bundle; lazily generated tasks are sent one by one
         if jobs is None and sizes:
@@ -249,7 +246,6 @@ class RayWorkers:
         Raises:
             UsageError: a node cannot take part; names the node and the difference.
             ResourceError: no node answers.
-
         """
         ray = self._ray
         affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
@@ -297,7 +293,6 @@ def _refuse_without_client(address: str) -> None:
 
     Raises:
         UsageError: it is not installed.
-
     """
     try:
         import_module("grpc")

@@ -3,8 +3,6 @@
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ from packer.store.cache import content_fingerprint
 from packer.store.manifest import Input, Manifest, Shard
 from packer.store.rejected import Rejected
 from packer.store.totals import Cut, Totals
-from packer.version import __version__, code_digest
+from packer.version import __version__, code_digest, library_version
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
 """Packages whose versions can influence the bytes of a cache."""
@@ -63,11 +61,8 @@ def _versions(*, is_selected: bool) -> dict[str, str]:
 
     Caches without a selection never recorded that digest.
     """
-    versions = {name: _version(name) for name in _VERSIONED} | {"packer": __version__}
+    versions = {name: str(library_version(name)) for name in _VERSIONED} | {"packer": __version__}
     return versions | {CODE_VERSION: code_digest()} if is_selected else versions
-
-
-_version = cache(version)  # reads files on every call
 
 
 def rejected_lines(

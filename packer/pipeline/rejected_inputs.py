@@ -38,7 +38,6 @@ def rejected_inputs(plan: BuildPlan, results: Sequence[PartitionResult]) -> tupl
 
     Raises:
         NothingKeptError: no row of any input is kept.
-
     """
     by_input: dict[int, list[tuple[PartitionTask, RejectedRow]]] = {}
     for task, result in zip(plan.tasks, results, strict=True):

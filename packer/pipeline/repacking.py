@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from packer.curate.trait_rules import TraitRules
+from packer.display import in_shell
 from packer.errors import CheckError, RecipeError, StorageError, UsageError
 from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
@@ -74,7 +75,6 @@ def repack(
         NothingKeptError: no document would be in a block.
         BusyError: another process is writing the new cache.
         StorageError: the disk cannot be written; an existing cache stays as it was.
-
     """
     cache, folder, progress = cache_place(cache), build_place(folder), progress or Silent()
     with path_errors(), workers_on(on, jobs, progress.note) as workers:
@@ -110,7 +110,6 @@ class _CacheDocuments:
 
         Raises:
             CheckError: a file of the cache is missing or damaged.
-
         """
         try:
             return Documents(results=self._linked(), traits=self._traits(), num_built=0)
@@ -124,7 +123,8 @@ class _CacheDocuments:
         documents = [shard for shard in self._manifest.shards if shard.kind == "documents"]
         if len(results) != len(documents):
             raise CheckError(
-                f"{cache}: rejected.jsonl is not what was written", hint=f"packer build -o {cache} --repair fixes it"
+                f"{cache}: rejected.jsonl is not what was written",
+                hint=f"packer build -o {in_shell(cache)} --repair fixes it",
             )
         numbers: dict[str, int] = {}
         tasks: list[tuple[Shard, int]] = []
@@ -214,11 +214,11 @@ def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Reci
 
     Raises:
         RecipeError: traits are missing; names them.
-
     """
-    rules, hint = new.row_rules, f"packer build -o {cache} with these rules reads the rows again but tokenizes nothing"
+    rules = new.row_rules
     if not rules.is_set:
         return
+    hint = f"packer build -o {in_shell(cache)} with these rules reads the rows again but tokenizes nothing"
     if manifest.selection is None:
         raise RecipeError(f"{cache} was built without rules that choose rows, so it has no traits of them", hint=hint)
     for i in range(len(new.sources)):

@@ -32,8 +32,9 @@ from packer.version import __version__
 
 def refuse_other_files(folder: Path) -> None:
     """Refuse a folder that contains something other than a cache."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file", hint="-o takes a folder")
+    if not folder.is_dir() and (folder.exists() or folder.is_symlink()):
+        what = "a file" if folder.exists() else "a link to nothing"
+        raise UsageError(f"{folder} is {what}", hint="-o takes a folder")
     known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists() or mirror_of(folder) is not None
     if folder.is_dir() and not known and any(folder.iterdir()):
         raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder with -o")
@@ -178,7 +179,6 @@ def is_unchanged(
 
     Raises:
         RecipeError, InputError, StorageError: as for a plan.
-
     """
     if manifest.versions.get("packer") != __version__ or manifest.rules_version != RULES_VERSION:
         return False

@@ -64,7 +64,6 @@ def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> Non
 
     Raises:
         RewrittenError: they take more than `CLEARLY` times the tokens.
-
     """
     tasks = sampled_tasks(plan)
     if not all(number in results for number in tasks):
@@ -84,7 +83,6 @@ def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
 
     Raises:
         RewrittenError: more than `LIMIT` times as many, and the recipe does not say what to do.
-
     """
     num_tokens, num_last_tokens = sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards)
     if plan.recipe.supervision.history_rewrite is None and num_tokens > LIMIT * num_last_tokens:
@@ -107,13 +105,8 @@ def last_tokens(documents: DocumentBatch) -> int:
 def choices_hint(model: Model, recipe: Recipe) -> str:
     """Describe the first rows, recommend the choice that suits them, and say what each of the others would train.
 
-    Args:
-        model: with the role markers of its template.
-        recipe: names the inputs.
-
     Raises:
         InputError: an input cannot be read.
-
     """
     samples = list(islice(_first_samples(recipe), _MOST_ROWS))
     exact, rendered, last = (_turns(samples, model, recipe, choice) for choice in ("exact", "as_rendered", "last"))

@@ -65,7 +65,6 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     Raises:
         CheckError: the selection is damaged.
         RecipeError: the manifest's recipe is invalid.
-
     """
     if manifest.selection is None:
         return None

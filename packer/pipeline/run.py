@@ -61,7 +61,6 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
 
     Raises:
         PackerError: see :mod:`packer.errors`; nothing of an existing cache is lost.
-
     """
     folder = build_place(folder, is_dry=options.dry_run)
     with path_errors():
@@ -113,7 +112,6 @@ def build_share(
 
     Raises:
         PackerError: as for a build; BusyError while a build is writing the cache.
-
     """
     folder, progress = build_place(folder), progress or Silent()
     options = BuildOptions(workers=Processes(jobs), copies_inputs=False)
@@ -176,7 +174,6 @@ class Source(Protocol):
 
         Args:
             found: manifest of the cache that is replaced, if there is one.
-
         """
         ...
 
@@ -239,7 +236,6 @@ def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildO
 
     Raises:
         UsageError: the changes need `--force`.
-
     """
     replaced = changes(found, wanted)
     if not options.force:
@@ -282,7 +278,6 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
 
     Raises:
         RecipeError, InputError: as for a plan.
-
     """
     if not isinstance(workers, Processes):
         return nullcontext()

@@ -113,16 +113,11 @@ class RowPlaces:
 def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Sequence[StoredTable]) -> Selected:
     """Decide which documents are in which split; store the selection if the recipe has rules about rows.
 
-    Args:
-        folder: the cache.
-        wanted: what is being built.
-        shards: its document shards.
-        traits: tables for the rows of each shard; empty without rules.
+    `traits` are tables for the rows of each document shard; empty without rules.
 
     Raises:
         NothingKeptError: no row is left.
         StorageError: the disk cannot be written.
-
     """
     rules = wanted.recipe.row_rules
     if not rules.is_set:
@@ -161,7 +156,6 @@ def read_traits(folder: Path, traits: Sequence[StoredTable]) -> pa.Table:
 
     Raises:
         CheckError: a file is damaged.
-
     """
     return pa.concat_tables([read_table(folder, each) for each in traits])
 
@@ -173,7 +167,6 @@ def decide(
 
     Raises:
         CheckError: a file is damaged.
-
     """
     from packer.curate.select import select_rows  # noqa: PLC0415 - not loaded by builds without rules
 

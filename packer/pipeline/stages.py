@@ -66,7 +66,6 @@ class Stages:
 
         Raises:
             EngineDiffersError: the fast encoder cannot be used for this tokenizer, or differs from the reference.
-
         """
         with self.clock.of("load"):
             return TurnTokenizer(self._model, self._encoder, self._token_bytes)
@@ -122,7 +121,6 @@ class Stages:
 
         Raises:
             EngineDiffersError: the fast engine is at fault, and not the tokenizer.
-
         """
         rows = [each.row for each in rejections if each.code == "proof_failed"]
         self._encoder.confirm(
@@ -158,7 +156,6 @@ def warm_up(tokenizer: Path) -> None:
 
     Raises:
         PackerError: the tokenizer cannot be used.
-
     """
     model = replace(load_model(tokenizer), template=None, tool_template=None)
     Renderer(model, RenderRules.of(make_recipe({})))
@@ -192,7 +189,6 @@ def with_role_markers(model: Model, recipe: Recipe) -> Model:
     Raises:
         TemplateError: a template that is not valid Jinja.
         TemplateOverrunError: a template takes too long to render.
-
     """
     with overruns_at(lambda _: named_template(recipe)):
         return model.with_control(_role_markers(model, recipe))
@@ -287,7 +283,6 @@ def compile_template(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
 
     Raises:
         TemplateError: it is not valid Jinja.
-
     """
     try:
         return ChatTemplate(

@@ -61,7 +61,6 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
 
     Raises:
         InputError: the file cannot be read.
-
     """
     if code == "no_terminator":
         for what, of_calls in (("an answer", False), ("a call", True)):

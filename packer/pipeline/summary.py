@@ -69,14 +69,7 @@ def of_rules(rows: RowReport, num_rows: int, *, listed: str) -> Iterator[str]:
 
 
 def of_kept(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
-    """Summarize what happened to the rows: kept, left out by rules, rejected.
-
-    Args:
-        num_rows: of the inputs.
-        num_kept: rows that are not rejected.
-        rows: results of the rules about rows; None if there are none.
-
-    """
+    """Summarize what happened to the rows: kept, left out by rules, rejected. `num_kept` are not rejected."""
     left_out = 0 if rows is None else rows.num_left_out
     by_rules = "" if rows is None else f"{number(left_out)} left out by rules, "
     return f"{number(num_kept - left_out)} kept, {by_rules}{number(num_rows - num_kept)} rejected"
@@ -85,12 +78,7 @@ def of_kept(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
 def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warned: bool) -> Iterator[str]:
     """Yield the counts of rows, documents and blocks, and of what is in no block.
 
-    Args:
-        manifest: of the cache.
-        folder: the cache.
-        rows: results of the rules about rows; None if there are none.
-        warned: whether a warning has already said how to get more tokens into blocks.
-
+    If `warned`, a warning has already said how to get more tokens into blocks.
     """
     totals, pack, listed = manifest.totals, manifest.recipe["pack"], f"{shown(folder)}/rejected.jsonl"
     ruled_out = [cut for code, cut in totals.cut.items() if code in ROW_REASONS]

@@ -30,7 +30,6 @@ class TraitPlanner:
 
     Raises:
         RecipeError: a regular expression or a language that cannot be used.
-
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -58,14 +57,8 @@ class TraitPlanner:
     def sample_fields(self, file: InputFile, partition: Partition, part: int | None) -> FieldsSeen | None:
         """Check which fields a file's first rows have, and whether the time field contains valid times.
 
-        Args:
-            file: the file.
-            partition: its first.
-            part: number of the source that names it; None if there are no rules that choose rows.
-
-        Returns:
-            What was found; None if no rule names a field.
-
+        `part` is the number of the source that names it, None without rules about rows. Return None if no rule names a
+        field.
         """
         if part is None or not self._of_source[part].fields:
             return None
@@ -97,7 +90,6 @@ class TraitPlanner:
 
         Raises:
             InputError: names the field and the rule.
-
         """
         everywhere = set().union(*self._found)
         for i, each in enumerate(self._of_source):

@@ -145,8 +145,6 @@ class SourceFacts(NamedTuple):
 class Documents:
     """Columns of the documents of all splits, in the order of splits and files. D documents."""
 
-    split: tuple[str, ...]
-    split_of: Int32  # [D] index into `split`
     doc_id: Int64  # [D]
     length: Int32  # [D] tokens
     trained: Int32  # [D] tokens
@@ -155,11 +153,8 @@ class Documents:
     @classmethod
     def of(cls, cache: Cache) -> "Documents":
         """Read the columns of a cache's documents, without tokens."""
-        names = cache.splits("documents")
-        shards = [cache.documents(name) for name in names]
+        shards = [cache.documents(name) for name in cache.splits("documents")]
         return cls(
-            split=names,
-            split_of=np.repeat(np.arange(len(shards), dtype=np.int32), [len(each) for each in shards]),
             doc_id=_joined([each.doc_ids() for each in shards], np.int64),
             length=_joined([each.lengths() for each in shards], np.int32),
             trained=_joined([each.num_trained() for each in shards], np.int32),

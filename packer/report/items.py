@@ -18,7 +18,6 @@ Kind: TypeAlias = Literal["block", "row", "doc"]
 SAMPLE_BLOCKS, SAMPLE_TOKENS = 32, 300_000
 """Limits of the default sample: blocks, and approximately their tokens; at least one block of each split is shown."""
 
-
 _EXAMPLES = "expected for example block=train:0, row=FILE:0 or doc=ID"
 
 

@@ -4,7 +4,6 @@ The card's figures come from the manifest and :func:`packer.audit.stats`. User-s
 """
 
 import json
-import shlex
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path, PurePosixPath
@@ -13,7 +12,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 
 from packer.audit.stats import stats
 from packer.audit.verify import verify
-from packer.display import number, one_line, percent, plural
+from packer.display import in_shell, number, one_line, percent, plural
 from packer.errors import CheckError, UsageError
 from packer.hub import SCHEME, HubName, data_name, listed, snapshot
 from packer.progress import Progress
@@ -25,11 +24,7 @@ from packer.store.rejected import rejected_path
 
 
 def card(cache: Cache, name: str) -> bytes:
-    """Render the card as UTF-8.
-
-    Args:
-        cache: the cache.
-        name: its name on the Hub, as readers accept it.
+    """Render the card of a cache as UTF-8; `name` is its name on the Hub, as readers accept it.
 
     Raises:
         CheckError: a part of the cache is missing or damaged.
@@ -60,9 +55,11 @@ def _cell(text: str) -> str:
     return one_line(text).replace("|", "\\|")
 
 
-CARD = "README.md"
+CARD, _CARD_START = "README.md", b"---\ntags:\n- packer\n"
+"""Name and first lines of a card; a README.md that begins otherwise is somebody's own."""
+
 _FOLDERS = ("blocks", "documents", "model", "rows")
-"""Folders of a cache; everything in them belongs to it."""
+"""Folders of a cache; where there is a manifest beside them, everything in them belongs to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +106,8 @@ def push(
     assert target is not None  # data_name() returns None only without the scheme
     report = verify(cache, progress=progress)
     if not report.ok:
-        where = shlex.quote(str(report.folder))
-        raise CheckError(f"{report.folder} is damaged, so it is not pushed", hint=f"packer verify {where} says where")
+        hint = f"packer verify {in_shell(report.folder)} says where"
+        raise CheckError(f"{report.folder} is damaged, so it is not pushed", hint=hint)
     with Cache.open(report.folder) as opened:
         if opened.fingerprint != report.fingerprint:
             raise CheckError(f"{opened.folder} was built again while it was verified", hint="push it again")
@@ -132,7 +129,8 @@ def _push(cache: Cache, target: HubName, *, public: bool, replaces: bool) -> Pus
             hint=f"--replace overwrites it with this one; or push this one to hf://datasets/{target.repository}/FOLDER",
         )
     readme = str(inside / CARD)
-    keeps_card = old is None and readme in listing
+    text = (snapshot(there.name, [readme]) / readme).read_bytes() if readme in listing else _CARD_START
+    keeps_card = not text.startswith(_CARD_START)
     files: dict[str, Path | bytes] = {}
     name = there.name
     if old != content:
@@ -141,7 +139,7 @@ def _push(cache: Cache, target: HubName, *, public: bool, replaces: bool) -> Pus
         files[manifest] = content
         if not keeps_card:
             files[readme] = card(cache, str(target))
-        owned = tuple(f"{inside / folder}/" for folder in _FOLDERS)
+        owned = () if old is None else tuple(f"{inside / folder}/" for folder in _FOLDERS)
         gone = sorted(path for path in listing - set(files) if path.startswith(owned))
         message = f"Cache {cache.fingerprint[:12]}"
         name = upload(target, files, gone=gone, parent=there.name.revision, message=message)

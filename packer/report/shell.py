@@ -116,11 +116,7 @@ def _hash(name: str) -> str:
 
 
 def check_place(output: Path, *caches: Path | str) -> None:
-    """Check that a page may be written to this file.
-
-    Args:
-        output: the file.
-        caches: folders that must not contain it.
+    """Check that a page may be written to this file, which must not be in one of the caches.
 
     Raises:
         UsageError: it is a URL, is inside a cache, is a folder, or is an existing file that is not a page.

@@ -15,7 +15,6 @@ import functools
 import glob
 import os
 import re
-import shlex
 import shutil
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from typing import TypeVar
 
 import msgspec
 
+from packer.display import in_shell
 from packer.errors import InputError, StorageError, UsageError
 from packer.hub import may_be_repository
 from packer.limits import out_of
@@ -98,7 +98,7 @@ def _not_a_data_set(folder: Path) -> InputError:
     if _is_cache(folder):
         return InputError(
             f"{folder}: is a cache of packer, not a source: its rows are already packed",
-            hint=f"for other blocks of the same documents: packer pack {shlex.quote(str(folder))} -o CACHE2; "
+            hint=f"for other blocks of the same documents: packer pack {in_shell(folder)} -o CACHE2; "
             "for anything else, name the files it was built from",
         )
     found = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -107,11 +107,11 @@ def _not_a_data_set(folder: Path) -> InputError:
     files = [path for path in found if data_ending(path.name) == kind]
     held_out = [path for path in files if _HELD_OUT.search(path.relative_to(folder).as_posix())]
     training = sorted({*files}.difference(held_out))
-    hint = f"name its files: {_in_shell(_pattern(folder, files, kind))}"
+    hint = f"name its files: {in_shell(_pattern(folder, files, kind))}"
     if held_out and training:
         pattern = _pattern(Path(os.path.commonpath([path.parent for path in training])), training, kind)
         mixed = any(fits(path.as_posix(), pattern) for path in held_out)
-        named = _named(training) if mixed else _in_shell(pattern)
+        named = _named(training) if mixed else in_shell(pattern)
         hint = (
             f"name its files: {named}; those that are held out by their names, such as "
             f"{held_out[0].relative_to(folder).as_posix()}, are a source of their own in a recipe, with its `split`"
@@ -123,12 +123,8 @@ def _not_a_data_set(folder: Path) -> InputError:
 
 def _named(files: Sequence[Path]) -> str:
     """Name files; if there are many, with how many are left out, so that the names cannot be taken for all of them."""
-    named = " ".join(_in_shell(path.as_posix()) for path in files[:_MOST_NAMED])
+    named = " ".join(in_shell(path) for path in files[:_MOST_NAMED])
     return f"{named} and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else named
-
-
-def _in_shell(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _pattern(folder: Path, files: Sequence[Path], kind: str) -> str:

@@ -59,7 +59,6 @@ class Ragged:
         Args:
             indices: int64[R]
             packed: number of the column's values in one element of ``values``.
-
         """
         starts = self.offsets[indices].astype(np.int64, copy=False)
         ends = self.offsets[indices + 1].astype(np.int64, copy=False)

@@ -33,7 +33,6 @@ class FoundBlocks(FoundRows[BlockRows]):
                 stored.
             into: [n, L], of an integer type of 32 bits or more, or float32, contiguous; n blocks are written.
             first: index of the first block to write.
-
         """
         if len(into):
             np.concatenate(self.values(name, first, first + len(into)), out=into.reshape(-1))
@@ -63,7 +62,6 @@ class BlockShards(NumberedRows[BlockRows]):
 
         Raises:
             CheckError: the first shard is damaged.
-
         """
         return bool(self.shards) and "pairs" in self._schema.names
 
@@ -73,20 +71,15 @@ class BlockShards(NumberedRows[BlockRows]):
 
         Raises:
             CheckError: the first shard is damaged.
-
         """
         return block_len_of(self._schema) if self.shards else 0
 
     def read(self, indices: Int64) -> BlockBatch:
-        """Read blocks by index, in the given order; the arrays are copies and may be written to.
-
-        Args:
-            indices: int64[B], any order, repeats allowed.
+        """Read blocks by index, in any order, repeats allowed; the arrays are copies and may be written to.
 
         Raises:
             CheckError: a row's digest does not match.
             IndexError: an index is out of range.
-
         """
         found = self.locate(indices)
         B, L = len(found), self.block_len
@@ -119,15 +112,11 @@ class BlockShards(NumberedRows[BlockRows]):
         )
 
     def locate(self, indices: Int64) -> FoundBlocks:
-        """Locate blocks, in the given order, and check their digests; nothing is copied yet.
-
-        Args:
-            indices: int64[B], any order, repeats allowed.
+        """Locate blocks, in any order, repeats allowed, and check their digests; nothing is copied yet.
 
         Raises:
             CheckError: a row's digest does not match.
             IndexError: an index is out of range.
-
         """
         return FoundBlocks(*self._found(indices))
 

@@ -71,6 +71,9 @@ class VersionedContent:
     etag: str
 
 
+_NO_ANSWER = "error sending request"
+"""What obstore says if nothing answers at an address."""
+
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
 
 _METADATA = "169.254.169.254"
@@ -91,7 +94,6 @@ class Bucket:
         UsageError: from any method, if obstore is not installed or the URL is not one that it supports.
         StorageError: from any method, if the store denies a request or cannot be reached. Requests are retried for one
             to three minutes first.
-
     """
 
     url: str
@@ -128,12 +130,7 @@ class Bucket:
     ) -> bool:
         """Pass the content of an object to `write` in chunks; return False if it does not exist.
 
-        Args:
-            name: of the object.
-            write: receives the chunks.
-            etag: required version; return False if the object has another one.
-            within: range of bytes to download: the first, and one past the last.
-
+        Also if it has another version than `etag`. `within` is a range of bytes: the first, and one past the last.
         """
         options = {key: value for key, value in (("if_match", etag), ("range", within)) if value}
 
@@ -159,7 +156,6 @@ class Bucket:
 
         Raises:
             CheckError: the object does not exist, or is too short.
-
         """
         starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]
 
@@ -227,17 +223,11 @@ class Bucket:
         self._asked("write", name, lambda obstore, store: obstore.put(store, name, content))
 
     def swap(self, name: str, before: bytes | None, content: bytes) -> bool:
-        """Replace an object by compare-and-swap.
-
-        Args:
-            name: of the object.
-            before: the expected current content; None expects no object.
-            content: the new content.
+        """Replace an object by compare-and-swap with the content `before`, or with none.
 
         Returns:
             False if the object has other content; True also if it already has the new content, as after a request whose
             response was lost
-
         """
         found = self.read(name)
         if found is not None and found.content == content:
@@ -259,7 +249,6 @@ class Bucket:
 
         Raises:
             StorageError: it does not.
-
         """
         name = f".packer/probe-{token_hex(8)}"
         try:
@@ -337,6 +326,8 @@ class Bucket:
             elif _METADATA in str(error) or isinstance(error, denied):
                 names = _CREDENTIALS.get(scheme, _CREDENTIALS["az"])
                 hint = f"credentials are taken from the environment: {names}; see docs/how-to/object-storage.md"
+            elif _NO_ANSWER in str(error):
+                hint = f"check the network and the address of the store; then {hint}"
             raise StorageError(f"cannot {action} {self.url}/{name}: {why}", hint=hint) from error
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # obstore's, which is no Exception

@@ -15,7 +15,6 @@ def refuse_bad_endpoint(scheme: str) -> None:
 
     Raises:
         UsageError: the environment has such an address.
-
     """
     for name in _ENDPOINTS.get(scheme, _AZURE_ENDPOINTS):
         address = os.environ.get(name)

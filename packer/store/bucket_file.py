@@ -28,7 +28,6 @@ class BucketFile:
 
         Raises:
             CheckError: there is no such object, or it ends before them.
-
         """
         first, whole = self._place, self._BLOCK_BYTES
         end = self._num_bytes if size < 0 else min(first + size, self._num_bytes)

@@ -36,7 +36,6 @@ class Cache:
     Example:
         >>> cache = Cache.open("cache")  # doctest: +SKIP
         >>> cache.blocks("train").read(np.array([0, 1]))  # doctest: +SKIP
-
     """
 
     def __init__(self, folder: Path, manifest: Manifest, fingerprint: str, *, mmap: bool = True) -> None:
@@ -78,7 +77,6 @@ class Cache:
             InputError: not a cache, or its build did not finish.
             CheckError: the manifest is invalid, or a shard is missing, truncated or too long.
             StorageError: a file cannot be read.
-
         """
         folder = cache_place(folder, keep_in=cache_dir, keep_bytes=cache_bytes)
         content = manifest_bytes(folder)
@@ -122,7 +120,6 @@ class Cache:
 
         Raises:
             UsageError: no such split.
-
         """
         if self._documents is None:
             self._documents = documents_of(self.folder, self.manifest, mmap=self.mmap)
@@ -135,7 +132,6 @@ class Cache:
 
         Raises:
             UsageError: no such split.
-
         """
         if split not in self._blocks:
             shards = [shard for shard in self.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
@@ -162,7 +158,6 @@ def check_conservation(manifest: Manifest) -> None:
 
     Raises:
         CheckError: a law is violated; names it with both sides.
-
     """
     totals = manifest.totals
     documents = partial(_sum, [shard for shard in manifest.shards if shard.kind == "documents"])
@@ -218,7 +213,6 @@ def content_fingerprint(
 
     Raises:
         CheckError: a column that is read is not where the manifest says; digests are not checked here.
-
     """
     if documents is None:
         documents = split_documents(folder, [shard for shard in shards if shard.kind == "documents"], None)

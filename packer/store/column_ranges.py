@@ -24,10 +24,7 @@ def read_columns(
     Only a few shards' columns are in memory at a time. Columns that are stored close together, as ``length`` and
     ``num_trained`` are, take one request to a bucket per record batch.
 
-    Args:
-        folder: the cache.
-        wanted: shards, and record batches of each.
-        columns: names and stored types.
+    `wanted` are shards, and record batches of each; `columns` are names and stored types.
 
     Yields:
         The columns of each shard.  # [rows of its record batches] each
@@ -35,7 +32,6 @@ def read_columns(
     Raises:
         CheckError: a shard is truncated, or has no such column.
         StorageError: it cannot be read.
-
     """
     sizes = [np.dtype(kind).itemsize for kind in columns.values()]
 
@@ -70,7 +66,6 @@ def read_batches(folder: Path, shard: Shard, numbers: Sequence[int], column: str
     Raises:
         CheckError: the shard is not what the manifest says.
         StorageError: it cannot be read.
-
     """
     file = CacheFiles(folder).in_bucket_alone(shard.path, shard.num_bytes)
     if file is None:
@@ -92,7 +87,6 @@ def read_ranges(folder: Path, wanted: Iterable[tuple[Shard, list[tuple[int, int]
     Raises:
         CheckError: a shard is missing or truncated.
         StorageError: it cannot be read.
-
     """
     own, asked = tee(wanted)
     contents = CacheFiles(folder).read_ranges((shard.path, ranges) for shard, ranges in asked)

@@ -67,7 +67,6 @@ def digest_file(path: Path) -> FileDigest:
 
     Raises:
         StorageError: the file cannot be read.
-
     """
     digest = FileDigest()
     with storage_errors("read", path), path.open("rb", buffering=0) as file:
@@ -81,7 +80,6 @@ def digest_file_xxh3(path: Path) -> str:
 
     Raises:
         StorageError: the file cannot be read.
-
     """
     with storage_errors("read", path), path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, xxh3_128).hexdigest()
@@ -95,7 +93,6 @@ def document_ids(*, input_ids: Int32, labels: Int32, loss_weights: Float32 | Non
         labels: int32[K]
         loss_weights: float32[K], or None if every weight is 0 or 1
         offsets: int64[D + 1]
-
     """
     starts, ends = offsets[:-1], offsets[1:]
     header = np.zeros((len(starts), 2), np.int64)
@@ -119,7 +116,6 @@ def digest_rows(header: Int64, columns: Sequence[Pieces]) -> UInt64:
     Args:
         header: int64[R, H]
         columns: flat arrays with the starts and ends of each row, int64[R].
-
     """
     num_rows, width = header.shape[0], header.shape[1] * header.itemsize
     heads = _bytes_of(np.ascontiguousarray(header))

@@ -102,7 +102,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
         Raises:
             CheckError: a length differs from the number of ids; digests are not checked here.
-
         """
         return self._lengths
 
@@ -119,7 +118,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
         Raises:
             CheckError: the two answers of a pair are not adjacent.
-
         """
         return self._answers[0]
 
@@ -132,7 +130,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
         Raises:
             CheckError: a document's digest does not match.
-
         """
         found = self.locate(np.arange(len(self), dtype=np.int64))
         rows = zip(found.values("input_ids"), found.values("labels"), strict=True)
@@ -150,7 +147,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
         Returns:
             inputs and rows, int64[N] each; an input is -1 if the shard was made without a source
-
         """
         sources = [-1 if shard.source is None else shard.source for shard in self.shards]
         return self._of_chunks(np.array([sources[shard] for shard in self._shard_of], np.int64)), self.file_rows()
@@ -163,7 +159,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
         Raises:
             CheckError: the spans of a record batch are out of bounds.
-
         """
         parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
         for chunk, (rows, _) in enumerate(self.chunks()):
@@ -197,7 +192,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
         Raises:
             CheckError: the spans of a record batch are out of bounds.
-
         """
         trained, longer = num_trained.copy(), np.flatnonzero(lengths > most)
         asked = {chunk: (longer[some], rows) for chunk, some, rows in self._by_chunk(self.stored_numbers(longer))}
@@ -233,7 +227,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
         Raises:
             CheckError: a length differs from the number of ids.
-
         """
         self.lengths()
         ids = np.empty(len(documents), np.int32)
@@ -251,7 +244,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
         Raises:
             CheckError: a shard's size or structure is not what the manifest says.
-
         """
         opened = [rows for rows, _ in self.chunks()]
         starts = [rows.input_ids.offsets[:-1].astype(np.int64) for rows in opened]
@@ -273,7 +265,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         Raises:
             CheckError: a row's digest does not match.
             IndexError: an index is out of range.
-
         """
         return FoundDocuments(*self._found(indices))
 
@@ -283,7 +274,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         Raises:
             CheckError: the row's digest does not match.
             IndexError: the index is out of range.
-
         """
         (rows,), (row,) = self._found(np.array([index]))
         spans = slice(int(rows.span_offsets[row]), int(rows.span_offsets[row + 1]))

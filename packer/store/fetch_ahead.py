@@ -33,11 +33,7 @@ class FetchAhead:
     def want(self, shards: Sequence[tuple[str, int]]) -> None:
         """Replace the queue: fetch these shards, in this order, as many as fit into the limit together.
 
-        They are evicted after all others.
-
-        Args:
-            shards: name and size in bytes of each.
-
+        They are evicted after all others. Each has its name and its size in bytes.
         """
         self._fetching.want(shards)
 

@@ -45,7 +45,6 @@ class CacheFiles:
 
     Raises:
         StorageError: from any method, if the disk cannot be read or written.
-
     """
 
     folder: Path
@@ -88,7 +87,6 @@ class CacheFiles:
 
         Raises:
             CheckError: its bytes do not match the digest in its name.
-
         """
         path = self.folder / name
         if not path.exists() and (mirror := mirror_of(self.folder)) is not None:
@@ -113,12 +111,10 @@ class CacheFiles:
     def read_ranges(self, wanted: Iterable[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
         """Yield the joined ranges of each file; from a bucket, concurrently, and only these ranges are downloaded.
 
-        Args:
-            wanted: name of each file, and offset and length in bytes of each range.
+        A range is its offset and its length in bytes.
 
         Raises:
             CheckError: a file is too short.
-
         """
         mirror = mirror_of(self.folder)
         if mirror is not None and not is_usable_here():
@@ -213,16 +209,11 @@ class CacheFiles:
     def commit(self, name: str, content: bytes, *, before: bytes | None, named: Iterable[str]) -> FileDigest:
         """Replace the file whose presence is the commit, once everything that it names exists.
 
-        Args:
-            name: of the file.
-            content: of the file.
-            before: its content when the build began, None without one; compared in a bucket only, as a lock keeps other
-                builds out of a folder.
-            named: the files that it names, all of them finished.
+        `before` is its content when the build began, None without one; it is compared in a bucket only, as a lock keeps
+        other builds out of a folder.
 
         Raises:
             BusyError: another build replaced it in the bucket meanwhile.
-
         """
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.publish_missing(named)
@@ -244,7 +235,6 @@ class CacheFiles:
 
         Raises:
             CheckError: the file does not exist, or a copy's bytes do not match the digest.
-
         """
         path, target = source.folder / old, self._target(name)
         hint = f"packer build -o {source.folder} --repair makes it again"
@@ -305,7 +295,6 @@ class FileRanges:
         Raises:
             CheckError: the file is too short.
             StorageError: it cannot be read.
-
         """
         with storage_errors("read", self._path):
             content = os.pread(self._descriptor, size, offset)

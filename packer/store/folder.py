@@ -44,7 +44,6 @@ def lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
     Raises:
         BusyError: another process holds it.
         StorageError: the folder cannot be written, or its file system has no locks.
-
     """
     with storage_errors("lock", folder):
         make_folder(folder / PRIVATE)
@@ -64,7 +63,6 @@ def refuse_busy(folder: Path) -> None:
 
     Raises:
         BusyError: another process holds the lock.
-
     """
     # If the folder does not exist or cannot be opened, taking the lock will report it.
     with suppress(OSError):
@@ -103,7 +101,6 @@ class AtomicFile:
 
     Raises:
         StorageError: from any method, if the disk cannot be written.
-
     """
 
     def __init__(self, folder: Path) -> None:
@@ -173,7 +170,6 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> FileDigest
 
     Raises:
         StorageError: the disk cannot be written; the previous file at ``path`` is still intact.
-
     """
     with AtomicFile(path.parent) as file:
         for chunk in (content,) if isinstance(content, bytes) else content:
@@ -187,7 +183,6 @@ def inside(root: Path, path: str) -> Path:
 
     Raises:
         StorageError: the path, or a symbolic link in it, leads outside, or a part of it is not a plain name.
-
     """
     if not is_file_path(path) or not is_inside(Path(os.path.realpath(root)), path):
         raise StorageError(
@@ -241,7 +236,6 @@ def make_folder(folder: Path) -> None:
 
     Raises:
         OSError: the disk cannot be written.
-
     """
     if folder.is_dir():
         return
@@ -257,7 +251,6 @@ def sync_folder(folder: Path) -> None:
 
     Raises:
         OSError: the disk cannot be written.
-
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -279,7 +272,6 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
 
     Raises:
         StorageError: a file cannot be removed.
-
     """
     kept = {f"{PRIVATE}/{LOCK_NAME}", *named}
     found = [path for name in _SWEPT for path in _files_below(cache / name)]
@@ -300,7 +292,6 @@ def sweep_temporary(cache: Path) -> tuple[str, ...]:
 
     Raises:
         StorageError: a file cannot be removed.
-
     """
     folders = [cache, *(cache / name for name in _SWEPT)]
     removed = [path for folder in folders for path in _temporaries(folder)]

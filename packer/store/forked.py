@@ -27,7 +27,6 @@ def ranges_in_another_process(folder: Path, wanted: Sequence[tuple[str, list[tup
 
     Raises:
         StorageError: an object is missing, too short or cannot be read.
-
     """
     content, start = in_another_process(DownloadRequest(os.fspath(folder), ranges=wanted)) if wanted else b"", 0
     for _, ranges in wanted:
@@ -41,7 +40,6 @@ def in_another_process(request: DownloadRequest) -> bytes:
 
     Raises:
         StorageError: it cannot.
-
     """
     done = subprocess.run(
         [sys.executable, "-m", "packer.store.forked_helper"],

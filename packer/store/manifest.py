@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 from xxhash import xxh3_128_hexdigest
 
+from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
 from packer.store.files import CacheFiles
@@ -244,7 +245,6 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
     Raises:
         UsageError: it is larger than readers accept.
-
     """
     fields = sorted(
         (name, value)
@@ -289,7 +289,6 @@ def read_manifest(folder: Path) -> Manifest:
         InputError: there is no manifest: not a cache, or its build did not finish.
         CheckError: it is invalid; the message names the key.
         StorageError: it cannot be read.
-
     """
     return decode_manifest(folder, manifest_bytes(folder))
 
@@ -299,7 +298,6 @@ def manifest_fingerprint(folder: Path) -> str:
 
     Raises:
         InputError, CheckError, StorageError: as :func:`read_manifest`.
-
     """
     return fingerprint_of(manifest_bytes(folder))
 
@@ -316,14 +314,14 @@ def manifest_bytes(folder: Path) -> bytes:
         InputError: there is none.
         CheckError: it is too large for a manifest.
         StorageError: it cannot be read.
-
     """
     size = CacheFiles(folder).size(MANIFEST_NAME)
     if size is None:
+        named = in_shell(folder)
         raise InputError(
             f"{folder} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
-            hint=f"packer build SOURCE... -o {folder} makes one; packer verify --foreign {folder} looks at what "
-            "another tool prepared",
+            hint=f"packer build SOURCE... -o {named} makes one; packer verify --foreign {named} looks at what another "
+            "tool prepared",
         )
     if size > MAX_MANIFEST_BYTES:
         raise CheckError(f"{folder / MANIFEST_NAME}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}")
@@ -336,10 +334,9 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
     Raises:
         CheckError: not JSON, an unknown key, a wrong type or value, a path that leads out of the cache, or a wrong
             checksum.
-
     """
     path = folder / MANIFEST_NAME
-    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} fixes it"
+    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {in_shell(folder)} fixes it"
     try:
         manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
         root = ContainedPaths(folder)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128
 
+from packer.display import in_shell
 from packer.errors import CheckError, PackerError, StorageError, shown_url
 from packer.limits import out_of, storage_errors
 from packer.store.files import CacheFiles
@@ -47,7 +48,6 @@ class MappedShard:
 
         Raises:
             CheckError: it is elsewhere, or invalid.
-
         """
         expected = self._shard.places[number]
         with as_damage(self._folder, self._shard):
@@ -61,7 +61,6 @@ class MappedShard:
 
         Raises:
             CheckError: these places are outside of the file.
-
         """
         digest = xxh3_128()
         with as_damage(self._folder, self._shard):
@@ -76,7 +75,7 @@ class MappedShard:
 
 def repair_hint(folder: Path) -> str:
     """Return the hint for a damaged file of a cache."""
-    return f"packer build -o {folder} --repair makes damaged shards again"
+    return f"packer build -o {in_shell(folder)} --repair makes damaged shards again"
 
 
 def check_size(folder: Path, shard: Shard | StoredTable) -> None:
@@ -84,7 +83,6 @@ def check_size(folder: Path, shard: Shard | StoredTable) -> None:
 
     Raises:
         CheckError: the file is missing, truncated or too long.
-
     """
     _compare_size(folder, shard, CacheFiles(folder).size(shard.path))
 
@@ -114,7 +112,6 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
     Raises:
         CheckError: size, schema or places are not what the manifest says.
         StorageError: the file cannot be opened.
-
     """
     with as_damage(folder, shard):
         with as_missing(folder, shard):

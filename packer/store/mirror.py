@@ -73,7 +73,6 @@ class Mirror:
 
     Raises:
         StorageError: from any method, if the store or the disk cannot be used.
-
     """
 
     folder: Path
@@ -92,7 +91,6 @@ class Mirror:
 
         Raises:
             CheckError: its bytes do not match the digest in its name.
-
         """
         target = inside(self.folder, name) if not name.startswith(f"{PRIVATE}/") else self.folder / name
         if not is_usable_here():
@@ -111,7 +109,6 @@ class Mirror:
 
         Raises:
             CheckError: as :meth:`fetch`.
-
         """
         target = inside(self.folder, name)
         if not is_usable_here():
@@ -169,7 +166,6 @@ class Mirror:
 
         Args:
             digests: sha256 of each file by its name.
-
         """
 
         def check(name: str) -> None:
@@ -192,7 +188,6 @@ class Mirror:
 
         Raises:
             BusyError: another build has replaced it meanwhile.
-
         """
         self._noted(name).unlink(missing_ok=True)
         if not self.bucket.swap(name, before, content):
@@ -268,7 +263,6 @@ class Mirror:
 
         Raises:
             StorageError: a shard of this size can never fit.
-
         """
         if num_bytes > most_bytes:
             raise StorageError(
@@ -355,7 +349,6 @@ def make_mirror(folder: Path, url: str, *, most_bytes: int | None = None) -> Mir
 
     Raises:
         StorageError: the disk cannot be written.
-
     """
     mirror = Mirror(folder, Bucket(url))
 

@@ -99,7 +99,6 @@ class NumberedRows(Generic[Rows]):
     Raises:
         CheckError: a shard's record batches are not contiguous, or do not add up to its rows.
         ValueError: a shard of another kind.
-
     """
 
     kind: ClassVar[Kind]
@@ -147,7 +146,6 @@ class NumberedRows(Generic[Rows]):
 
         Raises:
             IndexError: a row that is not there; negative numbers do not count from the end.
-
         """
         if len(indices) and int(indices.view(np.uint64).max()) >= len(self):  # one below 0 is huge there
             raise IndexError(f"expected rows from 0 to {len(self) - 1}, found {indices.min()} to {indices.max()}")
@@ -158,7 +156,6 @@ class NumberedRows(Generic[Rows]):
 
         Raises:
             CheckError: a shard is missing, or does not begin with the schema of its kind.
-
         """
         wanted = ((shard, [(0, min(_MOST_SCHEMA, shard.num_bytes))]) for shard in shards)
         for shard, content in read_ranges(self.folder, wanted):
@@ -217,7 +214,6 @@ class NumberedRows(Generic[Rows]):
 
         Raises:
             CheckError: a row's digest does not match.
-
         """
         if indices is not None:
             self._verify(self.stored_numbers(indices))
@@ -229,7 +225,6 @@ class NumberedRows(Generic[Rows]):
 
         Raises:
             CheckError: the shard's size or structure is not what the manifest says.
-
         """
         opened = self._opened[number]
         if opened is None:
@@ -291,7 +286,6 @@ class NumberedRows(Generic[Rows]):
         Raises:
             CheckError: a row's digest does not match.
             IndexError: an index is out of range.
-
         """
         numbers = self.stored_numbers(np.asarray(indices, np.int64))
         chunks, rows = self._locate(numbers)

@@ -52,7 +52,6 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
         InputError: there is no cache; or the Hub does not have it, or cannot be reached.
         CheckError: a downloaded file is not what the manifest says.
         StorageError: the disk or the store cannot be used.
-
     """
     url = bucket_url(name)
     if url is not None:
@@ -64,7 +63,7 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
         raise UsageError(f"{name} is not a cache in a bucket: cache_dir and cache_bytes are for caches in buckets")
     text = re.sub(r"\Ahf:/(?!/)", SCHEME, os.fspath(name))  # a Path has lost one of the two slashes
     hub = data_name(text)
-    return Path(name) if hub is None else _fetched(pin(hub).name)
+    return Path(name) if hub is None else _fetched(pin(hub)[0])
 
 
 @contextmanager
@@ -73,7 +72,6 @@ def checked_place(name: Path | str) -> Iterator[Path]:
 
     Raises:
         PackerError: as :func:`cache_place`.
-
     """
     with fresh_place(name) as folder:
         if (mirror := mirror_of(folder)) is not None:
@@ -110,7 +108,6 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
         UsageError: obstore is not installed, the bucket's folder contains other objects and no cache, or it is a URL
             of something else than a bucket.
         StorageError: the disk or the store cannot be used, or the store ignores conditions on writes.
-
     """
     mirror = mirror_of(Path(name))  # error messages may name a reader's mirror, which users then pass here
     url = bucket_url(name) if mirror is None else mirror.bucket.url

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from packer.display import in_shell
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
 from packer.store.files import CacheFiles
@@ -59,7 +60,6 @@ def stage_rejected(folder: Path, lines: Iterable[Rejected], manifest: Manifest) 
 
     Raises:
         StorageError: the disk cannot be written.
-
     """
     digest = CacheFiles(folder).write(manifest.pending_rejected, _encoded(lines))
     assert digest.sha256 == manifest.rejected_sha256, "the manifest names the digest of these lines"
@@ -75,7 +75,6 @@ def publish_rejected(folder: Path, manifest: Manifest) -> None:
 
     Raises:
         StorageError: the disk cannot be written; the staged file can still be read.
-
     """
     if is_pending(folder, manifest):
         CacheFiles(folder).rename(manifest.pending_rejected, REJECTED_NAME)
@@ -104,10 +103,9 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
     Raises:
         CheckError: the file is missing, its digest differs, or a line is invalid.
         StorageError: the file cannot be read.
-
     """
     decoder = msgspec.json.Decoder(Rejected)
-    path, hint = folder / rejected_path(folder, manifest), f"packer build -o {folder} --repair makes it again"
+    path, hint = folder / rejected_path(folder, manifest), f"packer build -o {in_shell(folder)} --repair makes it again"
     with storage_errors("read", path), _open(folder, manifest) as file:
         # Open the file once, so that the bytes hashed are the bytes read even if a build replaces it meanwhile.
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -133,7 +131,7 @@ def _open(folder: Path, manifest: Manifest) -> BufferedReader:
         except StorageError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-    raise CheckError(f"{path} is missing", hint=f"packer build -o {folder} --repair makes it again")
+    raise CheckError(f"{path} is missing", hint=f"packer build -o {in_shell(folder)} --repair makes it again")
 
 
 def _encoded(lines: Iterable[Rejected]) -> Iterator[bytes]:

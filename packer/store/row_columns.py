@@ -15,16 +15,11 @@ from packer.store.numbered_rows import NumberedRows
 
 
 class RowColumns:
-    """Fixed-width columns of some rows, read when needed. Thread-safe; digests are not checked.
-
-    Args:
-        rows: of some shards.
-        columns: names and stored types.
+    """Fixed-width columns of some rows, by name and stored type, read when needed. Thread-safe; no digest is checked.
 
     Raises:
         CheckError: from any method, if a shard is truncated or has no such column.
         StorageError: from any method, if it cannot be read.
-
     """
 
     def __init__(self, rows: NumberedRows[Any], columns: Mapping[str, type[np.generic]]) -> None:
@@ -41,7 +36,6 @@ class RowColumns:
 
         Raises:
             IndexError: a row that is not there.
-
         """
         numbers = self._rows.stored_numbers(rows)
         if self._unknown.any():

@@ -20,17 +20,12 @@ FOLDER = "rows"
 
 
 def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: str | None) -> StoredTable:
-    """Write record batches of one schema, at least one, as one atomic file.
+    """Write record batches of one schema, at least one, as one atomic file; no byte depends on their boundaries.
 
-    Args:
-        cache: the cache.
-        batches: in order; the bytes do not depend on their boundaries.
-        kind: `traits` or `selection`; prefix of the file's name.
-        key: identity of what traits are made from; None for a selection.
+    `kind`, `traits` or `selection`, is the prefix of its name. `key` is the identity of what traits are made from.
 
     Raises:
         StorageError: the disk cannot be written; nothing is left of the file.
-
     """
     table = pa.Table.from_batches(batches).combine_chunks()
     with AtomicFile(cache / FOLDER) as file:
@@ -56,7 +51,6 @@ def read_table(cache: Path, stored: StoredTable) -> pa.Table:
     Raises:
         CheckError: it is missing, or differs from what the manifest records.
         StorageError: it cannot be read.
-
     """
     path = cache / stored.path
     check_size(cache, stored)

@@ -33,7 +33,6 @@ def write_selection(cache: Path, selected: SelectedRows, traits: Sequence[Stored
 
     Raises:
         StorageError: the disk cannot be written.
-
     """
     columns = [array_of(getattr(selected, field.name)) for field in _SCHEMA]
     table = write_table(cache, [pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)], kind="selection", key=None)
@@ -46,7 +45,6 @@ def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
     Raises:
         CheckError: it is missing, or differs from what the manifest records.
         StorageError: it cannot be read.
-
     """
     table = read_table(cache, selection.table)
     columns = {name: numbers_of(table.column(name)) for name in _SCHEMA.names} if table.schema == _SCHEMA else {}
@@ -69,17 +67,12 @@ def _in_range(columns: Mapping[str, npt.NDArray[Any]], num_splits: int) -> bool:
 def split_documents(
     cache: Path, shards: Sequence[Shard], selected: SelectedRows | None, *, mmap: bool = True
 ) -> dict[str, DocumentShards]:
-    """Return the documents of every split, in the order of the splits.
+    """Return the documents of every split, in the order of the splits; `shards` are the cache's document shards.
 
-    Args:
-        cache: the cache.
-        shards: its document shards.
-        selected: which rows are in which split; None: every row is in the split of its source.
-        mmap: as for :class:`DocumentShards`.
+    Without a selection, every row is in the split of its source.
 
     Raises:
         CheckError: a shard is not what the manifest says.
-
     """
     if selected is None:
         names = dict.fromkeys(shard.split for shard in shards)
@@ -106,7 +99,6 @@ def documents_of(cache: Path, manifest: Manifest, *, mmap: bool = True) -> Mappi
 
     Raises:
         CheckError: the selection or a shard is not what the manifest says.
-
     """
     shards = [shard for shard in manifest.shards if shard.kind == "documents"]
     selected = None if manifest.selection is None else read_selection(cache, manifest.selection)

@@ -35,7 +35,6 @@ def write_shard(
 
     Raises:
         StorageError: the disk cannot be written; nothing is left of the file.
-
     """
     num_rows = num_tokens = num_trained = 0
     row_digests = xxh3_128()
@@ -104,15 +103,10 @@ def input_path(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
 def relink(cache: Path, shard: Shard, *, index: int, source: Path | None = None) -> str:
     """Link a shard's bytes under the name for another index, and return its relative path; the old name stays.
 
-    Args:
-        cache: the cache that gets the new name.
-        shard: the shard under its current name.
-        index: its new index within its split.
-        source: the cache that contains the shard, if it is another one.
+    `source` is the cache that contains the shard, if it is another one.
 
     Raises:
         CheckError, StorageError: as :meth:`packer.store.files.CacheFiles.take`.
-
     """
     name = f"{shard.kind}/{shard_name(split=shard.split, index=index, sha256=shard.sha256)}"
     CacheFiles(cache).take(name, CacheFiles(source or cache), shard.path, sha256=shard.sha256)

@@ -25,12 +25,7 @@ def reading(ranges: FileRanges, base: int) -> BufferReader:
     """Return a BufferReader that reads values from the file on demand; the map serves only to find their offsets.
 
     On a network file system, a page of a map that cannot be fetched kills the process, and fetching single pages is
-    slow.
-
-    Args:
-        ranges: of the file.
-        base: address at which the file was mapped when its buffers were located.
-
+    slow. `base` is the address at which the file was mapped when its buffers were located.
     """
     return lambda buffer, dtype, count: FileColumn(ranges, buffer.address - base, np.dtype(dtype), count)
 
@@ -68,7 +63,6 @@ def document_rows(batch: pa.RecordBatch, read: BufferReader = MAPPED) -> Documen
 
     Raises:
         ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
-
     """
     num_rows = batch.num_rows
     validity, offsets, text = batch.column("sample_id").buffers()
@@ -98,7 +92,6 @@ def block_rows(batch: pa.RecordBatch, block_len: int, read: BufferReader = MAPPE
 
     Raises:
         ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
-
     """
     num_rows = batch.num_rows
 
@@ -130,7 +123,6 @@ def flat_view(
 
     Raises:
         ValueError: the column has nulls, or its buffer is too small.
-
     """
     values: npt.NDArray[Any] = _checked(_fixed(batch, name), dtype, count, read)[:]
     return values
@@ -164,7 +156,6 @@ def spans_of(batch: pa.RecordBatch, read: BufferReader = MAPPED) -> dict[str, np
 
     Raises:
         ValueError: a buffer is missing, too small, or marks nulls where there are none.
-
     """
     # Validity and offsets of the list, validity of the struct, validity and values of each field.
     buffers = batch.column("spans").buffers()

@@ -32,21 +32,13 @@ BATCH_TOKENS = 2**20
 def write_documents(
     cache: Path, batches: Sequence[DocumentBatch], *, special_ids: Int32, split: str, index: int
 ) -> Shard:
-    """Write a document shard.
+    """Write a document shard: all documents of a partition, in order; `index` is its number within the split.
 
-    Args:
-        cache: the cache.
-        batches: all documents of a partition, in order.
-        special_ids: int32[S], the ids that ``special_tokens_mask`` marks.
-        split: of the partition.
-        index: index of the shard within its split.
-
-    Returns:
-        The manifest's entry, with the values that follow from the documents.
+    `special_ids`, int32[S], are those that ``special_tokens_mask`` marks. Return the manifest's entry, with the values
+    that follow from the documents.
 
     Raises:
         StorageError: the disk cannot be written.
-
     """
     weighted = any((batch.run_weight != 1).any() for batch in batches)
     # A batch whose rows are all rejected has no documents, and no `side` column even for preference data.
@@ -87,13 +79,9 @@ def _record_batches(
 
 
 def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> DocumentRows:
-    """Convert documents to rows of a shard.
+    """Convert documents of K tokens to rows of a shard; `special` says which tokens are, bool[K].
 
-    Args:
-        documents: K tokens.
-        special: which tokens are special.  # bool[K]
-        weighted: whether the shard has loss weights; a doc_id includes fractional ones in any case.
-
+    `weighted`: whether the shard has loss weights; a doc_id includes fractional ones in any case.
     """
     labels, offsets = document_labels(documents), documents.offsets
     fractional = weighted or bool((documents.run_weight != 1).any())
@@ -256,7 +244,6 @@ def write_blocks(
 
     Raises:
         StorageError: the disk cannot be written.
-
     """
     return write_shard(
         cache,

@@ -8,6 +8,7 @@ import twins
 from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
 
 from packer.audit import check
+from packer.audit.check import record_checks, row_checks
 from packer.errors import InputError
 from packer.pipeline import build
 from packer.pipeline.benchmarks import read_benchmark
@@ -42,13 +43,15 @@ class Caches:
 
 
 @pytest.fixture
-def caches(tmp_path):
+def caches(tmp_path, monkeypatch):
+    for module in (record_checks, row_checks):
+        monkeypatch.setattr(module, "FEW_ROWS", 20)  # with fewer rows than a real check asks for, builds are quick
     return Caches(tmp_path)
 
 
 def test_counts_are_those_of_a_literal_comparison(caches):
-    rows = with_copies(some_rows(250))
-    held, learned = rows[:60], rows[60:]
+    rows = with_copies(some_rows(130))
+    held, learned = rows[:50], rows[50:]
     found = check(caches.build(partition_bytes=2**15, train=learned, validation=held), near=True)
     grams = [row_likeness.shingles(prompt(row), 3) for row in learned]
     talks = [row_likeness.shingles(f"{prompt(row)} {row['messages'][1]['content']}", 3) for row in learned]
@@ -75,51 +78,51 @@ def test_counts_are_those_of_a_literal_comparison(caches):
 
 
 def test_rows_that_share_nothing_pass(caches):
-    rows = some_rows(250)
-    report = check(caches.build(train=rows[:150], validation=rows[150:]), near=True)
+    rows = some_rows(60)
+    report = check(caches.build(train=rows[:35], validation=rows[35:]), near=True)
     assert report.ok and set(levels(report).values()) == {"ok"}
-    assert [answer.question for answer in report.answers] == ["files", "rows", "tokenizer", "packing", "code"]
+    assert [*report.answers] == ["files", "rows", "tokenizer", "packing", "code"]
 
 
 def test_one_copy_in_a_held_out_split_fails(caches):
-    rows = some_rows(400)
-    report = check(caches.build(train=rows[:200], validation=[*rows[200:], rows[7]]))
+    rows = some_rows(220)
+    report = check(caches.build(train=rows[:100], validation=[*rows[100:], rows[7]]))
     (copies,) = [each for each in report.checks if each.code == "copies_between_splits"]
-    assert copies.level == "failure" and copies.message == "1 of 201 rows of validation stands in train as well"
+    assert copies.level == "failure" and copies.message == "1 of 121 rows of validation stands in train as well"
     (pair,) = copies.pairs
-    assert (pair.first.split, pair.first.row, pair.second.split, pair.second.row) == ("validation", 200, "train", 7)
+    assert (pair.first.split, pair.first.row, pair.second.split, pair.second.row) == ("validation", 120, "train", 7)
     assert pair.first.text == pair.second.text == "\n".join(message["content"] for message in rows[7]["messages"])
-    assert levels(report)["prompts_between_splits"] == "warning"  # 1 of 201 is no measurable share
+    assert levels(report)["prompts_between_splits"] == "warning"  # 1 of 121 is no measurable share
 
 
 def test_held_out_splits_are_compared_with_what_is_learned_alone(caches):
-    rows = some_rows(330)
-    held = {"validation": [*rows[:110], rows[150]], "test": [*rows[220:], rows[3], rows[160], rows[170]]}
-    report = check(caches.build(train=rows[110:220], **held))
+    rows = some_rows(99)
+    held = {"validation": [*rows[:33], rows[45]], "test": [*rows[66:], rows[3], rows[48], rows[51]]}
+    report = check(caches.build(train=rows[33:66], **held))
     (found,) = [each.message for each in report.checks if each.code == "copies_between_splits"]
-    expected = "1 of 111 rows of validation stands in train as well; 2 of 113 rows of test stand in train as well"
+    expected = "1 of 34 rows of validation stands in train as well; 2 of 36 rows of test stand in train as well"
     assert found == expected
 
 
 def test_a_prompt_of_two_words_is_no_leak(caches):
-    rows = some_rows(300)
+    rows = some_rows(90)
     greetings = [chat("Hello there", prompt(row)) for row in rows[:4]]
     report = check(
-        caches.build(train=[*rows[4:150], *greetings[:2]], validation=[*rows[150:], *greetings[2:]]), near=True
+        caches.build(train=[*rows[4:45], *greetings[:2]], validation=[*rows[45:], *greetings[2:]]), near=True
     )
     assert levels(report)["prompts_between_splits"] == levels(report)["near_between_splits"] == "ok"
 
 
 def test_the_largest_split_is_learned_where_none_is_called_train(caches):
-    rows = some_rows(330)
-    report = check(caches.build(dev=rows[:110], main=[*rows[110:], rows[3]]))
-    assert "1 of 110 rows of dev stands in main as well" in [each.message for each in report.checks]
+    rows = some_rows(99)
+    report = check(caches.build(dev=rows[:33], main=[*rows[33:], rows[3]]))
+    assert "1 of 33 rows of dev stands in main as well" in [each.message for each in report.checks]
 
 
 def test_rejected_rows_are_no_rows(caches):
-    rows = some_rows(230)
+    rows = some_rows(70)
     empty = chat(prompt(rows[3]), "")
-    report = check(caches.build(train=rows[:120], validation=[*rows[120:], empty]))
+    report = check(caches.build(train=rows[:35], validation=[*rows[35:], empty]))
     assert counts(report)["prompts_between_splits"] == 0 and counts(report)["rejected"] == 1
 
 
@@ -132,17 +135,17 @@ def test_small_and_empty_splits_are_seen(caches):
 
 
 def test_groups_in_two_splits_and_shares_that_were_not_met_are_seen(caches):
-    rows = [{**row, "user": f"user {i % 9}"} for i, row in enumerate(some_rows(420))]
+    rows = [{**row, "user": f"user {i % 9}"} for i, row in enumerate(some_rows(210))]
     rules = {"split": {"group": "user", "shares": {"validation": 0.3}, "seed": 5}}
     report = check(caches.build(rules=rules, train=rows))
     assert levels(report)["groups"] == "ok" and "each of 9 values of user is in one split" in str(report.checks)
-    held = sum("validation" in answer for entry in report.answers for answer in entry.lines)
+    held = sum("validation" in answer for lines in report.answers.values() for answer in lines)
     assert held == 1, "the answers name the splits"
     (caches.folder / "cache" / "manifest.json").unlink()
-    report = check(caches.build(rules=rules, train=rows[:300], dev=rows[300:]))
+    report = check(caches.build(rules=rules, train=rows[:150], dev=rows[150:]))
     assert levels(report)["groups"] == "failure"
-    one = [{**row, "user": "one"} for row in rows[:300]] + [
-        {**row, "user": f"u{i}"} for i, row in enumerate(rows[300:])
+    one = [{**row, "user": "one"} for row in rows[:150]] + [
+        {**row, "user": f"u{i}"} for i, row in enumerate(rows[150:])
     ]
     (caches.folder / "cache" / "manifest.json").unlink()
     assert levels(check(caches.build(rules=rules, train=one)))["splits"] == "warning"
@@ -157,13 +160,13 @@ def test_rows_of_other_sources_that_have_no_group_are_in_no_group(caches):
 
 
 def test_shares_are_compared_among_the_rows_that_were_divided(caches):
-    rows = [chat(f"{prompt(row)} {i}", "yes") for i, row in enumerate(some_rows(100)) for _ in range(8)]
+    rows = [chat(f"{prompt(row)} {i}", "yes") for i, row in enumerate(some_rows(40)) for _ in range(6)]
     rows = [{**row, "user": i} for i, row in enumerate(rows)]
     rules = {"split": {"group": "user", "shares": {"validation": 0.2}, "leakage": {}}}
     report = check(caches.build(rules=rules, train=rows))
     assert levels(report)["splits"] == "ok" and "leaks" in str(report.checks)
     del rules["split"]["leakage"]
-    report = check(caches.build(rules=rules, train=rows, test=some_rows(1500)[100:], force=True))
+    report = check(caches.build(rules=rules, train=rows, test=some_rows(340)[40:], force=True))
     assert levels(report)["splits"] == "ok"
 
 
@@ -176,7 +179,7 @@ def test_a_split_that_leaves_nothing_to_train_on_is_seen(caches):
 
 
 def test_a_rule_asks_for_no_train_where_no_source_has_any(caches):
-    report = check(caches.build(rules={"split": {"leakage": {}}}, dev=some_rows(330)[:110], main=some_rows(330)[110:]))
+    report = check(caches.build(rules={"split": {"leakage": {}}}, dev=some_rows(99)[:33], main=some_rows(99)[33:]))
     assert levels(report)["splits"] == levels(report)["rules"] == "ok", report.checks
 
 
@@ -194,7 +197,7 @@ def test_rows_of_ids_have_no_words_to_compare(caches):
 
 
 def test_rows_are_read_with_the_roles_and_columns_of_their_source(caches):
-    rows = some_rows(220)
+    rows = some_rows(40)
     for row in rows:
         row["messages"][0]["role"] = "asker"
     renamed = [{"talk": row["messages"]} for row in rows]
@@ -204,16 +207,16 @@ def test_rows_are_read_with_the_roles_and_columns_of_their_source(caches):
 
 
 def test_longer_held_out_rows_are_seen(caches):
-    rows = some_rows(240)
-    long = [chat(prompt(row), " ".join(message["content"] for message in row["messages"])) for row in rows[120:]]
-    assert levels(check(caches.build(train=rows[:120], validation=long)))["lengths"] == "ok"
-    long = [chat(prompt(row), 4 * row["messages"][1]["content"]) for row in rows[120:]]
-    assert levels(check(caches.build(train=rows[:120], validation=long)))["lengths"] == "warning"
+    rows = some_rows(80)
+    long = [chat(prompt(row), " ".join(message["content"] for message in row["messages"])) for row in rows[40:]]
+    assert levels(check(caches.build(train=rows[:40], validation=long)))["lengths"] == "ok"
+    long = [chat(prompt(row), 4 * row["messages"][1]["content"]) for row in rows[40:]]
+    assert levels(check(caches.build(train=rows[:40], validation=long)))["lengths"] == "warning"
 
 
 def test_without_an_input_the_rest_is_checked_and_the_loss_is_named(caches):
-    rows = some_rows(330)
-    cache = caches.build(train=rows[:110], validation=rows[110:220], test=[*rows[220:], rows[15]])
+    rows = some_rows(99)
+    cache = caches.build(train=rows[:33], validation=rows[33:66], test=[*rows[66:], rows[15]])
     (caches.folder / "validation.jsonl").write_text("{}\n", "utf-8")
     report = check(cache)
     assert levels(report)["inputs"] == "warning" and counts(report)["copies_between_splits"] == 1
@@ -227,7 +230,7 @@ def test_without_an_input_the_rest_is_checked_and_the_loss_is_named(caches):
 
 
 def test_questions_of_a_benchmark_are_found_in_rows(caches):
-    rows = some_rows(300)
+    rows = some_rows(100)
     held = [prompt(row) for row in rows[:20]]
     (caches.folder / "bench.csv").write_text(
         "question\n" + "".join(f"{text}\n" for text in [*held, "One two?"]), "utf-8"
@@ -255,7 +258,7 @@ def test_a_benchmark_without_the_column_is_refused_with_near_names(tmp_path):
 
 
 def test_held_out_rows_that_are_no_later_than_train_fail(caches):
-    rows = [{**row, "at": 1000 + i} for i, row in enumerate(some_rows(300))]
+    rows = [{**row, "at": 1000 + i} for i, row in enumerate(some_rows(240))]
     rules = {"split": {"time": "at", "unit": "s", "cutoffs": {"test": "1970-01-01T00:20:00Z"}}}
     report = check(caches.build(rules=rules, train=rows))
     assert levels(report)["times"] == "ok" and counts(report)["times"] == 0
@@ -265,11 +268,11 @@ def test_held_out_rows_that_are_no_later_than_train_fail(caches):
 
 
 def test_another_mix_of_sources_is_seen(caches):
-    rows = some_rows(1200)
+    rows = some_rows(300)
     for late_of_other, level in ((5, "ok"), (2, "warning")):
         paths = [
             caches.write(name, [{**row, "at": int(i % late == 0)} for i, row in enumerate(own)])
-            for name, own, late in (("one", rows[:600], 5), ("other", rows[600:], late_of_other))
+            for name, own, late in (("one", rows[:150], 5), ("other", rows[150:], late_of_other))
         ]
         rules = {
             "sources": [{"path": str(path)} for path in paths],
@@ -293,13 +296,13 @@ def test_an_id_that_means_two_rows_is_seen(caches):
 
 
 def test_a_source_written_from_templates_is_named(caches):
-    rows = some_rows(600)
+    rows = some_rows(60)
     frame = " ".join(map(prompt, rows[:3]))
-    made = [chat(f"{frame} and number {i}?", prompt(rows[3])) for i in range(120)]
+    made = [chat(f"{frame} and number {i}?", prompt(rows[3])) for i in range(40)]
     paths = [caches.write("free", rows), caches.write("made", made)]
     report = check(caches.build(rules={"sources": [{"path": str(path)} for path in paths]}), near=True)
     (found,) = [each for each in report.checks if each.code == "near_within_splits"]
-    assert found.level == "warning" and "made.jsonl 1" in found.message and " of 120" in found.message
+    assert found.level == "warning" and "made.jsonl 3" in found.message and " of 40" in found.message
 
 
 def test_prompts_of_rows_of_ids_are_the_ids_before_the_answer(caches):
@@ -307,8 +310,8 @@ def test_prompts_of_rows_of_ids_are_the_ids_before_the_answer(caches):
         ids = [5, 6, *asked, 7, *said]
         return {"input_ids": ids, "labels": [-100] * (len(asked) + 3) + said}
 
-    rows = [row([20 + i, 21, 22 + i, 23], [30 + i, 31]) for i in range(230)]
+    rows = [row([20 + i, 21, 22 + i, 23], [30 + i, 31]) for i in range(90)]
     greeting = [row([9], [40 + i]) for i in range(4)]
-    held = [*rows[110:], row(rows[4]["input_ids"][2:6], [99]), *greeting[2:]]
-    report = check(caches.build(train=[*rows[:110], *greeting[:2]], validation=held))
+    held = [*rows[45:], row(rows[4]["input_ids"][2:6], [99]), *greeting[2:]]
+    report = check(caches.build(train=[*rows[:45], *greeting[:2]], validation=held))
     assert counts(report)["prompts_between_splits"] == 1 and counts(report)["copies_between_splits"] == 0

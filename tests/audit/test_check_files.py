@@ -10,14 +10,15 @@ import pytest
 from compared_rows import counts, levels, prompt, some_rows, with_copies
 
 from packer.audit import check_files
+from packer.audit.check.row_parts import find_files
 from packer.errors import InputError
 from packer.pipeline.benchmarks import read_benchmark
 
 
 @pytest.fixture(scope="module")
 def rows():
-    found = with_copies(some_rows(250))
-    return {"train": found[60:], "validation": found[:60]}
+    found = with_copies(some_rows(130))
+    return {"train": found[50:], "validation": found[:50]}
 
 
 def write(folder, rows):
@@ -105,6 +106,26 @@ def test_rows_of_ids_are_compared_packed_or_not(tmp_path):
     assert counts(found[1])["copies_within_splits"] == 1 and levels(found[1])["near_copies"] == "skipped"
     shown = [pair.second.text for each in found[0].checks for pair in each.pairs]
     assert " ".join(map(str, [1, 2, *train[5][0], 3, *train[5][1]])) in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("validation-00000-of-00001.parquet", "validation"),
+        ("chats_test.jsonl", "test"),
+        ("my.eval.jsonl.gz", "eval"),
+        ("Evaluation.jsonl", "evaluation"),
+        ("dev/0.jsonl", "dev"),
+        ("test/train2.jsonl", "train"),
+        ("latest contests.jsonl", "train"),
+        ("testament.jsonl", "train"),
+    ],
+)
+def test_a_word_in_a_name_tells_the_split(tmp_path, name, split):
+    file = tmp_path / "rows" / name
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert find_files([(None, tmp_path / "rows")]) == [(split, file)]
 
 
 def test_what_holds_no_rows_is_refused(tmp_path, starter_cache):

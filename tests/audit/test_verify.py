@@ -5,6 +5,7 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from packer.audit import verify
 from packer.audit.verify import shard_checks
 from packer.audit.verify.shard_checks import MAX_ROWS, document_rules
+from packer.audit.verify.verify_report import Finding, VerifyReport
 from packer.errors import InputError
 from packer.pipeline import build
 from packer.recipe import load_recipe, make_recipe
@@ -257,6 +259,29 @@ def test_the_hint_repairs_what_was_found(cache, starter):
     again = verify(cache, level="full")
     assert again.findings == ()
     assert again.fingerprint == report.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("what", "level", "content_fingerprint"),
+    [
+        ("fingerprint", "default", "0"),
+        ("structure", "default", None),
+        ("input", "default", "0"),
+        ("rows", "quick", "0"),
+        ("size", "default", "0"),
+    ],
+)
+def test_a_hint_can_be_copied_into_a_shell(what, level, content_fingerprint):
+    finding = Finding(path="documents/0.arrow", what=what, expected="1", found="2")
+    report = VerifyReport(
+        folder=Path("/my caches/a"),
+        level=level,
+        checked=(),
+        findings=(finding,) if what != "input" else (dataclasses.replace(finding, path="/gone.jsonl"),),
+        fingerprint="0",
+        content_fingerprint=content_fingerprint,
+    )
+    assert "/my caches/a" in shlex.split(report.hint)
 
 
 def first_batch(folder, kind):

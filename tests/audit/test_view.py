@@ -390,7 +390,7 @@ def test_what_is_not_there_is_a_usage_error_with_the_range(opened):
 
 def test_an_ambiguous_file_name_is_asked_back(starter, tmp_path):
     row = json.dumps({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]})
-    for name in ("a", "b"):
+    for name in ("a", "b", "c\\d"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "rows.jsonl").write_text(row + "\n")
     recipe = make_recipe(
@@ -400,7 +400,8 @@ def test_an_ambiguous_file_name_is_asked_back(starter, tmp_path):
     with Cache.open(tmp_path / "cache") as cache:
         with pytest.raises(UsageError, match="several inputs"):
             view_row(cache, "rows.jsonl", 0)
-        assert view_row(cache, "b/rows.jsonl", 0).documents
+        for named in ("b/rows.jsonl", "./c\\d/rows.jsonl"):
+            assert view_row(cache, named, 0).documents
 
 
 def test_a_damaged_block_or_tokenizer_is_not_shown(starter, tmp_path):

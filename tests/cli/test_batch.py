@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import subprocess
 import sys
 
 import click
@@ -11,6 +10,7 @@ import pytest
 from command_line import assert_refused, fields, on_terminal, run
 from rich.cells import cell_len
 
+import packer
 from packer_cli.output import paged, stdout
 
 STEP = ("--step", 3, "--micro-batch-size", 2)
@@ -118,14 +118,14 @@ def test_a_state_that_cannot_be_read_is_an_error_of_input(cache, tmp_path):
     assert_refused("none.json cannot be read", "inspect", cache, "--state", tmp_path / "none.json", exit_code=3)
 
 
-def test_without_torch_a_block_is_shown_and_a_batch_says_what_to_install(starter_cache):
-    program = "import sys; sys.modules['torch'] = None; from packer_cli.main import main; main()"
-    command = [sys.executable, "-c", program, "inspect", str(starter_cache)]
-    assert subprocess.run(command, capture_output=True, check=True).stdout
-    found = subprocess.run([*command, "--step", "0"], capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout) == (2, "")
-    assert "which needs torch" in found.stderr
-    assert '\n\nhint: pip install "token-packer[torch]"' in found.stderr
+def test_without_torch_a_block_is_shown_and_a_batch_says_what_to_install(starter_cache, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delattr(packer, "load", raising=False)
+    for name in [name for name in sys.modules if name.startswith("packer.load")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert run("inspect", starter_cache).stdout
+    assert_refused("which needs torch", "inspect", starter_cache, "--step", 0, exit_code=2)
+    assert 'hint: pip install "token-packer[torch]"' in run("inspect", starter_cache, "--step", 0, exit_code=2).stderr
 
 
 def test_stats_shows_how_full_blocks_are(cache):
@@ -146,8 +146,9 @@ PAGER = f"{sys.executable} -c \"import sys; print('PAGED', len(sys.stdin.readlin
 def test_what_is_longer_than_the_terminal_goes_through_the_pager(starter_cache):
     assert on_terminal("stats", starter_cache, PAGER=PAGER).startswith("PAGED ")
     assert "PAGED" not in on_terminal("stats", starter_cache, LINES="500", PAGER=PAGER)
-    colored = on_terminal("inspect", starter_cache, PAGER="no-such-pager")
-    assert colored.startswith("\x1b[1m── block 0 ")
+    for unusable in ("no-such-pager", "less 'unclosed"):
+        colored = on_terminal("inspect", starter_cache, PAGER=unusable)
+        assert colored.startswith("\x1b[1m── block 0 ")
 
 
 @pytest.mark.parametrize("options", [("--no-pager",), ("--json",)])

@@ -280,14 +280,6 @@ def test_a_bug_asks_to_be_reported_and_v_shows_where(cache, monkeypatch):
     assert fields("stats", cache, exit_code=70)["error"]["code"] == "bug"
 
 
-def test_ctrl_c_exits_130(cache, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("packer.audit.stats", interrupted)
-    assert "interrupted" in run("stats", cache, exit_code=130).stderr
-
-
 def test_quiet_says_nothing_but_data(tmp_path, rows, starter):
     built = run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1", "-q")
     assert built.output == ""

@@ -4,16 +4,7 @@ import json
 
 import pytest
 from audit.foreign.prepared import PROMPT, Row, Words, with_bos, write
-from click.testing import CliRunner
-
-from packer_cli.main import cli
-
-
-def run(*arguments, exit_code=0, width="80"):
-    env = {"COLUMNS": width, "NO_COLOR": "1"}
-    result = CliRunner(env=env).invoke(cli, [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
+from command_line import fields, run
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +27,7 @@ def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words):
     page = " ".join(told.stdout.split())
     assert "rows all 3, datasets: input_ids, labels" in page
     assert "error[prompt_trained]: the prompt is trained" in page
-    found = json.loads(run("verify", "--foreign", broken, "--tokenizer", words.folder, "--json", exit_code=1).stdout)
+    found = fields("verify", "--foreign", broken, "--tokenizer", words.folder, exit_code=1)
     count = found["findings"][0]["count"]
     share = f"{100 * count / found['trained']:.1f} % of what is trained"
     assert f"tools say: {count} tokens in 1 of 3 rows; {share} row 0" in page
@@ -51,11 +42,11 @@ def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words):
 @pytest.mark.parametrize("width", ["1", "4", "11"])
 def test_on_a_terminal_of_hardly_any_width_the_words_are_those_of_any_other(broken, words, width):
     by_tokenizer = ("--foreign", broken, "--tokenizer", words.folder)
-    narrow, wide = (run("verify", *by_tokenizer, exit_code=1, width=each).stdout for each in (width, "2000"))
+    narrow, wide = (run("verify", *by_tokenizer, exit_code=1, env={"COLUMNS": each}).stdout for each in (width, "2000"))
     assert {"error[prompt_trained]:", "hint:", "rows"} <= {*narrow.split()}
     told = [line for line in wide.splitlines() if line.lstrip().startswith(("error[", "hint:"))]
     assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
-    assert run("inspect", "--foreign", broken, "--row", "0", width=width).stdout
+    assert run("inspect", "--foreign", broken, "--row", "0", env={"COLUMNS": width}).stdout
 
 
 def test_verify_says_what_was_not_examined(broken):
@@ -98,9 +89,9 @@ def test_json_has_findings_with_examples(broken, words):
 
 
 def test_sample_and_full_say_how_many_rows(broken, words):
-    few = json.loads(run("verify", "--foreign", broken, "--sample", "1", "--json").stdout)
+    few = fields("verify", "--foreign", broken, "--sample", "1")
     assert few["rows_looked_at"] == 1
-    every = json.loads(run("verify", "--foreign", broken, "--full", "--json").stdout)
+    every = fields("verify", "--foreign", broken, "--full")
     assert every["rows_looked_at"] == 3
 
 
@@ -108,14 +99,14 @@ def test_inspect_shows_a_row_with_its_trained_runs(broken, words):
     told = run("inspect", "--foreign", broken, "--tokenizer", words.folder, "--row", "2").stdout
     assert "row 2 of 3" in told and "<s><|im_start|>user" in told
     assert any(line.startswith(("  ▌ light is scattered", "  | light is scattered")) for line in told.splitlines())
-    found = json.loads(run("inspect", "--foreign", broken, "--tokenizer", words.folder, "--row", "2", "--json").stdout)
+    found = fields("inspect", "--foreign", broken, "--tokenizer", words.folder, "--row", "2")
     assert [r["kind"] for r in found["row"]["runs"]] == ["masked", "trained", "masked"]
 
 
 def test_inspect_takes_a_template_and_begins_a_run_where_it_begins_a_conversation(words, tmp_path):
     rows = [Row(*(words.conversation([(f"question {number}", "yes")]) for number in range(2)))]
     named = ("--foreign", write(tmp_path / "rows", rows), "--tokenizer", words.folder)
-    with_bos = json.loads(run("inspect", *named, "--json").stdout)["row"]["runs"]
+    with_bos = fields("inspect", *named)["row"]["runs"]
     (tmp_path / "plain.jinja").write_text((words.folder / "chat_template.jinja").read_text().partition("\n")[2])
     told = run("inspect", *named, "--template", tmp_path / "plain.jinja", "--json").stdout
     without = json.loads(told)["row"]["runs"]
@@ -144,7 +135,7 @@ ERRORS = [
 
 def test_the_folder_one_is_in_and_one_that_holds_data_sets_are_names_too(broken, tmp_path, monkeypatch):
     monkeypatch.chdir(broken)
-    assert json.loads(run("verify", "--foreign", ".", "--json").stdout)["num_rows"] == 3
+    assert fields("verify", "--foreign", ".")["num_rows"] == 3
     monkeypatch.chdir(broken.parent)
     for name in (".", broken.parent):
         assert "hint: it contains data sets; name one of them: " in run("verify", "--foreign", name, exit_code=3).stderr

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_line import run
+from command_line import on_terminal, run
 from processes import HANG_S
 from written_formats import FORMATS, as_jsonl, as_parquet, as_table
 
@@ -219,15 +218,10 @@ def test_what_is_wrong_with_standard_input_is_an_input_error(tmp_path, starter, 
     assert f"/standard-input: {said}" in output
 
 
-def test_a_terminal_is_no_standard_input(monkeypatch):
-    ours, theirs = pty.openpty()
-    source_files._standard_input.cache_clear()
-    with os.fdopen(theirs) as terminal:
-        monkeypatch.setattr("sys.stdin", terminal)
-        with pytest.raises(UsageError, match="nothing is piped in") as caught:
-            source_files.input_path("-")
-    os.close(ours)
-    assert "packer build -" in caught.value.hint
+def test_a_terminal_is_no_standard_input(tmp_path, starter):
+    words = ["build", "-", "-o", tmp_path / "cache", "--tokenizer", starter / "tokenizer"]
+    told = on_terminal(*words, exit_code=2)
+    assert "nothing is piped in" in told and "hint: " in told
 
 
 def test_the_wrong_schema_is_reported_with_the_right_one(tmp_path, starter):

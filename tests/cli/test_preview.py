@@ -7,21 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
-
-from packer_cli.main import cli
-
-
-def run(*arguments, exit_code=0, env=None):
-    result = CliRunner(env=env).invoke(cli, [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
-
-
-def fields(*arguments, exit_code=0):
-    found = json.loads(run(*arguments, "--json", exit_code=exit_code).stdout)
-    assert found["schema"] == 1
-    return found
+from command_line import fields, run
 
 
 def row(*texts):

@@ -7,8 +7,8 @@ STAGES = ["load", "read", "render", "tokenize", "supervise", "write"]
 PARTS = ["plan", "documents", "blocks", "commit"]
 
 
-def test_the_profile_has_every_part_and_every_stage(starter, tmp_path):
-    jobs = 2
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_profile_has_every_part_and_every_stage(starter, tmp_path, jobs):
     asked = ("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "-j", jobs, "--profile")
     told = fields(*asked)
     profile = told["profile"]

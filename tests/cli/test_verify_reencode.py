@@ -7,24 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner
+from command_line import fields, run
 
 from packer.pipeline import build
 from packer.recipe import load_recipe
 from packer.store.manifest import read_manifest, write_manifest
-from packer_cli.main import cli
-
-
-def run(*arguments, exit_code=0):
-    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
-
-
-def fields(*arguments, exit_code=0):
-    found = json.loads(run(*arguments, "--json", exit_code=exit_code).stdout)
-    assert (found["schema"], found["command"]) == (1, "verify")
-    return found
 
 
 def row_of(shown, name):
@@ -49,7 +36,7 @@ def test_a_good_cache_is_made_again_and_the_report_says_how_many_rows(starter_ca
     assert "ok: everything is as it was written" in shown
     assert "note:" not in shown
     assert "re-encoded" not in run("verify", starter_cache, "--sources").stdout
-    assert run("verify", starter_cache, "--reencode", "-j", "1", "-q").output == ""
+    assert run("verify", starter_cache, "--reencode", "--sample", "3", "-j", "1", "-q").output == ""
 
 
 def test_a_sample_says_how_many_rows_of_how_many(starter_cache):

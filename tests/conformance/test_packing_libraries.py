@@ -169,15 +169,16 @@ def test_trl_packs_a_thousand_rows_at_a_time_as_packer_packs_groups():
     """Packer's group is ten million documents: one row that is not full instead of one a thousand documents."""
     lengths = np.clip(np.random.default_rng(4).lognormal(3, 1, 2_500), 1, 99).astype(int).tolist()
     documents = documents_of(lengths)
+    groups = [documents[first : first + ROWS_OF_A_MAP] for first in range(0, 2_500, ROWS_OF_A_MAP)]
     found = trl_packed(documents, 128, "bfd")
-    in_groups = packed(documents, Pack(block_len=128, group_documents=ROWS_OF_A_MAP))
-    assert len(found["input_ids"]) == in_groups.num_blocks
-    assert sorted(map(len, found["input_ids"])) == sorted(in_groups.length.tolist())
-    assert packed(documents, Pack(block_len=128)).num_blocks <= in_groups.num_blocks
+    in_groups = [packed(group, Pack(block_len=128)) for group in groups]
+    assert len(found["input_ids"]) == sum(batch.num_blocks for batch in in_groups)
+    assert sorted(map(len, found["input_ids"])) == sorted(n for batch in in_groups for n in batch.length.tolist())
+    assert packed(documents, Pack(block_len=128)).num_blocks <= len(found["input_ids"])
     wrapped = trl_packed(documents, 128, "wrapped")["input_ids"]
-    stream = packed(documents, Pack(mode="stream", block_len=128, strategy="sequential", group_documents=ROWS_OF_A_MAP))
-    assert len(wrapped) == 3 + sum(sum(lengths[first : first + ROWS_OF_A_MAP]) // 128 for first in (0, 1000, 2000))
-    assert [ids for ids, _, _ in rows_of(stream)] == wrapped
+    streams = [packed(group, Pack(mode="stream", block_len=128, strategy="sequential")) for group in groups]
+    assert len(wrapped) == 3 + sum(sum(map(len, group)) // 128 for group in groups)
+    assert [ids for stream in streams for ids, _, _ in rows_of(stream)] == wrapped
 
 
 def goes_on(ids):

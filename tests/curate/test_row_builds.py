@@ -20,7 +20,7 @@ from xxhash import xxh3_128_hexdigest
 from packer.audit import diff, rows_of_split, stats, verify, view_row, why
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
-from packer.export import export
+from packer.export.run import export
 from packer.pipeline import build, executor, partition, repack, run, selecting
 from packer.progress import Silent
 from packer.recipe import make_recipe, to_json

@@ -19,8 +19,10 @@ from processes import HANG_S, start
 
 import packer.export.mds
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
-from packer.export import FORMATS, export, run
+from packer.export import run
+from packer.export.formats import FORMATS
 from packer.export.mds import turns_of
+from packer.export.run import export
 from packer.export.writer import Files, FlatDocuments, SplitRows
 from packer.layout import document_labels
 from packer.pipeline.repacking import repack

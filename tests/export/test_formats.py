@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from export import readers
 
 from packer.errors import UsageError
-from packer.export import FORMATS, export
-from packer.export.formats import Format
+from packer.export.formats import FORMATS, Format
+from packer.export.run import export
 from packer.export.writer import Writer
 from packer_cli.main import cli
 

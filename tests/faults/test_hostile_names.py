@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from packer.audit import verify
 from packer.errors import CheckError, InputError, PackerError, StorageError
-from packer.export import FORMATS, export
+from packer.export.formats import FORMATS
+from packer.export.run import export
 from packer.export.writer import Files
 from packer.names import is_file_name, is_file_path
 from packer.pipeline import repack

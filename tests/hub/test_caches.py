@@ -196,6 +196,7 @@ def test_names_in_a_card_are_no_markdown(logged_in, tmp_path):
 
 def test_another_cache_is_replaced_only_if_that_is_asked_for(logged_in, starter_cache, built, tmp_path):
     hub = logged_in
+    hub.commit("dataset", "tiny/cache", {"README.md": b"Mine."})
     push_cache(starter_cache, "tiny/cache")
     run("pack", starter_cache, "--block-len", "256", "-o", tmp_path / "shorter")
     before = there(hub)
@@ -208,12 +209,14 @@ def test_another_cache_is_replaced_only_if_that_is_asked_for(logged_in, starter_
         assert fields("verify", of)["fingerprint"] == fields("stats", tmp_path / "shorter")["fingerprint"]
     blocks = {path for path in there(hub) if path.startswith("blocks/")}
     assert blocks and not blocks & {*built}, "the old one's are gone"
+    assert there(hub)["README.md"] == b"Mine."
 
 
-def test_a_card_that_somebody_wrote_stays(logged_in, starter_cache):
-    logged_in.commit("dataset", "tiny/cache", {"README.md": b"Mine."})
+def test_what_somebody_else_wrote_stays(logged_in, starter_cache):
+    mine = {"README.md": b"Mine.", "documents/mine.pdf": b"mine"}
+    logged_in.commit("dataset", "tiny/cache", mine)
     assert "its README.md existed before" in run("push", starter_cache, "tiny/cache").stdout
-    assert there(logged_in)["README.md"] == b"Mine."
+    assert mine.items() <= there(logged_in).items()
 
 
 def test_nothing_is_pushed_of_a_cache_that_is_damaged_or_not_finished(logged_in, starter_cache, tmp_path):

@@ -75,9 +75,9 @@ def test_a_build_names_commits_and_fetches_what_it_needs_once(hub, tmp_path):
 
 def test_a_build_of_the_hub_is_the_build_of_the_same_files_here(hub, tmp_path):
     build(of_hub("data/a.jsonl", limit=2), tmp_path / "there", jobs=1)
-    (file,) = fetch_data(data_name(f"{DATA}/data/a.jsonl"))
+    ((_, path),) = fetch_data(data_name(f"{DATA}/data/a.jsonl"))
     recipe = of_hub()
-    here = {**to_json(recipe), "sources": [{"path": file.path.as_posix(), "limit": 2}]}
+    here = {**to_json(recipe), "sources": [{"path": path.as_posix(), "limit": 2}]}
     here["tokenizer"] = (FILES / "tokenizer").as_posix()
     build(make_recipe(here), tmp_path / "here", jobs=1)
     there, here = (manifest_of(tmp_path / name) for name in ("there", "here"))

@@ -40,7 +40,6 @@ JUNK = [
 BLOCKS = {"micro_batch_size": 1, "global_batch_size": 2, "rank": 0, "world_size": 1}
 BATCHINGS = [
     {},
-    {"batching": "padded"},
     {"batching": "token_budget", "micro_batch_size": 40, "global_batch_size": 80},
 ]
 ARGUMENTS = [name for name in inspect.signature(PackedLoader).parameters if name != "prefetch"]  # of any size

@@ -103,6 +103,7 @@ def test_flex_attention_makes_of_the_rule_the_dense_mask_row_by_row():
     assert not kept.all()
 
 
+@pytest.mark.slow  # importing what flex_attention calls; the mask it makes of the rule is looked at above
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_and_sdpa_give_the_same_with_the_rule_and_the_mask():
     flex = pytest.importorskip("torch.nn.attention.flex_attention")

@@ -72,7 +72,7 @@ def read(consumer, size, num_reads):
 
 for num_reads in (-1, 1, 15):
     for consumer in CONSUMERS:
-        for size in (0, len(content) // 2, len(content) - 1):
+        for size in (0, len(content) - 1):
             print(json.dumps([num_reads, forked(read(consumer, size, num_reads))]))
             shard.write_bytes(content)
 """
@@ -80,7 +80,7 @@ for num_reads in (-1, 1, 15):
 
 @pytest.fixture(scope="module")
 def cut_short(tmp_path_factory):
-    """What readers met, by the steps they had read when the last of three shards lost all, half or one of its bytes.
+    """What readers met, by the steps they had read when the last of three shards lost all or one of its bytes.
 
     A shard has fourteen blocks and several pages; -1 is before it was opened, 15 steps reach into the last shard.
     """
@@ -88,7 +88,7 @@ def cut_short(tmp_path_factory):
     outcomes = {-1: [], 1: [], 15: []}
     for num_reads, outcome in in_a_process(FORKED + CUT, folder):
         outcomes[num_reads].append(outcome)
-    assert [len(found) for found in outcomes.values()] == [9, 9, 9]
+    assert [len(found) for found in outcomes.values()] == [6, 6, 6]
     return folder, max((folder / "blocks").iterdir()), outcomes
 
 
@@ -291,10 +291,10 @@ PLACES = [
 def test_a_state_goes_on_only_in_a_loader_whose_steps_hold_the_same(starter_cache):
     loaders = [loader_of(starter_cache, **options) for options in PLACES]
     states = [next(iter(loader)) and loader.state_dict() for loader in loaders]
+    others = [loader_of(starter_cache, **options) for options in PLACES]
     num_refused = 0
     for state, mine in zip(states, PLACES, strict=True):
-        for options in PLACES:
-            other = loader_of(starter_cache, **options)
+        for options, other in zip(PLACES, others, strict=True):
             if options == mine:
                 other.load_state_dict(state)
                 assert other.state_dict() == state

@@ -157,8 +157,7 @@ def in_workers(made, num_workers, **options):
     return made(batch_size=None, num_workers=num_workers, multiprocessing_context=context, **options)
 
 
-@pytest.mark.parametrize("end", ["drop", "short", "wrap"])
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize(("num_workers", "end"), [(1, "drop"), (2, "short"), (2, "wrap")])
 def test_workers_share_the_steps_of_a_rank_and_give_what_no_workers_give(num_workers, end):
     """Workers that persist go on with the next epoch; the transform runs in them."""
     options = {"end": end, "batching": "padded", "order": "length_bucketed", "rank": 1, "world_size": 2}
@@ -199,7 +198,7 @@ def stateful_loader():
 
 
 @through_torchdata
-@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "wrap"])
 def test_torchdata_resumes_at_every_step_of_several_epochs(stateful_loader, end):
     """Each state is restored in a new loader, before its first pass, and gives what the first run gave from there."""
 
@@ -387,12 +386,12 @@ def runs(lightning, tmp_path):
 
 
 @through_lightning
-@pytest.mark.parametrize("end", ["drop", "pad"])
+@pytest.mark.parametrize("end", ["drop", pytest.param("pad", marks=pytest.mark.slow)])
 def test_lightning_resumes_at_any_step_of_an_epoch_exactly(runs, end):
     whole = runs.train(StepDataset(loader_of(end=end)), callbacks=[runs.every_step()])
     assert whole.seen == list(epochs_of(loader_of(end=end)))
     per_epoch = len(whole.seen) // EPOCHS
-    for step in (1, per_epoch - 1, per_epoch, per_epoch + 1, 2 * per_epoch + 2):
+    for step in (per_epoch - 1, per_epoch, per_epoch + 1):
         resumed = runs.train(StepDataset(loader_of(end=end)), resume=runs.folder / f"step={step}.ckpt")
         assert resumed.seen == whole.seen[step:]
         assert torch.equal(resumed.weights, whole.weights)

@@ -235,7 +235,7 @@ def test_a_rank_reads_a_block_of_another_rank_once_and_only_to_sum_stored_weight
     watch(cache, reads.extend)
     loader = loader_of(cache, rank=1, world_size=2, global_batch_size=4, order="sequential", weights="use", prefetch=0)
     first = [step.num_items_in_batch for step in loader]
-    assert reads == ([0, 1, 2, 3, 2, 3, 4, 5, 6, 7, 6, 7] if weighted else [2, 3, 6, 7])
+    assert reads == ([2, 3, 0, 1, 2, 3, 6, 7, 4, 5, 6, 7] if weighted else [2, 3, 6, 7])
     reads.clear()
     assert [step.num_items_in_batch for step in loader] == first
     assert reads == [2, 3, 6, 7]
@@ -303,7 +303,7 @@ def test_steps_left_is_the_number_of_steps_iterating_gives(end, schedule):
 # Resume
 
 
-@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
 def test_resume_at_any_step_goes_on_exactly_as_the_uninterrupted_run(prefetch, end):
     cache = small_cache(7)

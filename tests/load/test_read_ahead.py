@@ -37,8 +37,7 @@ def test_groups_are_the_same_steps_in_order_and_bounded(sizes, most, ends):
 
 
 @pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
-@pytest.mark.parametrize("flatten", [True, False])
-@pytest.mark.parametrize("labels", ["unshifted", "shifted"])
+@pytest.mark.parametrize(("flatten", "labels"), [(True, "unshifted"), (False, "shifted")])
 def test_steps_and_micro_batches_read_in_one_go_are_those_read_one_by_one(monkeypatch, end, flatten, labels):
     """All columns, states and sizes, over three epochs, with micro-batches of one and of three rows."""
     cache = small_cache(41)

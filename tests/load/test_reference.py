@@ -126,6 +126,13 @@ def test_values_of_other_documents_or_of_another_model_are_refused(pairs, starte
         fill_reference(answers, path, by_ids, model="m")
 
 
+@pytest.mark.parametrize("form", [torch.Tensor.tolist, torch.Tensor.numpy, lambda found: found.chunk(2)])
+def test_log_probabilities_may_be_numbers_or_a_tensor_for_each_side(form, pairs, tmp_path):
+    found = fill_reference(pairs, tmp_path / "file", lambda batch: form(by_ids(batch)), model="m", batch_size=3)
+    for values, expected in zip((found.chosen, found.rejected), expected_of(pairs), strict=True):
+        np.testing.assert_array_equal(values, expected)
+
+
 @pytest.mark.parametrize(
     ("logps", "reason"),
     [
@@ -133,6 +140,7 @@ def test_values_of_other_documents_or_of_another_model_are_refused(pairs, starte
         (lambda batch: by_ids(batch) * float("nan"), "finite"),
         (lambda batch: by_ids(batch)[:-1], "expected"),
         (lambda batch: -batch["completion_mask"], "expected"),
+        (lambda batch: by_ids(batch).view(2, -1).T.tolist(), "expected"),
     ],
 )
 def test_what_is_no_log_probability_is_refused(logps, reason, pairs, tmp_path):

@@ -63,7 +63,6 @@ def packs(draw, modes=("isolated", "eos", "stream"), max_block_len=24):
         strategy=draw(st.sampled_from(STRATEGIES)),
         min_length=draw(st.integers(1, 5)),
         align=align,
-        group_documents=draw(st.sampled_from([10_000_000, 3])),
         seed=draw(st.integers(0, 2**63 - 1)),
         **cuts,
     )

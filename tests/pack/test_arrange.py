@@ -20,7 +20,7 @@ from pack.oracles import (
 )
 from whole_documents import stream_of
 
-from packer.pack import REASONS, arrange, select
+from packer.pack import REASONS, arrange, arrange_pairs, select
 from packer.recipe import MAX_BLOCK_LEN, Pack
 
 LITERAL = {
@@ -83,10 +83,6 @@ def test_blocks_hold_what_they_may(corpus, pack):
     assert not (packed.slots % pack.align).any()
     assert pack.max_documents is None or max(map(len, blocks), default=0) <= pack.max_documents
     assert all(lengths[d] >= pack.min_length for block in blocks for d, _, _ in block)
-    groups = [{d // pack.group_documents for d, _, _ in block} for block in blocks]
-    assert all(len(group) == 1 for group in groups)
-    numbers = [number for group in groups for number in group]
-    assert numbers == sorted(numbers)
 
 
 @given(corpora(), placing)
@@ -97,14 +93,8 @@ def test_pieces_are_those_of_the_literal_cut_in_the_blocks_of_the_literal_algori
     assert reasons_of(left_out, REASONS) == reasons
     found = sorted(piece for block in pieces_of_blocks(packed) for piece in block)
     assert found == [(document, tokens[0], len(tokens)) for document, tokens in pieces]
-    expected = []
-    for first in range(0, len(lengths), pack.group_documents):
-        slots = [
-            literal_slots(len(tokens), (document, tokens[-1]), pack, stops)
-            for document, tokens in pieces
-            if first <= document < first + pack.group_documents
-        ]
-        expected += LITERAL[pack.strategy](slots, pack.block_len, pack.max_documents)
+    slots = [literal_slots(len(tokens), (document, tokens[-1]), pack, stops) for document, tokens in pieces]
+    expected = LITERAL[pack.strategy](slots, pack.block_len, pack.max_documents)
     if pack.strategy == "sequential":
         assert slots_of_blocks(packed) == expected
     else:
@@ -121,10 +111,21 @@ def test_a_stream_is_in_order_where_the_strategy_is_sequential_and_mixed_where_n
         counter_of(lengths, trained),
         in_order=pack.strategy == "sequential",
         seed=pack.seed,
-        group_documents=pack.group_documents,
         min_length=pack.min_length,
     )
     assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("mode", ["isolated", "eos", "stream"])
+def test_each_group_is_mixed_in_an_order_of_its_own(mode):
+    lengths, pack = np.full(100, 10), Pack(mode=mode, block_len=100)
+    rules = select(lengths, pack), pack, lambda d, s, e: e - s, lambda d, e: np.zeros(len(d), bool)
+    plans = [arrange(*rules, group=group)[0] for group in (0, 1)]
+    if mode == "isolated":
+        plans += [arrange_pairs(lengths, pack, rules[2], group=group)[0] for group in (0, 1)]
+    for one, other in zip(plans[::2], plans[1::2], strict=True):
+        assert one.document.tolist() != other.document.tolist()
+        assert sorted(one.document.tolist()) == sorted(other.document.tolist()) == list(range(100))
 
 
 @given(corpora(), packs(modes=("eos",)))
@@ -173,7 +174,6 @@ def test_the_arrangement_is_the_same_every_time_and_for_every_integer_type(corpu
 @given(corpora(max_documents=8), packs(modes=("isolated", "eos")))
 def test_blocks_are_as_few_as_the_strategy_promises(corpus, pack):
     """Against the least number of any placing of up to eight pieces, by their slots."""
-    assume(pack.group_documents >= len(corpus[0]))
     packed, _ = arranged(corpus, pack)
     assume(len(packed.slots) <= 8)
     best = optimum(packed.slots.tolist(), pack.block_len, pack.max_documents)

@@ -216,25 +216,22 @@ def test_blocks_of_one_token(mode):
     assert not batch.position_ids.any()
 
 
-@pytest.mark.parametrize("mode", FORMS)
-def test_the_longest_blocks(mode):
+def test_the_longest_blocks():
     """A document of all but 1 tokens, and one of three."""
     longest = MAX_BLOCK_LEN
     lengths = [longest - 1, 3]
     ids = [np.arange(longest - 1) + 10, np.arange(3) + 2 * longest]
-    documents = [(mine.tolist(), mine.tolist(), [1.0] * len(mine)) for mine in ids]
-    corpus = lengths, [set(range(1, n)) for n in lengths], {(0, longest - 2)}
-    packed, _ = arranged(corpus, Pack(mode=mode, block_len=longest, strategy="sequential"))
+    documents = [(mine, mine, ()) for mine in ids]
+    corpus = lengths, [{1}, {2}], {(0, longest - 2)}
+    packed, _ = arranged(corpus, Pack(mode="eos", block_len=longest, strategy="sequential"))
     columns = make_columns(documents, [0, 0], weighted=False)
-    batch = gather(packed, columns, block_len=longest, pad_id=PAD, **FORMS[mode])
+    batch = gather(packed, columns, block_len=longest, pad_id=PAD, **FORMS["eos"])
     assert batch.num_blocks == packed.num_blocks == 2
-    split = 1 if mode == "stream" else 0
     assert np.array_equal(batch.input_ids[0, :-1], ids[0])
-    assert batch.input_ids[0, -1] == (2 * longest if split else PAD)
-    tail = ids[1][split:].tolist() + ([EOS] if mode == "eos" else [])
+    assert batch.input_ids[0, -1] == PAD
+    tail = [*ids[1].tolist(), EOS]
     assert batch.input_ids[1, : len(tail)].tolist() == tail
     assert (batch.input_ids[1, len(tail) :] == PAD).all()
-    assert batch.num_trained.tolist() == [longest - 2, 2 - split]
-    first_runs = [longest] if split else [longest - 1, 1]
-    assert batch.seq_lengths.tolist() == [*first_runs, len(tail), longest - len(tail)]
-    assert batch.position_ids.max() == (longest - 1 if split else longest - 2)
+    assert batch.num_trained.tolist() == [longest - 2, 2]
+    assert batch.seq_lengths.tolist() == [longest - 1, 1, len(tail), longest - len(tail)]
+    assert batch.position_ids.max() == longest - 2

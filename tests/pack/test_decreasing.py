@@ -81,7 +81,7 @@ def test_bins_are_within_eleven_ninths_of_the_optimum(algorithm, case):
 
 @each_algorithm
 @pytest.mark.parametrize(
-    "capacity", [*range(1, 8), *(pytest.param(large, marks=pytest.mark.slow) for large in (8, 9, 10))]
+    "capacity", [1, 3, 5, 7, *(pytest.param(large, marks=pytest.mark.slow) for large in (2, 4, 6, 8, 9, 10))]
 )
 def test_bins_of_every_choice_of_up_to_eight_items_are_within_eleven_ninths_of_the_optimum(algorithm, capacity):
     """And the bound is worth testing: only for the smallest capacities is the optimum always reached."""

@@ -69,13 +69,3 @@ def test_a_pair_that_fits_is_whole_in_one_block_and_the_others_are_dropped_whole
         "too_short" if short[i] else "overlong" for i in gone for _ in range(2)
     ]
     assert dropped.trained.tolist() == [length - 1 for length in dropped.length.tolist()]
-
-
-def test_groups_are_of_pairs():
-    lengths = np.full(12, 4, np.int32)
-    planned, _ = arrange_pairs(lengths, rules_of(block_len=16, group_documents=6), counted)
-    blocks = np.split(planned.document, planned.block_offsets[1:-1])
-    assert [sorted(block.tolist()) for block in blocks[:2]] in ([[0, 1, 2, 3], [4, 5]], [[4, 5], [0, 1, 2, 3]]) or all(
-        set(block.tolist()) <= set(range(6)) for block in blocks[:2]
-    )
-    assert sorted(np.concatenate(blocks[:2]).tolist()) == list(range(6))

@@ -55,9 +55,9 @@ def rules(draw):
     }
 
 
-@given(lengths_of_documents, rules(), st.integers(0, 2**63 - 1), st.none() | st.integers(1, 6))
-def test_every_document_that_fits_is_in_exactly_one_block(lengths, options, seed, group_documents):
-    packed = plan_whole(np.array(lengths, np.int32), seed=seed, group_documents=group_documents, **options)
+@given(lengths_of_documents, rules(), st.integers(0, 2**63 - 1))
+def test_every_document_that_fits_is_in_exactly_one_block(lengths, options, seed):
+    packed = plan_whole(np.array(lengths, np.int32), seed=seed, **options)
     blocks = blocks_of(packed)
     fitting = [document for document, length in enumerate(lengths) if 0 < length <= options["block_len"]]
     assert sorted(document for block in blocks for document in block) == fitting
@@ -98,20 +98,6 @@ def test_in_a_block_longer_documents_come_first_and_equal_ones_in_source_order(l
     packed = plan_whole(np.array(lengths, np.int64), block_len * align, strategy=strategy, align=align)
     for block in blocks_of(packed):
         assert block == sorted(block, key=lambda document: (-padded(lengths[document], align), document))
-
-
-@given(lengths_of_documents, rules(), st.integers(1, 6))
-def test_groups_are_packed_apart_and_their_blocks_follow_each_other(lengths, options, group_documents):
-    packed = plan_whole(np.array(lengths, np.int32), group_documents=group_documents, **options)
-    groups = [{document // group_documents for document in block} for block in blocks_of(packed)]
-    assert all(len(group) == 1 for group in groups)
-    numbers = [number for group in groups for number in group]
-    assert numbers == sorted(numbers)
-    for number in range(-(-len(lengths) // group_documents)):
-        part = lengths[number * group_documents : (number + 1) * group_documents]
-        fitting = [padded(length, options["align"]) for length in part if 0 < length <= options["block_len"]]
-        literal = LITERAL[options["strategy"]](fitting, options["block_len"], options["max_documents"])
-        assert numbers.count(number) == len(literal)
 
 
 @pytest.mark.parametrize("block_len", [300, 2048, 8192, 2**20])
@@ -171,7 +157,7 @@ def test_neighboring_blocks_differ_in_the_lengths_they_hold():
 @pytest.mark.parametrize("strategy", sorted(LITERAL))
 def test_no_documents_give_no_blocks(strategy):
     for lengths in (np.empty(0, np.int32), np.empty(0), np.zeros(3, np.int64), np.array([9, 9])):
-        packed = plan_whole(lengths, 8, group_documents=2, strategy=strategy)
+        packed = plan_whole(lengths, 8, strategy=strategy)
         assert packed.num_blocks == 0
         assert packed.block_offsets.tolist() == [0]
 
@@ -179,22 +165,6 @@ def test_no_documents_give_no_blocks(strategy):
 def pieces_of(rows):
     document, start, length = np.array(rows, np.int64).reshape(-1, 3).T
     return Pieces(document=document, start=start, length=length.astype(np.int32))
-
-
-@given(st.lists(st.lists(st.integers(1, 9), max_size=4), max_size=20), strategies, st.none() | st.integers(1, 5))
-def test_every_piece_is_in_exactly_one_block_and_groups_are_of_documents(documents, strategy, group_documents):
-    rows = [(d, sum(parts[:i]), length) for d, parts in enumerate(documents) for i, length in enumerate(parts)]
-    packed = plan_pieces(pieces_of(rows), 9, strategy=strategy, group_documents=group_documents)
-    found = list(zip(packed.document.tolist(), packed.start.tolist(), packed.length.tolist(), strict=True))
-    assert sorted(found) == rows
-    assert all(
-        packed.length[a:b].sum() <= 9 for a, b in zip(packed.block_offsets, packed.block_offsets[1:], strict=False)
-    )
-    block_of_piece = np.repeat(np.arange(packed.num_blocks), np.diff(packed.block_offsets)).tolist()
-    if group_documents:
-        groups = [document // group_documents for document in packed.document.tolist()]
-        assert groups == sorted(groups)
-        assert len({(group, block) for group, block in zip(groups, block_of_piece, strict=True)}) == packed.num_blocks
 
 
 @given(

@@ -1,7 +1,5 @@
 """The stream against its literal definition: documents one after another, cut wherever a block ends."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +13,6 @@ from packer.pack.keyed_order import order_key, shuffled
 
 block_lens = st.integers(1, 30)
 min_lengths = st.integers(1, 6)
-groups = st.none() | st.integers(1, 5)
 seeds = st.integers(0, 2**63 - 1)
 
 COLUMNS = ("document", "start", "length", "slots", "block_offsets")
@@ -24,21 +21,6 @@ COLUMNS = ("document", "start", "length", "slots", "block_offsets")
 def stream_all(case, block_len, **options):
     lengths, trained = case
     return stream_of(np.array(lengths, np.int32), block_len, counter_of(lengths, trained), **options)
-
-
-def groups_of(num_documents, group_documents):
-    step = group_documents or max(num_documents, 1)
-    return [range(first, min(first + step, num_documents)) for first in range(0, num_documents, step)]
-
-
-def literal_groups(case, block_len, min_length, group_documents, order_of):
-    """Blocks of each group, and the reasons of all; ``order_of(group, documents)`` is the order of a group."""
-    blocks, reasons = [], {}
-    for group, documents in enumerate(groups_of(len(case[0]), group_documents)):
-        mine, left_out = literal_stream(order_of(group, documents), *case, block_len, min_length)
-        blocks.append(mine)
-        reasons |= left_out
-    return blocks, reasons
 
 
 def tokens_of(blocks):
@@ -51,42 +33,30 @@ def assert_plans_equal(one, other):
         assert (a.dtype, a.tolist()) == (b.dtype, b.tolist()), name
 
 
-@given(trained_documents(), block_lens, min_lengths, groups)
-def test_in_order_the_blocks_are_those_of_the_literal_stream(case, block_len, min_length, group_documents):
-    packed, left_out = stream_all(
-        case, block_len, min_length=min_length, group_documents=group_documents, in_order=True
-    )
-    blocks, reasons = literal_groups(case, block_len, min_length, group_documents, lambda _, documents: documents)
-    assert pieces_of_blocks(packed) == [block for group in blocks for block in group]
+@given(trained_documents(), block_lens, min_lengths)
+def test_in_order_the_blocks_are_those_of_the_literal_stream(case, block_len, min_length):
+    packed, left_out = stream_all(case, block_len, min_length=min_length, in_order=True)
+    blocks, reasons = literal_stream(range(len(case[0])), *case, block_len, min_length)
+    assert pieces_of_blocks(packed) == blocks
     assert reasons_of(left_out, REASONS) == reasons
 
 
-@given(trained_documents(), block_lens, min_lengths, groups, seeds)
+@given(trained_documents(), block_lens, min_lengths, st.integers(0, 3), seeds)
 def test_mixed_the_blocks_are_those_of_the_literal_stream_of_the_documents_as_shuffled(
-    case, block_len, min_length, group_documents, seed
+    case, block_len, min_length, group, seed
 ):
-    """Each group's documents in the order its key gives; each group's blocks behind those of the group before."""
-    packed, left_out = stream_all(case, block_len, min_length=min_length, group_documents=group_documents, seed=seed)
-
-    def order_of(group, documents):
-        return [documents[i] for i in shuffled(len(documents), order_key("pack.stream", seed, group)).tolist()]
-
-    blocks, reasons = literal_groups(case, block_len, min_length, group_documents, order_of)
-    found = pieces_of_blocks(packed)
-    for group in blocks:
-        assert sorted(found[: len(group)]) == sorted(group)
-        found = found[len(group) :]
-    assert found == []
+    """The documents of a group in the order its key gives."""
+    packed, left_out = stream_all(case, block_len, min_length=min_length, group=group, seed=seed)
+    order = shuffled(len(case[0]), order_key("pack.stream", seed, group)).tolist()
+    blocks, reasons = literal_stream(order, *case, block_len, min_length)
+    assert sorted(pieces_of_blocks(packed)) == sorted(blocks)
     assert reasons_of(left_out, REASONS) == reasons
 
 
-@given(trained_documents(), block_lens, min_lengths, groups, seeds, st.booleans())
-def test_each_token_and_each_trained_token_is_accounted_for_once(
-    case, block_len, min_length, group_documents, seed, in_order
-):
+@given(trained_documents(), block_lens, min_lengths, seeds, st.booleans())
+def test_each_token_and_each_trained_token_is_accounted_for_once(case, block_len, min_length, seed, in_order):
     lengths, trained = case
-    options = {"min_length": min_length, "group_documents": group_documents, "seed": seed, "in_order": in_order}
-    packed, left_out = stream_all(case, block_len, **options)
+    packed, left_out = stream_all(case, block_len, min_length=min_length, seed=seed, in_order=in_order)
     reasons = reasons_of(left_out, REASONS)
     blocks = pieces_of_blocks(packed)
     assert sorted(tokens_of(blocks) + list(reasons)) == [
@@ -104,10 +74,9 @@ def test_each_token_and_each_trained_token_is_accounted_for_once(
     assert all(any(trained[d] & set(range(start + 1, start + n)) for d, start, n in block) for block in blocks)
 
 
-@given(trained_documents(), block_lens, min_lengths, groups, seeds, st.booleans())
-def test_a_piece_takes_the_slots_of_its_tokens(case, block_len, min_length, group_documents, seed, in_order):
-    options = {"min_length": min_length, "group_documents": group_documents, "seed": seed, "in_order": in_order}
-    packed, _ = stream_all(case, block_len, **options)
+@given(trained_documents(), block_lens, min_lengths, seeds, st.booleans())
+def test_a_piece_takes_the_slots_of_its_tokens(case, block_len, min_length, seed, in_order):
+    packed, _ = stream_all(case, block_len, min_length=min_length, seed=seed, in_order=in_order)
     assert packed.slots.tolist() == packed.length.tolist()
     assert [getattr(packed, name).dtype for name in COLUMNS] == [
         np.int64,
@@ -118,29 +87,16 @@ def test_a_piece_takes_the_slots_of_its_tokens(case, block_len, min_length, grou
     ]
 
 
-@given(st.lists(st.integers(0, 40), max_size=20), block_lens, groups, st.booleans())
-def test_no_group_has_more_than_one_block_with_padding(lengths, block_len, group_documents, in_order):
+@given(st.lists(st.integers(0, 40), max_size=20), block_lens, st.booleans())
+def test_no_more_than_one_block_has_padding(lengths, block_len, in_order):
     """Documents trained throughout. A last block of single tokens trains nothing, and is not there either."""
     case = lengths, [set(range(1, length)) for length in lengths]
-    packed, _ = stream_all(case, block_len, group_documents=group_documents, in_order=in_order)
-    blocks = pieces_of_blocks(packed)
-    assert max((sum(length for _, _, length in block) for block in blocks), default=0) <= block_len
-    for documents in groups_of(len(lengths), group_documents):
-        mine = [number for number, block in enumerate(blocks) if block[0][0] in documents]
-        short = [n for n in mine if sum(length for _, _, length in blocks[n]) < block_len]
-        assert len(short) <= 1
-        assert not in_order or short in ([], mine[-1:])
-        assert all(d in documents for number in mine for d, _, _ in blocks[number])
-
-
-@given(trained_documents(), block_lens, min_lengths, seeds)
-def test_a_group_is_packed_whatever_the_others_hold(case, block_len, min_length, seed):
-    """The first group of many is the plan of its documents alone."""
-    lengths, trained = case
-    options = {"min_length": min_length, "seed": seed}
-    packed, _ = stream_all(case, block_len, group_documents=3, **options)
-    alone, _ = stream_all((lengths[:3], trained[:3]), block_len, **options)
-    assert pieces_of_blocks(packed)[: alone.num_blocks] == pieces_of_blocks(alone)
+    packed, _ = stream_all(case, block_len, in_order=in_order)
+    filled = [sum(length for _, _, length in block) for block in pieces_of_blocks(packed)]
+    short = [number for number, tokens in enumerate(filled) if tokens < block_len]
+    assert max(filled, default=0) <= block_len
+    assert len(short) <= 1
+    assert not in_order or short in ([], [len(filled) - 1])
 
 
 def trains_all(document, start, end):
@@ -152,11 +108,11 @@ LENGTHS = np.random.default_rng(8).integers(0, 100, 500)
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_the_plan_is_the_same_for_every_integer_type_and_every_time(in_order):
-    expected, _ = stream_of(LENGTHS, 64, trains_all, in_order=in_order, seed=1, group_documents=77)
+    expected, _ = stream_of(LENGTHS, 64, trains_all, in_order=in_order, seed=1)
     assert expected.num_blocks > 300
     for dtype in (np.int64, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.uint64):
         lengths = LENGTHS.astype(dtype)
-        packed, _ = stream_of(lengths, 64, trains_all, in_order=in_order, seed=1, group_documents=77)
+        packed, _ = stream_of(lengths, 64, trains_all, in_order=in_order, seed=1)
         assert_plans_equal(packed, expected)
         assert lengths.tolist() == LENGTHS.tolist()
         assert not np.shares_memory(packed.length, lengths)
@@ -168,13 +124,6 @@ def test_another_seed_gives_another_order_and_keeps_as_many_tokens():
     assert sorted(pieces_of_blocks(one)) != sorted(pieces_of_blocks(other))
     assert one.length.sum() == other.length.sum() == LENGTHS.sum()
     assert_plans_equal(*(stream_of(LENGTHS, 64, trains_all, seed=seed, in_order=True)[0] for seed in (0, 1)))
-
-
-def test_groups_have_orders_of_their_own():
-    packed, _ = stream_of(np.full(200, 10), 100, trains_all, group_documents=100)
-    first, second = packed.document[:100], packed.document[100:] - 100
-    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(100))
-    assert first.tolist() != second.tolist()
 
 
 def test_golden_streams():
@@ -240,28 +189,6 @@ def test_a_document_whose_first_block_is_left_out_begins_in_the_first_that_is_ke
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("lengths", [np.empty(0, np.int32), np.zeros(3, np.int64), np.array([2, 2])])
 def test_no_documents_give_no_blocks(lengths, in_order):
-    packed, left_out = stream_of(lengths, 8, trains_all, min_length=3, group_documents=2, in_order=in_order)
+    packed, left_out = stream_of(lengths, 8, trains_all, min_length=3, in_order=in_order)
     assert packed.num_blocks == 0
     assert left_out.length.sum() == lengths.sum()
-
-
-def test_blocks_of_one_token_train_nothing():
-    packed, left_out = stream_of(np.array([3, 1]), 1, trains_all)
-    assert packed.num_blocks == 0
-    assert left_out.length.tolist() == [1, 1, 1, 1]
-
-
-def test_the_longest_blocks():
-    longest = 2**20
-    lengths = np.array([longest - 1, 3, 2 * longest, 5])
-    packed, left_out = stream_of(lengths, longest, trains_all, in_order=True)
-    assert pieces_of_blocks(packed) == [
-        [(0, 0, longest - 1), (1, 0, 1)],
-        [(1, 1, 2), (2, 0, longest - 2)],
-        [(2, longest - 2, longest)],
-        [(2, 2 * longest - 2, 2), (3, 0, 5)],
-    ]
-    assert left_out.length.tolist() == []
-    mixed, _ = stream_of(lengths, longest, trains_all)
-    filled = [int(mixed.length[a:b].sum()) for a, b in pairwise(mixed.block_offsets.tolist())]
-    assert sorted(filled) == [7, longest, longest, longest]

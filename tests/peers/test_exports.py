@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from export import readers
 
-from packer.export import export
+from packer.export.run import export
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -24,7 +24,7 @@ from small_documents import small_document_cache  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 from tiny_models import tiny_model  # noqa: E402
 
-from packer.export import export  # noqa: E402
+from packer.export.run import export  # noqa: E402
 from packer.load import PackedLoader, poison_test  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.trainers.grain import BlockSource  # noqa: E402

@@ -20,7 +20,7 @@ RULES = {"split": {"shares": {"validation": 0.3}}}
 def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would(
     rules: dict[str, object], starter: Path, tmp_path: Path
 ) -> None:
-    rows = [{"prompt": f"row {i}", "completion": "word " * (1 + i * 7 % 40)} for i in range(600)]
+    rows = [{"prompt": f"row {i}", "completion": "word " * (1 + i * 7 % 40)} for i in range(300)]
     weighted = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "b.jsonl").write_text(json.dumps({"messages": weighted}) + "\n")
@@ -29,7 +29,7 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
             "sources": [{"path": str(tmp_path / name)} for name in ("a.jsonl", "b.jsonl")],
             "tokenizer": str(starter / "tokenizer"),
             "pack": {"block_len": 128, "group_documents": 20},
-            "partition_bytes": 2**15,
+            "partition_bytes": 2**14,
             "shard_bytes": 2**14,
             **rules,
         }
@@ -38,10 +38,16 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
     manifest, model = read_manifest(tmp_path / "cache"), read_manifest(tmp_path / "cache").model
     form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
     work, most, blocks = block_worker(tmp_path / "cache", form, recipe.pack, model.stop_ids), 0, []
+    moved = False
     for split, documents in documents_of(tmp_path / "cache", manifest).items():
         for packed, group in pack_split(
             split, documents, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes
         ):
+            own = range(group.first_document + packed.group.first, group.first_document + packed.group.end)
+            assert own == range(20 * packed.group.number, min(20 * (packed.group.number + 1), len(documents)))
+            of_first = replace(packed.group, number=0)
+            moved = moved or [*work(replace(group, plan=of_first))] != [*work(group)]
+            assert {*(group.plan.document + group.first_document).tolist()} <= {*own}
             tasks = list(group.by_shard())
             most = max([most, *(len(task.documents.shards) for task in tasks)])
             shards = [shard for task in tasks for shard in work(task)]
@@ -50,6 +56,7 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
             assert sum(shard.num_rows for shard in shards) == packed.num_blocks
             blocks += shards
     assert blocks == [shard for shard in manifest.shards if shard.kind == "blocks"]
+    assert moved, "each group is mixed in an order of its own"
     assert len(blocks) > 8 and any(
         documents.weighted for documents in documents_of(tmp_path / "cache", manifest).values()
     )

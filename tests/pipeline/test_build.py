@@ -394,6 +394,9 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path
     with pytest.raises(UsageError, match="contains other files"):
         build_one(starter, tmp_path / "home")
     assert (tmp_path / "home" / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "link").symlink_to(tmp_path / "unmounted" / "cache")
+    with pytest.raises(UsageError, match="link is a link to nothing"):
+        build_one(starter, tmp_path / "link")
 
 
 def test_a_cache_knows_its_tokenizer_and_template(starter: Path, tmp_path: Path) -> None:

@@ -259,25 +259,25 @@ def test_repair_makes_the_damaged_file_again_and_no_other_document(kind, harm, s
     assert result.num_partitions_built == {"documents": 1, "rejected": len(rejecting)}.get(kind, 0)
 
 
-def test_adding_a_file_to_a_hundred_tokenizes_one_and_another_block_length_none(starter, tmp_path):
+def test_adding_a_file_to_many_tokenizes_one_and_another_block_length_none(starter, tmp_path):
     lines = (starter / "data" / "chat.jsonl").read_text("utf-8").splitlines()[:20]
     (tmp_path / "data").mkdir()
-    for number in range(100):
+    for number in range(40):
         (tmp_path / "data" / f"{number:03d}.jsonl").write_text(f"{lines[number % 20]}{' ' * (number // 20)}\n", "utf-8")
     values = {"sources": [{"path": str(tmp_path / "data" / "*.jsonl")}], "tokenizer": str(starter / "tokenizer")}
     first = build(make_recipe(values), tmp_path / "cache", jobs=1)
-    assert (first.num_partitions_built, first.num_partitions_reused) == (100, 0)
-    (tmp_path / "data" / "050a.jsonl").write_text(f"{lines[3]}      \n", "utf-8")
+    assert (first.num_partitions_built, first.num_partitions_reused) == (40, 0)
+    (tmp_path / "data" / "020a.jsonl").write_text(f"{lines[3]}      \n", "utf-8")
     second = build(make_recipe(values), tmp_path / "cache", jobs=1)
-    assert (second.num_partitions_built, second.num_partitions_reused) == (1, 100)
+    assert (second.num_partitions_built, second.num_partitions_reused) == (1, 40)
     third = build(make_recipe(values, ["pack.block_len=1024"]), tmp_path / "cache", jobs=1, force=True)
-    assert (third.num_partitions_built, third.num_partitions_reused) == (0, 101)
+    assert (third.num_partitions_built, third.num_partitions_reused) == (0, 41)
 
 
 def test_versions_of_software_change_the_bytes_and_neither_recipe_nor_content(
     starter, starter_cache, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(record, "_version", lambda name: f"99.{len(name)}")
+    monkeypatch.setattr(record, "library_version", lambda name: f"99.{len(name)}")
     changed = again(starter, tmp_path / "cache").manifest
     before = read_manifest(starter_cache)
     assert changed is not None and changed.versions["numpy"] == "99.5" != before.versions["numpy"]

@@ -169,9 +169,10 @@ def test_a_write_that_is_never_answered_ends_with_an_error(
 ) -> None:
     broken.extend(["lost"] * 9)
     monkeypatch.setattr(buckets, "_REPEATED_S", -1)
-    with pytest.raises(StorageError, match="error sending request"):
+    with pytest.raises(StorageError, match="error sending request") as caught:
         in_memory.create("shard", b"x")
     assert len(broken) == 8
+    assert "the address of the store" in str(caught.value.hint)
 
 
 def test_a_store_without_conditional_updates_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,12 +72,13 @@ def test_flipping_any_bit_of_the_manifest_is_detected_and_changes_its_fingerprin
     assert refused == len(content) * 8 > 8_000
 
 
-@pytest.mark.parametrize("folder", ["", "missing", "file"])
+@pytest.mark.parametrize("folder", ["", "missing", "file", "my cache"])
 def test_without_a_manifest_it_is_not_a_cache(tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="is not a cache, or its build did not finish") as caught:
         read_manifest(tmp_path / folder)
     assert caught.value.hint.startswith("packer build")
+    assert ("'" in str(caught.value.hint)) == (" " in folder), "a command that can be copied"
 
 
 def _damaged(change: Any) -> dict:

@@ -68,6 +68,7 @@ def _run_and_end(words: list[str], environment: dict[str, str]) -> NoReturn:
     code: object = 70
     try:
         gc.freeze()  # what is garbage here is the parent's to end
+        source_files._standard_input.cache_clear()
         atexit._clear()  # and what the parent does at its end, which `main` would do here: it removes shared folders
         for name in ("LESS", "NO_COLOR", "FORCE_COLOR"):
             os.environ.pop(name, None)

@@ -33,10 +33,10 @@ def cut_documents(lengths, block_len, count_trained, **rules):
     return cut(select(np.asarray(lengths), pack), pack, count_trained)
 
 
-def stream_of(lengths, block_len, count_trained, *, in_order=False, **rules):
+def stream_of(lengths, block_len, count_trained, *, in_order=False, group=0, **rules):
     strategy = "sequential" if in_order else None
     pack = rules_of(block_len, mode="stream", strategy=strategy, **rules)
-    return stream(select(np.asarray(lengths), pack), pack, count_trained)
+    return stream(select(np.asarray(lengths), pack), pack, count_trained, group=group)
 
 
 def mixing_of(planned, source, *, blocks=1):

@@ -27,7 +27,7 @@ from preference_runs import (  # noqa: E402
 )
 
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.export import export  # noqa: E402
+from packer.export.run import export  # noqa: E402
 from packer.layout import partners  # noqa: E402
 from packer.load import fill_reference, trainers  # noqa: E402
 

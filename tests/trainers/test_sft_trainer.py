@@ -128,10 +128,10 @@ def test_loss_weights_reach_both_trainers(trained_by, tokenizer, tmp_path):
 
 
 def test_a_resumed_sft_training_is_the_uninterrupted_one(tokenizer, tmp_path):
-    whole = sft(tmp_path, tokenizer, save_strategy="steps", save_steps=4)
+    whole = sft(tmp_path, tokenizer, save_strategy="steps", save_steps=2, max_steps=4)
     whole.train()
-    resumed = sft(tmp_path / "resumed", tokenizer)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    resumed = sft(tmp_path / "resumed", tokenizer, max_steps=4)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert losses_of(resumed) == losses_of(whole)
     same_weights(resumed.model, whole.model)
 

@@ -1,15 +1,16 @@
 """Checks of a cache's rows: what to find out before training from it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from packer.audit.check import record_checks, row_checks
-from packer.audit.check.check_report import Answer, Check, CheckReport, RowPair, RowText
+from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
 from packer.audit.check.record_checks import answers, check_code
-from packer.audit.check.row_checks import CheckResult
+from packer.audit.check.row_checks import BENCHMARK, NEAR_BETWEEN, CheckResult
 from packer.audit.check.row_facts import (
     RowFacts,
     Rows,
@@ -79,11 +80,8 @@ def check(
         checks: list[Check | None] = [_check_inputs(parts, missing, len(manifest.inputs))]
         if parts:
             search = _Search(parts, recipe.rows.max_bytes, near=near, against=against)
-            rows = search.read(
-                workers,
-                num_rows=sum(part.partition.num_rows for part in parts),
-                progress=progress,
-            )
+            progress.stage("rows", sum(part.partition.num_rows for part in parts), "rows")
+            rows = search.read(workers, progress)
             files = [entry.path for entry in manifest.inputs]
             checks += search.checks(facts_of(rows, splits_of(cache, rows), files=files, splits=splits, trained=trained))
         checks += [
@@ -115,14 +113,8 @@ def check_files(
 ) -> CheckReport:
     """Check rows that are not in a cache, or that another tool prepared, as :func:`check` does those of a cache.
 
-    Args:
-        asked: split and path of each file, folder of files, or saved data set; a split that is None is inferred from
-            names.
-        near: as for :func:`check`.
-        against: as for :func:`check`.
-        jobs: as for :func:`check`.
-        on: as for :func:`check`.
-        progress: receives progress; counts rows.
+    `asked` has the split and the path of each file, folder of files, or saved data set; a split that is None is
+    inferred from names.
 
     Raises:
         InputError: a path contains nothing that packer reads, or a file changed while it was read.
@@ -132,7 +124,8 @@ def check_files(
     search = _Search(open_files(files, recipe), recipe.rows.max_bytes, near=near, against=against)
     progress = progress or Silent()
     with workers_on(on, jobs, progress.note) as workers:
-        rows = search.read(workers, num_rows=0, progress=progress)
+        progress.stage("rows", 0, "rows")
+        rows = search.read(workers, progress)
     splits = tuple(dict.fromkeys(split for split, _ in files))
     is_read = digests(rows.table, "content") != b""
     split = np.where(is_read, np.array([splits.index(name) for name, _ in files])[rows.source], -1)
@@ -147,7 +140,7 @@ def check_files(
             record_checks.check_counts(counts, trained),
             record_checks.check_read(len(split), int((~is_read).sum())),
         ),
-        answers=(Answer(question="files", lines=_files(files, of_file)),),
+        answers={"files": _files(files, of_file)},
     )
 
 
@@ -161,22 +154,18 @@ def _find_inputs(
     inputs: Sequence[Input], partition_bytes: int, workers: Workers, progress: Progress
 ) -> tuple[list[InputPart], list[tuple[str, str]]]:
     """Return the partitions of the unchanged inputs; for each other input its path, and why it cannot be used."""
-    found = map_inputs(_part_finder, (partition_bytes,), inputs, workers, progress)
+    found = map_inputs(partial(_parts_of, partition_bytes), inputs, workers, progress)
     parts = [part for own in found if not isinstance(own, str) for part in own]
     return parts, [(entry.path, own) for entry, own in zip(inputs, found, strict=True) if isinstance(own, str)]
 
 
-def _part_finder(partition_bytes: int) -> Callable[[tuple[int, Input]], tuple[InputPart, ...] | str]:
-    """Return a function that partitions an input, or returns the reason why it cannot."""
-
-    def find(task: tuple[int, Input]) -> tuple[InputPart, ...] | str:
-        source, entry = task
-        try:
-            return cut_input(entry, source, partition_bytes)
-        except PackerError as error:
-            return _PIPE if entry.path == STANDARD_INPUT else error.message.removeprefix(f"{entry.path}: ")
-
-    return find
+def _parts_of(partition_bytes: int, task: tuple[int, Input]) -> tuple[InputPart, ...] | str:
+    """Partition an input, or return the reason why it cannot be."""
+    source, entry = task
+    try:
+        return cut_input(entry, source, partition_bytes)
+    except PackerError as error:
+        return _PIPE if entry.path == STANDARD_INPUT else error.message.removeprefix(f"{entry.path}: ")
 
 
 def _check_inputs(parts: Sequence[InputPart], missing: Sequence[tuple[str, str]], number: int) -> Check:
@@ -202,22 +191,15 @@ class _Search:
         self._parts, self._max_row_bytes, self._near, self._against = parts, max_row_bytes, near, against
         self._questions = Questions([each.questions for each in against]) if against else None
 
-    def read(self, workers: Workers, *, num_rows: int, progress: Progress) -> Rows:
-        """Read all rows; `num_rows` is 0 if their number is unknown."""
-        progress.stage("rows", num_rows, "rows")
-        return read_parts(
-            self._parts,
-            self._max_row_bytes,
-            near=self._near,
-            questions=self._questions,
-            workers=workers,
-            progress=progress,
-        )
+    def read(self, workers: Workers, progress: Progress) -> Rows:
+        """Read all rows."""
+        return read_parts(self._parts, self._max_row_bytes, self._questions, workers, progress, near=self._near)
 
     def checks(self, facts: RowFacts) -> list[Check]:
         """Compare the rows that are in a split; the results include the texts of example rows."""
         found = [each for each in (*self._compare(facts), *self._benchmarks(facts)) if each is not None]
-        rows = {row for each in found for pair in each.pairs for row in (pair[:1] if each.is_benchmark else pair[:2])}
+        rows = {first for _, pairs in found for first, _, _ in pairs}
+        rows |= {second for check, pairs in found for _, second, _ in pairs if check.code != BENCHMARK}
         samples = read_rows_at(self._parts, {facts.place(row) for row in rows}, self._max_row_bytes)
         questions = [
             RowText(input=each.path, row=row, split=each.name, text=question)
@@ -225,10 +207,10 @@ class _Search:
             for row, question in enumerate(each.questions)
         ]
 
-        def shown(row: int, *, by_prompt: bool) -> RowText:
+        def shown(row: int, check: Check) -> RowText:
             source, number = place = facts.place(row)
             texts = [text for sample in samples[place] for text in _texts(sample)]
-            prompt = [text for role, text in texts if role == "user"][:1] if by_prompt else []
+            prompt = [text for role, text in texts if role == "user"][:1] if check.code == NEAR_BETWEEN else []
             return RowText(
                 input=facts.files[source],
                 row=number,
@@ -238,24 +220,24 @@ class _Search:
 
         return [
             replace(
-                each.check,
+                check,
                 pairs=tuple(
                     RowPair(
-                        first=shown(first, by_prompt=each.by_prompt),
-                        second=questions[second] if each.is_benchmark else shown(second, by_prompt=each.by_prompt),
+                        first=shown(first, check),
+                        second=questions[second] if check.code == BENCHMARK else shown(second, check),
                         similarity=similarity,
                     )
-                    for first, second, similarity in each.pairs
+                    for first, second, similarity in pairs
                 ),
             )
-            for each in found
+            for check, pairs in found
         ]
 
     def _compare(self, facts: RowFacts) -> Iterator[CheckResult | None]:
         near = self._near
         if near and facts.conversations is not None and not len(facts.conversations.shingles):
             message, near = "rows that bring their ids have no words to compare", False
-            yield CheckResult(check=Check(code="near_copies", level="skipped", message=message))
+            yield Check(code="near_copies", level="skipped", message=message), ()
         if len(facts.splits) > 1:
             yield row_checks.copies_between(facts)
             yield row_checks.prompts_between(facts)

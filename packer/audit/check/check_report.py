@@ -57,16 +57,6 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The cache's recorded answer to one question that should be settled before training from it."""
-
-    question: str
-    """`files`, `rows`, `tokenizer`, `packing` or `code`."""
-
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
     """The result of :func:`packer.audit.check`."""
 
@@ -77,7 +67,8 @@ class CheckReport:
     """None for a check of files."""
 
     checks: tuple[Check, ...]
-    answers: tuple[Answer, ...]
+    answers: dict[str, tuple[str, ...]]
+    """What is recorded about `files`, `rows`, `tokenizer`, `packing` and `code`, as lines; of files, `files` alone."""
 
     def count(self, level: Level) -> int:
         return sum(check.level == level for check in self.checks)

@@ -9,7 +9,7 @@ from math import sqrt
 
 import numpy as np
 
-from packer.audit.check.check_report import Answer, Check, Level
+from packer.audit.check.check_report import Check, Level
 from packer.audit.stats import kept_rows
 from packer.batches import Int32, numbers_of
 from packer.curate.select import NAMES
@@ -213,16 +213,16 @@ _SHOWN = 4
 _DIGITS = 12
 
 
-def answers(cache: Cache, recipe: Recipe, missing: Collection[str]) -> tuple[Answer, ...]:
+def answers(cache: Cache, recipe: Recipe, missing: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the five answers; `missing` are the paths of inputs that are missing or have changed."""
     manifest = cache.manifest
-    return (
-        Answer(question="files", lines=_files(manifest, missing)),
-        Answer(question="rows", lines=_rows(cache)),
-        Answer(question="tokenizer", lines=_tokenizer(manifest, recipe)),
-        Answer(question="packing", lines=_packing(manifest, recipe)),
-        Answer(question="code", lines=_code(manifest)),
-    )
+    return {
+        "files": _files(manifest, missing),
+        "rows": _rows(cache),
+        "tokenizer": _tokenizer(manifest, recipe),
+        "packing": _packing(manifest, recipe),
+        "code": _code(manifest),
+    }
 
 
 def check_code(manifest: Manifest) -> Check:
@@ -288,9 +288,5 @@ def _code(manifest: Manifest) -> tuple[str, ...]:
     code = manifest.versions.get(CODE_VERSION)
     made = f"packer {manifest.versions.get('packer', '?')}, rules {manifest.rules_version}"
     here = f"packer {__version__}, rules {RULES_VERSION}, source {code_digest()[:_DIGITS]}"
-    return (
-        f"{made}"
-        + (f", source {code[:_DIGITS]}" if code else "")
-        + f"; engine {manifest.engine} {manifest.engine_version}",
-        f"here: {here}",
-    )
+    source = f", source {code[:_DIGITS]}" if code else ""
+    return (f"{made}{source}; engine {manifest.engine} {manifest.engine_version}", f"here: {here}")

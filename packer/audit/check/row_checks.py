@@ -4,7 +4,6 @@ Held-out splits are compared with training splits, not with each other.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ _LEAKAGE = (
     "rows by their prompt, so that no two splits have one"
 )
 
+NEAR_BETWEEN, BENCHMARK = "near_between_splits", "benchmark"
 SHOWN = 5
 _MANY = 0.01
 """Share of rows from which on copies, or prompts shared with training rows, matter."""
@@ -36,17 +36,8 @@ ExamplePairs = tuple[tuple[int, int, float], ...]
 """Pairs of rows that illustrate a finding: their indices among the facts, and their similarity."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
-    """A check, with pairs of rows as examples."""
-
-    check: Check
-    pairs: ExamplePairs = ()
-    is_benchmark: bool = False
-    """Whether the second element of each pair is the number of a question."""
-
-    by_prompt: bool = False
-    """Whether to show only the first prompt of each row."""
+CheckResult = tuple[Check, ExamplePairs]
+"""A check, with pairs of rows as examples; in those of a benchmark, the second element is the number of a question."""
 
 
 def copies_between(facts: RowFacts) -> CheckResult:
@@ -80,16 +71,15 @@ def near_between(facts: RowFacts) -> CheckResult:
     def near(rows: Int64, among: Int64) -> ExamplePairs:
         return _pairs(nearest(facts.prompts, among, rows, JACCARD))
 
-    found = _between(
+    check, pairs = _between(
         facts,
-        "near_between_splits",
+        NEAR_BETWEEN,
         near,
         found="{ask} nearly what a row of {others} asks",
         none="no prompt of a held-out split is nearly one that is trained on",
         level=_level_of_prompts,
     )
-    other = tuple(pair for pair in found.pairs if not _is_plain(facts, pair))
-    return replace(found, by_prompt=True, pairs=other)  # `prompts_between_splits` shows equal prompts
+    return check, tuple(pair for pair in pairs if not _is_plain(facts, pair))  # `prompts_between_splits` shows those
 
 
 def copies_within(facts: RowFacts) -> CheckResult:
@@ -188,9 +178,9 @@ def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -
     if counted.num_untestable:
         message += f"; {counted.num_untestable:,} could not be searched for"
     bad: Level | None = "failure" if len(own) else None
-    check = Check.of("benchmark", message, bad, count=len(own), hint="decontaminate.against leaves such rows out")
+    check = Check.of(BENCHMARK, message, bad, count=len(own), hint="decontaminate.against leaves such rows out")
     pairs = tuple((row, int(facts.question[row]), float(facts.cover[row])) for row in own[:SHOWN].tolist())
-    return CheckResult(check=check, pairs=pairs, is_benchmark=True)
+    return check, pairs
 
 
 def _level_of_prompts(share: float) -> Level:
@@ -208,18 +198,13 @@ def _between(
 ) -> CheckResult:
     """Compare each held-out split with the training splits.
 
-    Args:
-        facts: facts of the rows.
-        code: code of the check.
-        compare: maps held-out rows and training rows to pairs of matching rows.
-        found: verb phrase of the message, after the number of rows.
-        none: the message if nothing is found.
-        level: maps the share of a held-out split that matches to a level.
+    `compare` maps held-out rows and training rows to pairs of matching rows, `level` the share of a held-out split that
+    matches to a level. `found` is the verb phrase of the message, `none` the message if nothing is found.
     """
     among = np.concatenate([facts.of_split(name) for name in facts.trained])
     if not len(among) or len(among) == len(facts.row):
         missing = "held out" if len(among) else "trained"
-        return CheckResult(check=Check(code=code, level="skipped", message=f"no row that is {missing} could be read"))
+        return Check(code=code, level="skipped", message=f"no row that is {missing} could be read"), ()
     levels: list[Level] = ["ok"]
     parts: list[str] = []
     pairs: list[tuple[int, int, float]] = []
@@ -237,7 +222,7 @@ def _between(
     worst = max(levels, key=("ok", "warning", "failure").index)
     hint = _LEAKAGE if number else None
     check = Check(code=code, level=worst, message="; ".join(parts) or none, count=number, hint=hint)
-    return CheckResult(check=check, pairs=tuple(pairs[:SHOWN]))
+    return check, tuple(pairs[:SHOWN])
 
 
 def _is_plain(facts: RowFacts, pair: tuple[int, int, float]) -> bool:
@@ -260,7 +245,7 @@ def _within(
     is_many = number > 0 and (number >= _MANY * num_rows if is_many is None else is_many)
     message = f"{number:,} of {plural(num_rows, 'row')} {found}" if number else none
     check = Check.of(code, message, "warning" if is_many else None, count=number, hint=hint)
-    return CheckResult(check=check, pairs=tuple(pairs[:SHOWN]) if is_many else ())
+    return check, tuple(pairs[:SHOWN]) if is_many else ()
 
 
 def _differing(facts: RowFacts, rows: Int64, keys: UInt64, *, by_file: bool = False) -> tuple[int, ExamplePairs]:

@@ -79,21 +79,13 @@ class Rows(NamedTuple):
 def read_parts(
     parts: Sequence[RowPart],
     max_row_bytes: int,
-    *,
-    near: bool,
     questions: Questions | None,
     workers: Workers,
     progress: Progress,
+    *,
+    near: bool,
 ) -> Rows:
-    """Read the rows of parts, and compute the facts of each.
-
-    Args:
-        parts: at least one.
-        max_row_bytes: as in a recipe.
-        near: whether near duplicates are searched for.
-        questions: benchmark questions to look for in the rows.
-        workers: what reads the parts.
-        progress: receives progress; counts rows.
+    """Read the rows of one or more parts, and compute the facts of each: benchmark questions, `near` duplicates.
 
     Raises:
         InputError: a file changed while it was read.

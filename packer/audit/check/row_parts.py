@@ -16,6 +16,7 @@ from packer.audit.foreign.row_parts import TokenRow, sequence_starts
 from packer.audit.foreign.tables import ForeignPart
 from packer.audit.input_parts import InputPart
 from packer.batches import Int64, PretokenizedTokens, RowBatch, Sample
+from packer.display import in_shell
 from packer.errors import InputError
 from packer.names import data_ending
 from packer.pipeline.input_cuts import cut_input
@@ -90,15 +91,17 @@ RowPart: TypeAlias = "InputPart | TokenPart"
 NamedFile: TypeAlias = tuple[str, Path]
 """A split, and a file with rows of it."""
 
-_SPLIT = re.compile(r"(train|validation|valid|val|dev|test|eval)(?![a-z])")
-"""Prefixes of file and folder names that contain one split, following the conventions of the Hugging Face Hub."""
+_SPLIT = re.compile(
+    r"(?:\A|[-._ 0-9])(train|training|validation|valid|val|dev|test|testing|eval|evaluation)(?![a-z])", re.IGNORECASE
+)
+"""Words in names of files and folders that contain one split, following the conventions of the Hugging Face Hub."""
 
 
 def find_files(asked: Sequence[tuple[str | None, Path]]) -> list[NamedFile]:
     """Find the files at some paths, each with its split.
 
-    A split that is None is taken from a saved DatasetDict, or from the beginning of the name of the file or of a folder
-    that contains it (``data/validation-00000-of-00001.parquet``); otherwise it is ``train``.
+    A split that is None is taken from a saved DatasetDict, or from a word in the name of the file or of a folder that
+    contains it (``data/validation-00000-of-00001.parquet``, ``chats_test.jsonl``); otherwise it is ``train``.
 
     Raises:
         InputError: there is no such file, a folder contains none, or a path is a cache.
@@ -108,7 +111,7 @@ def find_files(asked: Sequence[tuple[str | None, Path]]) -> list[NamedFile]:
         if is_data_set(path):
             found += [(split or own or "train", file) for own, files in data_set_splits(path) for file in files]
         elif (path / MANIFEST_NAME).is_file():
-            raise InputError(f"{path} is a cache", hint=f"packer check {path}")
+            raise InputError(f"{path} is a cache", hint=f"packer check {in_shell(path)}")
         elif path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.is_file() and data_ending(file.name) is not None)
             if not files:
@@ -121,7 +124,7 @@ def find_files(asked: Sequence[tuple[str | None, Path]]) -> list[NamedFile]:
 
 def _split_of(path: Path) -> str:
     parts = [path.stem, *(folder.name for folder in path.parents)]
-    return next((match[1] for part in parts if (match := _SPLIT.match(part))), "train")
+    return next((match[1].lower() for part in parts if (match := _SPLIT.search(part))), "train")
 
 
 def open_files(files: Sequence[NamedFile], recipe: Recipe) -> list[RowPart]:

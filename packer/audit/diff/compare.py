@@ -17,6 +17,7 @@ from packer.audit.diff.settings import (
     compare_recipes,
     pair_inputs,
 )
+from packer.display import in_shell
 from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
 from packer.recipe import to_json
@@ -199,5 +200,5 @@ def _check_content(cache: Cache) -> None:
     if found != manifest.content_fingerprint:
         raise CheckError(
             f"{cache.folder} is damaged: its documents or blocks are not those its manifest was written for",
-            hint=f"packer verify {cache.folder} names the files",
+            hint=f"packer verify {in_shell(cache.folder)} names the files",
         )

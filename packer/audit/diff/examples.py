@@ -144,11 +144,12 @@ def make_examples(
 
 def _rejections(cache: Cache, places: Sequence[Place | None]) -> dict[Place, Rejected]:
     """Return the rejections of those of some rows that were rejected."""
-    numbers = {(cache.manifest.inputs[place[0]].path, place[1]): place for place in places if place is not None}
-    if not numbers:
-        return {}
-    lines = (line for line in read_rejected(cache.folder, cache.manifest) if line.document is None)
-    return {numbers[line.source, line.row]: line for line in lines if (line.source, line.row) in numbers}
+    # A file may be listed once for each split: then several places share its path.
+    named = {place: (cache.manifest.inputs[place[0]].path, place[1]) for place in places if place is not None}
+    wanted = set(named.values())
+    lines = (line for line in read_rejected(cache.folder, cache.manifest) if line.document is None) if wanted else ()
+    found = {(line.source, line.row): line for line in lines if (line.source, line.row) in wanted}
+    return {place: found[name] for place, name in named.items() if name in found}
 
 
 def _row_side(cache: Cache, place: Place | None, documents: Int64, rejections: dict[Place, Rejected]) -> RowSide | None:

@@ -44,14 +44,10 @@ def view_foreign_row(
     tokenizer: Path | str | None = None,
     template: Path | None = None,
 ) -> ForeignRowView:
-    """Return a readable view of a row. A run ends where training begins or ends, and where a sequence begins.
+    """Return a readable view of a row of a part, from 0; by default of the first part. The rest as for an audit.
 
-    Args:
-        path: as for :func:`audit_foreign`.
-        number: index of the row in its part, from 0.
-        part: name of the part; the first part by default.
-        tokenizer: decodes the ids, as for :func:`audit_foreign`.
-        template: chat template that the rows were made with; if it begins conversations with a BOS, runs begin there.
+    A run ends where training begins or ends, and where a sequence begins: also at a BOS, if the template begins
+    conversations with one.
 
     Raises:
         UsageError: no such part or row, or a template without a tokenizer.
@@ -80,8 +76,6 @@ def view_foreign_row(
             start=start,
             num_tokens=end - start,
             text=spelled(row.input_ids[start:end], facts.backend),
-            message=None,
-            weight=None,
             input_ids=tuple(row.input_ids[start:end].tolist()),
         )
         for start, end in pairwise([*bounds, len(kinds)])
@@ -232,7 +226,7 @@ def audit_foreign(
         num_sequences=tally.sequences,
         lengths=count_lengths(np.array(tally.lengths, np.int32)),
         findings=tuple(tally.findings()),
-        not_looked_at=tuple(_unchecked(columns, facts, has_foreign_ids=tally.has_foreign_ids)),
+        not_looked_at=tuple(_unchecked(columns, facts, tally)),
     )
 
 
@@ -311,8 +305,8 @@ def _labels_from(columns: tuple[str, ...]) -> str:
     return "nothing: there are neither labels nor a mask, and trainers then train every token"
 
 
-def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, *, has_foreign_ids: bool) -> Iterator[Unchecked]:
-    if has_foreign_ids:
+def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, tally: _Tally) -> Iterator[Unchecked]:
+    if tally.has_foreign_ids:
         why = "most rows contain ids that this tokenizer does not have: they were made with another tokenizer"
         yield Unchecked(what="prompts, stop tokens, padding, BOS and borders", why=why)
         return
@@ -322,7 +316,8 @@ def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, *, has_foreign_i
         yield Unchecked(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
     elif not facts.stops:
         yield Unchecked(what="whether stop tokens are trained", why="the tokenizer names no stop token")
-    if not facts.bos_opens and not {"seq_lengths", "position_ids"}.intersection(columns):
+    are_marked = tally.sequences > len(tally.lengths) or {"seq_lengths", "position_ids"}.intersection(columns)
+    if not facts.bos_opens and not are_marked:
         why = "no column says where sequences begin"
         if facts.model is not None and facts.model.template is not None:
             why += ", and no token of this template marks only beginnings"

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from packer.audit.foreign.row_parts import MASKS, TOKEN_COLUMNS, TokenRow
 from packer.batches import Int64
+from packer.display import in_shell
 from packer.errors import InputError
 from packer.layout import offsets_of
 from packer.limits import out_of
@@ -36,12 +37,10 @@ class ForeignPart:
     """The rows of one split, or of one file, numbered from 0."""
 
     def __init__(self, place: Path, name: str, files: Sequence[Path]) -> None:
-        """Open the files; unsupported columns are neither read nor checked.
+        """Open the files with the rows, in order; unsupported columns are neither read nor checked.
 
-        Args:
-            place: path of the part, for error messages.
-            name: name of the split or file; empty if there is only one.
-            files: the files with the rows, in order.
+        `place` is the path of the part, for error messages; `name` that of the split or file, empty if there is only
+        one.
 
         Raises:
             InputError: a file cannot be read, their columns differ, or there are no token ids.
@@ -99,7 +98,7 @@ def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
             raise InputError(f"{path} has no rows: it names no files")
         return "datasets", tuple(ForeignPart(path / split, split, files) for split, files in splits)
     if (path / MANIFEST_NAME).is_file():
-        raise InputError(f"{path} is a cache, not the output of another tool", hint=f"packer verify {path}")
+        raise InputError(f"{path} is a cache, not the output of another tool", hint=f"packer verify {in_shell(path)}")
     if path.is_file():
         files = [path] if path.suffix in {".parquet", ".arrow"} else []
     else:

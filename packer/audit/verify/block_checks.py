@@ -5,14 +5,14 @@ block is gathered from the pieces that it names and compared by its row digest, 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from packer.audit.verify.shard_checks import MAX_ROWS
 from packer.audit.verify.verify_report import Finding, differing
-from packer.batches import Int32, Int64, PackPlan
+from packer.batches import Int32, Int64, PackPlan, UInt64
 from packer.errors import PackerError
 from packer.layout import MASKED, offsets_of
 from packer.pipeline.blocks import BlockForm
@@ -22,18 +22,6 @@ from packer.store.document_shards import DocumentShards
 from packer.store.manifest import MANIFEST_NAME, Manifest
 from packer.store.rejected import read_rejected
 from packer.store.totals import Totals
-
-_COLUMNS = (
-    "input_ids",
-    "labels",
-    "loss_weights",
-    "position_ids",
-    "seq_lengths",
-    "doc_places",
-    "length",
-    "num_trained",
-    "pairs",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,29 +91,25 @@ class _Comparison:
         """Yield a finding for each of the first `MAX_ROWS` blocks that differ."""
         num_wrong = 0
         for chunk, (rows, _) in enumerate(self._blocks.chunks()):
-            for row, found in self._differences(rows):
+            for row, found in self._differences(rows, rows.digests(), 0, len(rows.length)):
                 num_wrong += 1
                 if num_wrong <= MAX_ROWS:
                     path, place = self._blocks.path_of(chunk), self._blocks.row_in_shard(chunk, row)
                     yield Finding(path=path, row=place, what="block", expected="what its pieces make", found=found)
 
-    def _differences(self, rows: BlockRows) -> Iterator[tuple[int, str]]:
-        """Yield the blocks of a record batch that differ from what their pieces yield, and how they differ."""
-        num_rows = len(rows.length)
+    def _differences(self, rows: BlockRows, digests: UInt64, first: int, last: int) -> Iterator[tuple[int, str]]:
+        """Yield those of a range of blocks that differ from what their pieces yield, and how they differ."""
         try:
-            made = self._gathered(rows, 0, num_rows)
-        except (ValueError, IndexError):  # retry one block at a time, to name the blocks with invalid pieces
-            for row in range(num_rows):
-                try:
-                    one = self._gathered(rows, row, row + 1)
-                except (ValueError, IndexError) as error:
-                    yield row, str(error)
-                    continue
-                if one.digest(0) != rows.digest(row):
-                    yield row, _other_columns(one, 0, rows, row)
+            made = self._gathered(rows, first, last)
+        except (ValueError, IndexError) as error:
+            if last - first == 1:
+                yield first, str(error)
+            else:  # one block at a time, to name the blocks with invalid pieces
+                for row in range(first, last):
+                    yield from self._differences(rows, digests, row, row + 1)
             return
-        for row in np.flatnonzero(made.digests() != rows.digests()).tolist():
-            yield row, _other_columns(made, row, rows, row)
+        for row in np.flatnonzero(made.digests() != digests[first:last]).tolist():
+            yield first + row, _other_columns(made, row, rows, first + row)
 
     def _gathered(self, rows: BlockRows, first: int, last: int) -> BlockRows:
         """Gather a range of blocks from their pieces.
@@ -186,12 +170,14 @@ class _Comparison:
 
 def _other_columns(made: BlockRows, row: int, stored: BlockRows, stored_row: int) -> str:
     """Names of the columns in which two blocks differ."""
-    pairs = [(name, _value(getattr(made, name), row), _value(getattr(stored, name), stored_row)) for name in _COLUMNS]
-    return f"other {', '.join(name for name, ours, theirs in pairs if not np.array_equal(ours, theirs))}"
 
+    def value(rows: BlockRows, name: str, row: int) -> Any:
+        column = getattr(rows, name)
+        return None if column is None else column[row]
 
-def _value(column: Any, row: int) -> Any:
-    return None if column is None else column[row]
+    names = [column.name for column in fields(made)]
+    other = [name for name in names if not np.array_equal(value(made, name, row), value(stored, name, stored_row))]
+    return f"other {', '.join(other)}"
 
 
 def count_untiled(doc_id: Int64, length: Int32, ranges: Int64) -> int:

@@ -102,18 +102,11 @@ def compare_reencoded(
     workers: Workers,
     progress: Progress,
 ) -> Reencoded:
-    """Make the documents of every partition again, or of a sample of rows, and compare them.
+    """Make the documents of every partition again, or of a sample of so many rows, and compare them.
 
-    Args:
-        folder: the cache.
-        manifest: its manifest.
-        parts: index of an unchanged input → its partitions.
-        sample: number of rows; None for all.
-        damaged: paths with findings. That such a shard cannot be opened is not reported again; if rejected.jsonl is one
-            of them, only documents are compared.
-        fetched: where workers get shards from: the folder, or the URL that it mirrors.
-        workers: what makes the documents.
-        progress: receives progress; counts rows.
+    `parts` maps the index of an unchanged input to its partitions. `damaged` are the paths with findings: that such a
+    shard cannot be opened is not reported again; if rejected.jsonl is one of them, only documents are compared. Workers
+    get shards from `fetched`: the folder, or the URL that it mirrors.
     """
     try:
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")

@@ -185,7 +185,7 @@ def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
     first = np.zeros(num_rows, np.bool_)
     first[filled] = trained[ids.offsets[:-1][filled] - start]
     yield "first token", "masked", first
-    yield "num_trained", "the number of labels", rows.num_trained != _count(trained, of_token, num_rows)
+    yield "num_trained", "the number of labels", rows.num_trained != np.bincount(of_token[trained], minlength=num_rows)
     yield "spans", "exactly the trained runs", _spans_differ(rows, trained, of_token, start)
     yield "doc_id", "the digest of ids, labels and weights", _doc_ids(rows) != rows.doc_id
     if rows.loss_weights is None:
@@ -222,10 +222,6 @@ def _rows_with(wrong: Bool, of_token: Int64, num_rows: int) -> Bool:
     found = np.zeros(num_rows, np.bool_)
     found[of_token[wrong]] = True
     return found
-
-
-def _count(trained: Bool, of_token: Int64, num_rows: int) -> Int64:
-    return np.bincount(of_token[trained], minlength=num_rows)
 
 
 def _spans_differ(rows: DocumentRows, trained: Bool, of_token: Int64, start: int) -> Bool:

@@ -11,10 +11,10 @@ Everything else is compared with the manifest. Nothing in the cache vouches for 
 laws and its canonical form; to know that it is the one that was built, pin its fingerprint (`expect`).
 """
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from packer.audit.input_parts import InputPart, cut_input, map_inputs
@@ -33,6 +33,7 @@ from packer.audit.verify.file_checks import (
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
 from packer.audit.verify.shard_checks import shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
+from packer.display import in_shell
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.fork_server import default_jobs
 from packer.pipeline.blocks import BlockForm
@@ -111,21 +112,28 @@ def verify(
             return _unreadable(named, level, content, error, expect)
         _need_standard_input(place, manifest, is_compared=sources or reencode)
         hashing = workers if on is not None and level != "quick" else Threads(threads or default_jobs())
-        audit = _Audit(place, manifest, level, hashing=hashing, workers=workers, progress=progress)
-        audit.manifest(content, expect)
-        audit.shards()
-        audit.rows()
-        audit.rejected()
-        audit.model()
-        if sources or reencode:
-            audit.inputs(cut=reencode)
+        mirror = None if level == "quick" else mirror_of(place)
+        audit = _Audit(
+            folder=place,
+            fetched=place if mirror is None else mirror.bucket.url,
+            manifest=manifest,
+            level=level,
+            hashing=hashing,
+            workers=workers,
+            progress=progress,
+        )
+        audit.check_manifest(content, expect)
+        documents = audit.check_rows(is_whole=audit.check_shards())
+        audit.check_rejected()
+        model_is_whole = audit.check_model()
+        parts = audit.check_inputs(cut=reencode) if sources or reencode else {}
         if sources:
-            audit.tokenizer()
+            audit.record("tokenizer", check_tokenizer(manifest), _sizes(manifest.model.files))
         if level != "quick":
-            audit.identity()
+            audit.check_identity(documents, model_is_whole=model_is_whole)
         if level == "full":
-            audit.blocks()
-        reencoded = audit.reencoded(sample) if reencode else None
+            audit.check_blocks(documents)
+        reencoded = audit.reencode(parts, sample) if reencode else None
         return VerifyReport(
             folder=named,
             level=level,
@@ -151,184 +159,153 @@ def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool)
         pass
     raise UsageError(
         f"{folder} was built from standard input, but nothing is piped in: its inputs were not compared",
-        hint=f"pipe in the rows it was built from: zcat ... | packer verify {shlex.quote(str(folder))} --sources",
+        hint=f"pipe in the rows it was built from: zcat ... | packer verify {in_shell(folder)} --sources",
     )
 
 
+@dataclass(slots=True, kw_only=True)
 class _Audit:
     """Checks one cache; each method checks one kind of file and records what it found."""
 
-    def __init__(
-        self, folder: Path, manifest: Manifest, level: Level, *, hashing: Workers, workers: Workers, progress: Progress
-    ) -> None:
-        self._folder = folder
-        mirror = None if level == "quick" else mirror_of(folder)
-        self._fetched = folder if mirror is None else mirror.bucket.url
-        """The folder of the shards, or the URL from which each shard is fetched while it is checked."""
+    folder: Path
+    fetched: Path | str
+    """The folder of the shards, or the URL from which each shard is fetched while it is checked."""
 
-        self._manifest = manifest
-        self._level: Level = level
-        self._hashing = hashing
-        self._workers = workers
-        self._progress = progress
-        self._shards: list[list[Finding]] = []
-        """Findings of each shard."""
+    manifest: Manifest
+    level: Level
+    hashing: Workers
+    workers: Workers
+    progress: Progress
+    checked: list[Checked] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
-        self._model: list[Finding] = []
-        self._identity: list[Finding] = []
-        self._documents: Mapping[str, DocumentShards] = {}
-        """The documents of each split; empty if a shard or the selection is damaged, or at level `quick`."""
-
-        self._parts: dict[int, tuple[InputPart, ...]] = {}
-        """Partitions of the unchanged inputs, by the index of the input."""
-
-        self.checked: list[Checked] = []
-        self.findings: list[Finding] = []
-
-    def _record(self, kind: str, findings: Sequence[Finding], sizes: Sequence[int], num_rows: int = 0) -> None:
+    def record(self, kind: str, findings: Sequence[Finding], sizes: Sequence[int], num_rows: int = 0) -> None:
         """Record the findings about files of the given sizes."""
         damaged = len({finding.path for finding in findings})
         checked = Checked(kind=kind, num_files=len(sizes), num_rows=num_rows, num_bytes=sum(sizes), num_damaged=damaged)
         self.checked.append(checked)
         self.findings += findings
 
-    def manifest(self, content: bytes, expect: str | None) -> None:
+    def check_manifest(self, content: bytes, expect: str | None) -> None:
         # Not counted as damage of the manifest: a cache with another fingerprint than the pinned one may be intact.
         self.findings += check_fingerprint(content, expect)
-        findings = check_manifest(self._manifest, content)
-        self._record("manifest", findings, [len(content)])
+        findings = check_manifest(self.manifest, content)
+        self.record("manifest", findings, [len(content)])
 
-    def shards(self) -> None:
-        """Check the shards, and concurrently the tokenizer's files."""
-        manifest, shards = self._manifest, self._manifest.shards
+    def check_shards(self) -> bool:
+        """Check the shards; return whether they are intact."""
+        shards = self.manifest.shards
         sizes = [shard.num_bytes // _CHECKING_SPEEDUP for shard in shards]
         found: dict[int, list[Finding]] = {}
-        self._progress.stage("verifying", sum(shard.num_bytes for shard in shards), "bytes")
-        with ThreadPoolExecutor(1, thread_name_prefix="packer-model") as beside:
-            # Loading a large tokenizer takes as long as reading half a gigabyte, so it runs concurrently.
-            model = beside.submit(self._check_model)
-            arguments = (self._fetched, self._level, manifest.model)
-            for number, findings in self._hashing.run(shard_auditor, arguments, shards, sizes=sizes):
-                found[number] = findings
-                self._progress.advance(shards[number].num_bytes, shards[number].num_tokens)
-            model.result()
-        self._shards = [found[number] for number in range(len(shards))]
+        self.progress.stage("verifying", sum(shard.num_bytes for shard in shards), "bytes")
+        arguments = (self.fetched, self.level, self.manifest.model)
+        for number, findings in self.hashing.run(shard_auditor, arguments, shards, sizes=sizes):
+            found[number] = findings
+            self.progress.advance(shards[number].num_bytes, shards[number].num_tokens)
         for kind in ("documents", "blocks"):
-            own = [shard for shard in manifest.shards if shard.kind == kind]
-            pairs = zip(manifest.shards, self._shards, strict=True)
-            findings = [finding for shard, found in pairs if shard.kind == kind for finding in found]
+            own = [number for number, shard in enumerate(shards) if shard.kind == kind]
             if own:
-                self._record(kind, findings, _sizes(own), sum(shard.num_rows for shard in own))
+                findings = [finding for number in own for finding in found[number]]
+                self.record(kind, findings, _sizes([shards[i] for i in own]), sum(shards[i].num_rows for i in own))
+        return not any(found.values())
 
-    def rows(self) -> None:
-        """Check the row tables and the selection; if they are intact, open the documents of the splits."""
-        manifest = self._manifest
-        damaged = any(self._shards)
+    def check_rows(self, *, is_whole: bool) -> Mapping[str, DocumentShards]:
+        """Check the row tables and the selection; `is_whole`: whether the shards are intact.
+
+        Returns the documents of each split; none if anything is damaged, or at level `quick`.
+        """
+        manifest = self.manifest
         if manifest.selection is not None:
-            findings = check_selection(self._folder, manifest, self._level, is_whole=not damaged)
-            self._record("rows", findings, _sizes(manifest.tables), manifest.tables[0].num_rows)
-            damaged |= bool(findings)
-        if self._level != "quick" and not damaged:
-            self._documents = documents_of(self._folder, manifest)
+            findings = check_selection(self.folder, manifest, self.level, is_whole=is_whole)
+            self.record("rows", findings, _sizes(manifest.tables), manifest.tables[0].num_rows)
+            is_whole &= not findings
+        return documents_of(self.folder, manifest) if self.level != "quick" and is_whole else {}
 
-    def rejected(self) -> None:
-        name, totals = rejected_path(self._folder, self._manifest), self._manifest.totals
+    def check_rejected(self) -> None:
+        name, totals = rejected_path(self.folder, self.manifest), self.manifest.totals
         try:
-            size = CacheFiles(self._folder).size(name)
+            size = CacheFiles(self.folder).size(name)
         except PackerError:
             size = None  # check_rejected reports why
-        if self._level == "quick":
+        if self.level == "quick":
             findings = differing(name, ("size", "a file", "no file")) if size is None else []
         else:
-            findings = check_rejected(self._folder, self._manifest)
+            findings = check_rejected(self.folder, self.manifest)
         lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
-        self._record("rejected", findings, [size or 0], lines)
+        self.record("rejected", findings, [size or 0], lines)
 
-    def _check_model(self) -> None:
-        """Check the tokenizer's files and, if they are intact, the identity that the manifest derives from them."""
-        for file in self._manifest.model.files:
-            self._model += check_kept(self._folder, f"model/{file.path}", file, self._level)
-        if self._level != "quick" and not self._model:
-            self._identity = check_identity(self._folder, self._manifest)
+    def check_model(self) -> bool:
+        """Check the tokenizer's files; return whether they are intact."""
+        files = self.manifest.model.files
+        findings = [each for file in files for each in check_kept(self.folder, f"model/{file.path}", file, self.level)]
+        self.record("model", findings, _sizes(files))
+        return not findings
 
-    def model(self) -> None:
-        """Record the findings about the tokenizer's files, which were checked together with the shards."""
-        self._record("model", self._model, _sizes(self._manifest.model.files))
+    def check_inputs(self, *, cut: bool) -> dict[int, tuple[InputPart, ...]]:
+        """Check the inputs' sha256; `cut` also partitions them in the same pass, for re-encoding.
 
-    def inputs(self, *, cut: bool) -> None:
-        """Check the inputs' sha256; `cut` also partitions them in the same pass, for re-encoding."""
-        inputs, partition_bytes = self._manifest.inputs, None
+        Returns the partitions of unchanged inputs, by the index of the input.
+        """
+        inputs, partition_bytes = self.manifest.inputs, None
         with suppress(RecipeError):  # reported as a separate finding
-            partition_bytes = make_recipe(self._manifest.recipe).partition_bytes if cut else None
-        looked = map_inputs(_input_checker, (partition_bytes,), inputs, self._workers, self._progress)
-        self._parts = {source: parts for source, (_, parts) in enumerate(looked) if parts is not None}
+            partition_bytes = make_recipe(self.manifest.recipe).partition_bytes if cut else None
+        looked = map_inputs(partial(_check_input, partition_bytes), inputs, self.workers, self.progress)
         findings = [finding for found, _ in looked for finding in found]
-        self._record("inputs", findings, _sizes(inputs), sum(entry.num_rows for entry in inputs))
+        self.record("inputs", findings, _sizes(inputs), sum(entry.num_rows for entry in inputs))
+        return {source: parts for source, (_, parts) in enumerate(looked) if parts is not None}
 
-    def tokenizer(self) -> None:
-        """Check the tokenizer and the template at the place that the recipe names."""
-        self._record("tokenizer", check_tokenizer(self._manifest), _sizes(self._manifest.model.files))
-
-    def identity(self) -> None:
+    def check_identity(self, documents: Mapping[str, DocumentShards], *, model_is_whole: bool) -> None:
         """Check the fingerprints, as far as the files they cover are intact."""
-        self.findings += self._identity
-        if self._documents:  # over damaged shards, which were reported already, the fingerprint would add nothing
-            found = content_fingerprint(self._folder, self._manifest.shards, self._documents)
-            expected = self._manifest.content_fingerprint
+        if model_is_whole:
+            self.findings += check_identity(self.folder, self.manifest)
+        if documents:  # over damaged shards, which were reported already, the fingerprint would add nothing
+            found = content_fingerprint(self.folder, self.manifest.shards, documents)
+            expected = self.manifest.content_fingerprint
             self.findings += differing(MANIFEST_NAME, ("content_fingerprint", expected, found))
 
-    def blocks(self) -> None:
-        """Check the blocks by gathering them again, if shards and selection are intact."""
-        manifest, model = self._manifest, self._manifest.model
-        if not self._documents:
-            return
+    def check_blocks(self, documents: Mapping[str, DocumentShards]) -> None:
+        """Check the blocks by gathering them again from the documents of each split."""
+        manifest, model = self.manifest, self.manifest.model
         try:
             pack = make_recipe(manifest.recipe).pack
             form = BlockForm.of(pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
         except RecipeError:
             return  # reported as a separate finding
-        if pack.mode == "none":
+        if pack.mode == "none" or not documents:
             return
-        audits = [
-            check_blocks(manifest, split, documents, form, model.stop_ids)
-            for split, documents in self._documents.items()
-        ]
+        audits = [check_blocks(manifest, split, own, form, model.stop_ids) for split, own in documents.items()]
         findings = [finding for each in audits for finding in each.findings]
         self.findings += findings or check_counts(manifest.totals, audits)
 
-    def reencoded(self, sample: int | None) -> Reencoded:
+    def reencode(self, parts: Mapping[int, Sequence[InputPart]], sample: int | None) -> Reencoded:
         """Re-encode the inputs and compare; runs after all other checks."""
         damaged = frozenset(finding.path for finding in self.findings)
         done = compare_reencoded(
-            self._folder,
-            self._manifest,
-            self._parts,
+            self.folder,
+            self.manifest,
+            parts,
             sample=sample,
             damaged=damaged,
-            fetched=self._fetched,
-            workers=self._workers,
-            progress=self._progress,
+            fetched=self.fetched,
+            workers=self.workers,
+            progress=self.progress,
         )
-        self._record("re-encoded", done.findings, [0] * done.num_files, done.num_rows)
+        self.record("re-encoded", done.findings, [0] * done.num_files, done.num_rows)
         return done
 
 
-def _input_checker(
-    partition_bytes: int | None,
-) -> Callable[[tuple[int, Input]], tuple[list[Finding], tuple[InputPart, ...] | None]]:
-    """Return the function that compares an input and, given a partition size, partitions it if it is unchanged."""
-
-    def check(task: tuple[int, Input]) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
-        source, entry = task
-        if partition_bytes is None:
-            return check_input(entry), None
-        try:
-            return [], cut_input(entry, source, partition_bytes)
-        except (InputError, UsageError) as error:
-            expected = f"sha256 {entry.sha256}"
-            return check_input(entry) or differing(entry.path, ("input", expected, error.message)), None
-
-    return check
+def _check_input(
+    partition_bytes: int | None, task: tuple[int, Input]
+) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
+    """Compare an input and, given a partition size, partition it if it is unchanged."""
+    source, entry = task
+    if partition_bytes is None:
+        return check_input(entry), None
+    try:
+        return [], cut_input(entry, source, partition_bytes)
+    except (InputError, UsageError) as error:
+        expected = f"sha256 {entry.sha256}"
+        return check_input(entry) or differing(entry.path, ("input", expected, error.message)), None
 
 
 def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int]:
@@ -347,8 +324,5 @@ def _unreadable(named: Path | str, level: Level, content: bytes, error: CheckErr
         level=level,
         checked=(checked,),
         findings=tuple(findings),
-        strays=(),
         fingerprint=fingerprint_of(content),
-        content_fingerprint=None,
-        recipe_fingerprint=None,
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from packer.display import in_shell
 from packer.names import is_address
 from packer.source.files import STANDARD_INPUT
 
@@ -95,17 +96,16 @@ class VerifyReport:
     findings: tuple[Finding, ...]
     """Everything that is wrong, in the order of the manifest; empty if the cache is intact."""
 
-    strays: tuple[str, ...]
+    strays: tuple[str, ...] = ()
     """Shard files that the manifest does not name, left by a build that was killed. The next build removes them."""
 
     fingerprint: str
     """sha256 of the manifest that was found."""
 
-    content_fingerprint: str | None
+    content_fingerprint: str | None = None
     """As recorded in the manifest; None if the manifest cannot be read."""
 
-    recipe_fingerprint: str | None
-
+    recipe_fingerprint: str | None = None
     notes: tuple[str, ...] = ()
     """Remarks that are not errors."""
 
@@ -127,23 +127,22 @@ class VerifyReport:
         whats = {finding.what for finding in self.findings}
         if not whats:
             return None
+        folder = in_shell(self.folder)
         if self.is_another:
-            return f"nothing else is wrong: the cache comes from another build. packer diff OLD {self.folder} shows why"
+            return f"nothing else is wrong: the cache comes from another build. packer diff OLD {folder} shows why"
         if self.content_fingerprint is None:
-            return (
-                f"packer build -c RECIPE -o {self.folder} --repair makes it again; its own recipe was in the manifest"
-            )
+            return f"packer build -c RECIPE -o {folder} --repair makes it again; its own recipe was in the manifest"
         if whats <= {"input", "tokenizer", "fingerprint"}:
             moved = [each.path for each in self.findings if each.what != "fingerprint" and is_elsewhere(each.path)]
             if moved:
                 return f"paths are relative to the folder the build ran in: run packer verify there to find {moved[0]}"
             force = " --force" if "tokenizer" in whats else ""
-            return f"the cache itself is intact; packer build -o {self.folder}{force} brings it up to date with them"
+            return f"the cache itself is intact; packer build -o {folder}{force} brings it up to date with them"
         if not any(_is_mended(finding) for finding in self.findings):
             if self.level == "quick":
-                return f"packer verify {self.folder} checks whether its files are still what was written"
+                return f"packer verify {folder} checks whether its files are still what was written"
             return (
                 "every file is what its digest says, so that --repair would keep it; to have the rows made again, "
                 "build into another folder: packer build -c RECIPE -o OTHER"
             )
-        return f"packer build -o {self.folder} --repair makes damaged files again"
+        return f"packer build -o {folder} --repair makes damaged files again"

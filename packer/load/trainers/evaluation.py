@@ -24,7 +24,8 @@ class EvaluationBatches:
     """A loader's micro-batches, restarted for each iteration, with ``num_items_in_batch`` among their arguments.
 
     Args:
-        loader: of the split to evaluate; every iteration starts at its current position. Not to be used elsewhere.
+        loader: of the split to evaluate, not to be used elsewhere. Every iteration is the same pass over it: its
+            current epoch, or the next one if an evaluation that was cut short left it within an epoch.
         adapter: converts a micro-batch to a model's arguments.
 
     Raises:
@@ -40,6 +41,8 @@ class EvaluationBatches:
         refuse_preference(loader.content, "an evaluation by losses")
         self.loader = loader
         self._adapter = adapter
+        if loader.state_dict()["cursor"]:
+            loader.set_epoch(loader.epoch + 1)
         self._initial_state = loader.state_dict()
         self._summary = loader.summary()
 

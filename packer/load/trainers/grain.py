@@ -29,10 +29,6 @@ class BlockSource:
 
     It pickles as the cache's folder and fingerprint, so grain's workers reopen the same bytes.
 
-    Args:
-        cache: folder of a cache, or an open one.
-        split: name of the split.
-
     Raises:
         UsageError: the cache has fractional weights, which these rows cannot represent.
     """

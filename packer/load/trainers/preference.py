@@ -20,11 +20,7 @@ from packer.batches import CHOSEN, DESIRABLE, Int64
 from packer.errors import UsageError
 from packer.layout import partners
 from packer.load.arguments import check_instance, check_integer
-from packer.load.preference import (
-    mismatched_documents,
-    padded_documents,
-    preference_documents,
-)
+from packer.load.preference import mismatched_documents, padded_documents, preference_documents
 from packer.load.reference import Reference
 from packer.load.rows import documents_of_pairs
 from packer.load.step import MicroBatch
@@ -177,14 +173,8 @@ class _CacheTrainer:
 class PackedDPOTrainer(_CacheTrainer, DPOTrainer):  # type: ignore[misc]
     """A DPOTrainer whose rows are the pairs of a cache.
 
-    ``train_sampling_strategy="group_by_length"`` works. ``dataset_num_proc`` has no effect.
-
-    Args:
-        model: as for a DPOTrainer, like ref_model.
-        args: a DPOConfig.
-        train_dataset: the pairs.
-        eval_dataset: other pairs, or a dict of them by name.
-        options: other arguments of a DPOTrainer.
+    It takes the arguments of a DPOTrainer, and :class:`PreferenceData` as `train_dataset` and `eval_dataset`; a dict
+    names several. ``train_sampling_strategy="group_by_length"`` works. ``dataset_num_proc`` has no effect.
 
     Raises:
         UsageError: settings under which other tokens would be trained, or that would silently have no effect:
@@ -234,12 +224,8 @@ class PackedKTOTrainer(_CacheTrainer, KTOTrainer):  # type: ignore[misc]
     To estimate the KL term, KTO puts another answer under each row's prompt. As in TRL, it is that of the previous row
     in its batch; but rows with the same prompt are skipped, and if a batch has no other prompt, an earlier row is used.
 
-    Args:
-        model: as for a KTOTrainer, like ref_model.
-        args: a KTOConfig.
-        train_dataset: the answers. A KTOTrainer reads them in order.
-        eval_dataset: other answers, or a dict of them by name.
-        options: other arguments of a KTOTrainer.
+    It takes the arguments of a KTOTrainer, which reads its rows in order, and datasets as :class:`PackedDPOTrainer`
+    does.
 
     Raises:
         UsageError: a ``max_length`` below the longest answer, all answers under one prompt, or data with a reference.

@@ -23,11 +23,6 @@ class PackedSFTTrainer(PackedTrainer, SFTTrainer):  # type: ignore[misc]
     ``assistant_only_loss``, ``completion_only_loss``, ``chat_template_path``) or have no effect (``max_length``,
     ``pad_to_multiple_of``).
 
-    Args:
-        model: as for an SFTTrainer.
-        args: an SFTConfig.
-        options: as for :class:`PackedTrainer`.
-
     Raises:
         UsageError: settings that ask for other training data than the cache has.
     """

@@ -317,6 +317,8 @@ def test_numbers_in_the_attention_mask_are_borders(scratch, words):
     mask = [[1] * row.seq_lengths[0] + [2] * row.seq_lengths[1] for row in rows]
     counts, report = found(write(new(scratch), rows, attention_mask=mask), words)
     assert counts == {} and report.num_sequences == 4
+    _, report = found(write(new(scratch), rows, attention_mask=mask), words, tokenizer=None)
+    assert not any("several conversations" in entry.what for entry in report.not_looked_at), "the mask numbers them"
     ones = [[1] * len(row.ids) for row in rows]
     counts, _ = found(write(new(scratch), rows, attention_mask=ones), words)
     assert counts == {"borders_missing": (2, 2)}

@@ -13,7 +13,7 @@ import pytest
 from packer.audit.foreign import audit_foreign, view_foreign_row
 from packer.audit.foreign.tokenizer_facts import load_facts
 from packer.errors import InputError, UsageError
-from packer.export import export
+from packer.export.run import export
 from packer.pipeline.repacking import repack
 
 

@@ -7,7 +7,7 @@ import pytest
 from export import readers
 
 from packer.audit.foreign import audit_foreign
-from packer.export import export
+from packer.export.run import export
 
 pytestmark = pytest.mark.slow  # importing TRL takes longer than a room's tests; test_defects plants what it finds
 
