@@ -16,18 +16,18 @@ then at every 80. Lines of 4, 9, 12 and 2 bytes begin at 0, 4, 13 and 25, so the
 """
 
 import hashlib
-import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from packer.source.file_bytes import (
     BLANK,
     BYTE_ORDER_MARK,
-    READ_BYTES,
     FilePath,
     codec_of,
     file_sha256,
@@ -43,6 +43,10 @@ from packer.source.text_rows import text_rows
 MAX_PIECES = 16
 """Maximum number of pieces of a large row group. Reading a piece also decodes the rows before it in its group: for 16
 pieces, that is 8.5 times the group in total."""
+
+_NEWLINE = ord("\n")
+_IS_BLANK = np.zeros(256, np.bool_)
+_IS_BLANK[[*BLANK]] = True
 
 
 def partition_file(path: FilePath, *, format: Format, partition_bytes: int, limit: int | None = None) -> FilePartitions:  # noqa: A002 - the recipe's word
@@ -88,30 +92,26 @@ def smallest_partition(partition_bytes: int) -> int:
     return max(1, partition_bytes // 8)
 
 
-def nominal_end(position: int, partition_bytes: int) -> int:
-    """Return where the nominal partition that contains a byte of the file ends."""
+def nominal_partition(position: int, partition_bytes: int) -> tuple[int, int]:
+    """Return the number of the nominal partition that contains a byte of the file, and where that partition ends."""
     start = 0
-    for size in (smallest_partition(partition_bytes) << growth for growth in range(3)):
-        if position < start + 8 * size:
-            break
+    unit = smallest_partition(partition_bytes)
+    for growth in range(3):
+        size = unit << growth
+        number = (position - start) // size
+        if number < 8:
+            return 8 * growth + number, start + (number + 1) * size
         start += 8 * size
-    else:
-        size = partition_bytes
-    return start + ((position - start) // size + 1) * size
+    number = (position - start) // partition_bytes
+    return 24 + number, start + (number + 1) * partition_bytes
 
 
 def _cut_lines(path: FilePath, chunks: Iterator[bytes], partition_bytes: int, limit: int | None) -> Iterator[Partition]:
-    stream = text_stream(path, chunks, None, at_start=False)
-    mark = stream.read(len(BYTE_ORDER_MARK)) if stream.peek().startswith(BYTE_ORDER_MARK) else b""
-    stop = num_rows = num_lines = 0
-    while stream.peek() and num_rows != limit:
-        start, first_row, first_line = stop, num_rows, num_lines
-        end = nominal_end(start, partition_bytes)
-        stop, xxh3 = (start, xxhash.xxh3_128()) if start else (len(mark), xxhash.xxh3_128(mark))
-        num_bytes = -1
-        while num_bytes and stop < end and num_rows != limit:
-            num_bytes, is_row = _read_line(stream, xxh3.update)
-            stop, num_lines, num_rows = stop + num_bytes, num_lines + 1, num_rows + is_row
+    start = first_row = first_line = 0  # of the partition
+    position = num_rows = num_lines = 0  # before the chunk
+    xxh3 = xxhash.xxh3_128()
+
+    def until(stop: int, num_rows: int) -> Iterator[Partition]:
         if num_rows > first_row:
             yield Partition(
                 path=path,
@@ -123,20 +123,55 @@ def _cut_lines(path: FilePath, chunks: Iterator[bytes], partition_bytes: int, li
                 num_rows=num_rows - first_row,
                 xxh3=xxh3.hexdigest(),
             )
-    for _ in chunks:  # what a limit leaves out is part of the file's digest
-        pass
+
+    for chunk, stops, are_rows in _line_ends(chunks):
+        rows = num_rows + np.cumsum(are_rows)
+        hashed = 0  # bytes of the chunk
+        while first_row != limit:
+            # The last line of the partition: the next one begins behind the nominal partition, or is not wanted.
+            last = int(np.searchsorted(stops, nominal_partition(start, partition_bytes)[1]))
+            last = last if limit is None else min(last, int(np.searchsorted(rows, limit)))
+            if last == len(stops):
+                xxh3.update(chunk[hashed:])
+                break
+            stop, row = int(stops[last]), int(rows[last])
+            xxh3.update(chunk[hashed : stop - position])
+            yield from until(stop, row)
+            start, first_row, first_line, hashed = stop, row, num_lines + last + 1, stop - position
+            xxh3 = xxhash.xxh3_128()
+        position += len(chunk)
+        num_lines += len(stops)
+        num_rows += int(np.count_nonzero(are_rows))
+    if first_row != limit:
+        yield from until(position, num_rows)
 
 
-def _read_line(stream: io.BufferedReader, update: Callable[[bytes], object]) -> tuple[int, bool]:
-    """Read a line, a megabyte at a time, calling `update` with its bytes; return its size, and whether it is a row."""
-    num_bytes, is_row = 0, False
-    while piece := stream.readline(READ_BYTES):
-        update(piece)
-        num_bytes += len(piece)
-        is_row = is_row or bool(piece.strip(BLANK))
-        if piece.endswith(b"\n"):
-            break
-    return num_bytes, is_row
+def _line_ends(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
+    """Yield each chunk with the lines that end in it: where in the file, and whether they contain a row.
+
+    If the last line has no newline, an empty chunk follows, in which it ends.
+    """
+    position, is_row = 0, False  # is_row: of the line that the chunk begins in, so far
+    is_open = False
+    for chunk in chunks:
+        begin = len(BYTE_ORDER_MARK) if position == 0 and chunk.startswith(BYTE_ORDER_MARK) else 0
+        content = np.frombuffer(chunk, np.uint8)
+        newlines = np.flatnonzero(content == _NEWLINE)
+        starts = np.concatenate(([begin], newlines + 1))
+        # Nearly every line is a row, as its first byte shows; an empty line begins with its newline.
+        first = content[starts[:-1]]
+        are_rows = ~_IS_BLANK[first]
+        for number in np.flatnonzero(_IS_BLANK[first] & (first != _NEWLINE)):
+            are_rows[number] = bool(chunk[starts[number] : newlines[number]].strip(BLANK))
+        rest_is_row = bool(chunk[starts[-1] :].strip(BLANK))
+        if len(newlines):
+            are_rows[0] |= is_row
+        is_row = rest_is_row or (is_row and not len(newlines))
+        is_open = not chunk.endswith(b"\n")
+        yield chunk, newlines + (position + 1), are_rows
+        position += len(chunk)
+    if is_open:
+        yield b"", np.array([position]), np.array([is_row])
 
 
 def _whole_file(path: FilePath, chunks: Iterator[bytes], kind: Format, limit: int | None) -> Iterator[Partition]:
@@ -221,7 +256,7 @@ def cut_groups(groups: Sequence[Group], partition_bytes: int, limit: int | None 
             runs[-1] = last._replace(num_groups=number + 1 - last.first_group, num_rows=last.num_rows + group.num_rows)
         else:
             runs.append(GroupRange(number, 1, 0, group.num_rows))
-            end = nominal_end(start, partition_bytes)
+            _, end = nominal_partition(start, partition_bytes)
         start += group.num_bytes
     first_rows = [0, *accumulate(run.num_rows for run in runs)]
     return [
