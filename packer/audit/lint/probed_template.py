@@ -16,7 +16,7 @@ from packer.batches import Rejection, RowBatch, Sample, TurnBatch
 from packer.model import TOKENIZER_FILE, Model
 from packer.pipeline.stages import Stages, compile_template, turn_end_marker
 from packer.recipe import Recipe, make_recipe, to_json
-from packer.render import ChatTemplate, Renderer, RenderError, RenderRules
+from packer.render import ChatTemplate, Renderer, RenderError
 from packer.render.conversation import Conversation, Mode
 from packer.render.message_form import renderable
 from packer.source.schema import read_row
@@ -289,7 +289,7 @@ class ProbedTemplate:
         model = replace(model, stop_ids=tuple(sorted({*model.stop_ids, *missing})))
         key = (msgspec.json.encode(recipe), model.stop_ids)
         if key not in self._renderers:
-            self._renderers[key] = Renderer(model, RenderRules.of(recipe))
+            self._renderers[key] = Renderer(model, recipe)
         samples = (self.outcome(row).sample,)
         turns = self._renderers[key].render(RowBatch(samples=samples, rejections=(), num_rows=1))
         return RenderOutcome(next(iter(turns.rejections), None), len(turns.text_offsets) - 1)
