@@ -23,10 +23,11 @@ TAGS = (
 
 _CLOSING = dict(TAGS)
 _PAIRS = [(re.escape(opening), re.escape(closing)) for opening, closing in TAGS]
+_OPENINGS, _CLOSINGS = map("|".join, zip(*_PAIRS, strict=True))
 
-OPENING = frozenset(opening for opening, _ in TAGS)
+OPENING = frozenset(_CLOSING)
 
-ANY_TAG = re.compile("|".join(tag for pair in _PAIRS for tag in pair))
+ANY_TAG = re.compile(f"{_OPENINGS}|{_CLOSINGS}")
 """Matches any opening or closing tag."""
 
 EMPTY_BLOCK = re.compile("(?:" + "|".join(rf"{opening}\s*{closing}" for opening, closing in _PAIRS) + r")\s*")
@@ -35,21 +36,8 @@ EMPTY_BLOCK = re.compile("(?:" + "|".join(rf"{opening}\s*{closing}" for opening,
 _INLINE = re.compile(
     r"\s*(?:" + "|".join(f"{opening}(.*?){closing}" for opening, closing in _PAIRS) + r")\s*", re.DOTALL
 )
-_OPENED = re.compile(
-    r"(?P<open>"
-    + "|".join(opening for opening, _ in _PAIRS)
-    + r")(?P<space>\s*)(?:(?P<close>"
-    + "|".join(closing for _, closing in _PAIRS)
-    + r")\s*)?\Z"
-)
-
-_CLOSED = re.compile(
-    "(?:"
-    + "|".join(closing for _, closing in _PAIRS)
-    + r")\s*(?P<again>(?:"
-    + "|".join(opening for opening, _ in _PAIRS)
-    + r")\s*)?\Z"
-)
+_OPENED = re.compile(rf"(?P<open>{_OPENINGS})(?P<space>\s*)(?:(?P<close>{_CLOSINGS})\s*)?\Z")
+_CLOSED = re.compile(rf"(?:{_CLOSINGS})\s*(?P<again>(?:{_OPENINGS})\s*)?\Z")
 
 _ALL = [tag for pair in TAGS for tag in pair]
 _BEGINS_TAG = re.compile("(?:" + "|".join(re.escape(tag[:k]) for tag in _ALL for k in range(1, len(tag))) + r")\Z")
