@@ -65,14 +65,9 @@ def load_fast_meanwhile(model_json: bytes) -> threading.Thread:
 
 
 def warm_up(tokenizer: Path, *, engine: str) -> threading.Thread | None:
-    """Load the encoders that processes forked from this one will use.
+    """Load the encoders that processes forked from this one will use, of a `tokenizer.json` or its folder.
 
-    Args:
-        tokenizer: `tokenizer.json`, or the folder that contains it.
-        engine: that of the recipe.
-
-    Returns:
-        The thread that is still loading `fastokens`, if it is needed.
+    Return the thread that is still loading `fastokens`, if it is needed.
 
     Raises:
         InputError: the file cannot be read.

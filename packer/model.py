@@ -204,9 +204,7 @@ def model_of(
 def read_model_files(tokenizer: Path, *, template: Path | None = None) -> dict[str, bytes]:
     """Read all files that a model is loaded from, as bytes by name; templates are included under their canonical names.
 
-    Args:
-        tokenizer: folder with `tokenizer.json`, or that file alone.
-        template: a chat template file that replaces the folder's own.
+    The arguments are those of :func:`load_model`.
 
     Raises:
         InputError: a file is missing or cannot be read.

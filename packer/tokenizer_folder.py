@@ -75,13 +75,10 @@ def _main_file(path: Path, tokenizer: Path) -> bytes:
 def read_regular(path: Path, *, max_bytes: int, what: str) -> bytes:
     """Read a regular file, without blocking on pipes or devices.
 
-    Args:
-        path: the file.
-        max_bytes: larger files are refused.
-        what: what the file belongs to, for errors.
+    `what` it belongs to is for errors.
 
     Raises:
-        InputError: the file cannot be read, is not a regular file, or is too large.
+        InputError: the file cannot be read, is not a regular file, or has more than `max_bytes`.
     """
     try:
         # Opening a pipe would wait for somebody to write into it.

@@ -14,7 +14,7 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS, tool_parameters
@@ -89,33 +89,23 @@ class _Item(NamedTuple):
         return self.may_probe and (any(len(text) < _SHORT for text in texts) or any(map(occurs_twice, texts)))
 
 
+@dataclass(slots=True)
 class LossCheck:
     """Finds what templates drop, and caches their answers by shape of conversation."""
 
-    def __init__(
-        self,
-        allowed: frozenset[str],
-        stops: re.Pattern[str] | None = None,
-        *,
-        marks: str = "",
-        thorough: bool = False,
-    ) -> None:
-        """Take the rules.
+    allowed: frozenset[str]
+    """Kinds of content that may be lost."""
 
-        Args:
-            allowed: kinds of content that may be lost.
-            stops: matches any stop token.
-            marks: the source of the template; a text that it contains may occur in any rendering.
-            thorough: probe every item, not only the doubtful ones.
-        """
-        self.allowed = allowed
-        self.marks = marks
-        self.thorough = thorough
-        """Needed for :attr:`found_any` to be complete where texts are placeholders: these are long and unique, so no
-        item of theirs is doubtful."""
+    stops: re.Pattern[str] | None = None
+    _: KW_ONLY
+    marks: str = ""
+    """The source of the template; a text that it contains may occur in any rendering."""
 
-        self.stops = stops
-        self._answers: OrderedDict[tuple[Any, ...], frozenset[Loss]] = OrderedDict()
+    thorough: bool = False
+    """Probe every item, not only the doubtful ones. Needed for :attr:`found_any` to be complete where texts are
+    placeholders: these are long and unique, so no item of theirs is doubtful."""
+
+    _answers: OrderedDict[tuple[Any, ...], frozenset[Loss]] = field(default_factory=OrderedDict)
 
     @property
     def found_any(self) -> bool:

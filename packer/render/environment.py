@@ -285,12 +285,7 @@ class ChatTemplate:
 
 
 class IncrementalTemplate:
-    """A template for all renderings of one conversation; each continues an earlier one if possible.
-
-    Args:
-        template: the template to render.
-        num_messages: length of the conversation.
-    """
+    """A template for all renderings of one conversation; each continues an earlier one if possible."""
 
     def __init__(self, template: ChatTemplate, num_messages: int) -> None:
         self.modes = template.modes

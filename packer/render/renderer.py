@@ -91,9 +91,7 @@ class Renderer:
     def _render(self, rows: RowBatch, compared: Container[int] | None) -> TurnBatch | None:
         """Render with the fast paths. Return None if a comparison shows that they change the result.
 
-        Args:
-            rows: the samples.
-            compared: numbers of the samples to render a second time and compare; None to render all by reference.
+        `compared`: numbers of the samples to render a second time and compare; None to render all by reference.
         """
         texts: list[EncodedText] = []
         owners: list[int] = []

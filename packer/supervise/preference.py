@@ -60,13 +60,7 @@ def join_sides(
     documents: DocumentBatch,
     rejections: Sequence[Rejection],
 ) -> tuple[DocumentBatch, tuple[Rejection, ...]]:
-    """Join the sides of each row again.
-
-    Args:
-        rows: as they were read.
-        turns: rendered from :func:`split_sides` of them.
-        documents: of the sides, in their order.
-        rejections: of the sides.
+    """Join the sides of each row again; all but the rows are of the sides, from :func:`split_sides`.
 
     Returns:
         The documents of the rows all of whose sides have one, each chosen one right before its rejected one; and why

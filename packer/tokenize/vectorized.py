@@ -36,13 +36,7 @@ class LocatedTexts:
 
 
 class VectorizedBoundaries:
-    """Locates turns in texts under one byte-level tokenizer.
-
-    Args:
-        encoder: produces the ids.
-        token_bytes: of the same tokenizer.
-        is_anchor: which ids are anchors, bool[vocabulary].
-    """
+    """Locates turns in texts under one byte-level tokenizer; `is_anchor`: which ids are anchors, bool[vocabulary]."""
 
     def __init__(self, encoder: Encoder, token_bytes: TokenBytes, is_anchor: Bool) -> None:
         self._encoder = encoder
@@ -52,11 +46,7 @@ class VectorizedBoundaries:
         self._num_bytes = 0
 
     def locate(self, turns: TurnBatch, candidates: Int64) -> LocatedTexts:
-        """Encode some texts of a batch, and locate the turns of those for which that is possible.
-
-        Args:
-            turns: the batch.
-            candidates: indices of texts, ascending.
+        """Encode some texts of a batch (their indices, ascending), and locate the turns where that is possible.
 
         Raises:
             UnencodableTextsError: the tokenizer fails on some of them, or on a prompt.
