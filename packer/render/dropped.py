@@ -79,9 +79,8 @@ class _Item(NamedTuple):
 
     def shows_but_for_space(self, text: str) -> bool:
         """Whether a text shows the item when white space is ignored."""
-        shows = contains_escaped if self.loss.kind in _MAY_BE_JSON else _contains
-        text = "".join(text.split())
-        return all(any(shows("".join(spelling.split()), text) for spelling in each) for each in self.texts)
+        texts = tuple(tuple(map(_without_space, each)) for each in self.texts)
+        return self._replace(texts=texts).shows(_without_space(text))
 
     def doubtful(self, occurs_twice: Callable[[str], bool]) -> bool:
         """Whether its text may occur in the rendering for another reason."""
@@ -372,3 +371,7 @@ def _shape(message: Message) -> tuple[Any, ...]:
 
 def _contains(part: str, text: str) -> bool:
     return part in text
+
+
+def _without_space(text: str) -> str:
+    return "".join(text.split())

@@ -67,9 +67,8 @@ class TurnTokenizer:
         self._vectorized = (
             VectorizedBoundaries(encoder, token_bytes, anchors.is_anchor) if token_bytes.byte_level else None
         )
-        self._normalized_control = (
-            _NormalizedControlTokens(model) if self._normalizes and _NormalizedControlTokens.applies_to(model) else None
-        )
+        normalized = [token for token in model.added_tokens if token.normalized and token.content in model.control]
+        self._normalized_control = _NormalizedControlTokens(normalized) if self._normalizes and normalized else None
 
     def tokenize(self, turns: TurnBatch) -> TokenBatch:
         """Encode every text once and locate every turn; a text the tokenizer fails on gets no ids, but a reason."""
@@ -212,19 +211,9 @@ def _aliased_text(text: _Text, aliases: Aliases, encoder: Encoder) -> EncodedTex
 class _NormalizedControlTokens:
     """Control tokens that are matched in normalized text, so that ordinary text may turn into one."""
 
-    def __init__(self, model: Model) -> None:
-        tokens = self._tokens(model)
+    def __init__(self, tokens: Sequence[AddedToken]) -> None:
         self._ids = np.array([token.id for token in tokens], np.int32)
         self._pattern = re.compile(b"|".join(re.escape(token.content.encode()) for token in tokens))
-
-    @staticmethod
-    def _tokens(model: Model) -> list[AddedToken]:
-        return [token for token in model.added_tokens if token.normalized and token.content in model.control]
-
-    @classmethod
-    def applies_to(cls, model: Model) -> bool:
-        """Whether the model has control tokens of this kind."""
-        return bool(cls._tokens(model))
 
     def is_forged(self, text: _Text, ids: Int32) -> bool:
         """Whether the ids contain more of them than the text does outside what a person typed."""
