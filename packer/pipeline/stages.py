@@ -56,8 +56,7 @@ class Stages:
         self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE])
         with self.clock.of("load"):
             self.renderer = Renderer(model, recipe)
-            token_bytes = self._token_bytes = TokenBytes(model)
-            self._supervisor = Supervisor(RoundTrip(model, token_bytes), model.stop_ids)
+            self._supervisor = Supervisor(RoundTrip(model), model.stop_ids)
             self._pretokenized = PretokenizedSupervisor(model)
 
     @cached_property
@@ -69,7 +68,7 @@ class Stages:
 
         """
         with self.clock.of("load"):
-            return TurnTokenizer(self._model, self._encoder, self._token_bytes)
+            return TurnTokenizer(self._model, self._encoder)
 
     @cached_property
     def _encoder(self) -> Encoder:

@@ -229,24 +229,20 @@ class ConversationLosses:
         """Whether several values of messages and tools contain a text, or the source of the template does."""
         if text in self.check.marks:
             return True
-        if "\0" in text:
-            return sum(text in value for value in self._values) > 1
-        first = self._joined_values.find(text)
-        return first >= 0 and self._joined_values.find(text, self._joined_values.find("\0", first)) >= 0
+        first = self._values.find(text)
+        return first >= 0 and self._values.find(text, self._values.find("\0", first)) >= 0
 
     @functools.cached_property
-    def _joined_values(self) -> str:
-        """All strings of the messages and tools, each followed by a character that few texts contain."""
-        return "".join(f"{value}\0" for value in self._values)
+    def _values(self) -> str:
+        """All strings of the messages and tools, each followed by a character that few texts contain.
 
-    @functools.cached_property
-    def _values(self) -> list[str]:
-        """All strings of the messages and tools; reasoning stored under two names counts once."""
+        Reasoning stored under two names counts once.
+        """
         own = [
             {name: value for name, value in message.items() if name != "thinking" or "reasoning_content" not in message}
             for message in self.conversation.messages
         ]
-        return strings([*own, self.conversation.tools])
+        return "".join(f"{value}\0" for value in strings([*own, self.conversation.tools]))
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:
         """Return the loss if the tools, or the names of their parameters, are not rendered.

@@ -178,19 +178,13 @@ class ChatTemplate:
             NotIncrementalError: `renderings` cannot be continued.
             TemplateOverrunError: it takes too long or too much memory.
         """
-        variables = self._variables(tools, kwargs, add_generation_prompt=add_generation_prompt)
+        variables = {"documents": None, **self.variables, **(kwargs or {})}
+        variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt}
         if renderings is not None:
             return self._checked(lambda: renderings.text(messages, variables), (messages, tools, kwargs))
         template, variables["messages"] = self._template, messages
         context = self._context(template, variables)
         return self._checked(lambda: "".join(template.root_render_func(context)), (messages, tools, kwargs))
-
-    def _variables(
-        self, tools: Any, kwargs: Mapping[str, Any] | None, *, add_generation_prompt: bool
-    ) -> dict[str, Any]:
-        """Return all variables except the messages."""
-        variables = {"documents": None, **self.variables, **(kwargs or {})}
-        return variables | {"tools": tools, "add_generation_prompt": add_generation_prompt}
 
     def _context(self, template: jinja2.Template, variables: Mapping[str, Any]) -> Context:
         """Do what `Template.render` does, without collecting the globals each time."""

@@ -48,14 +48,13 @@ class _AliasEncoder:
 
 
 class TurnTokenizer:
-    """The tokenize stage for one model."""
+    """The tokenize stage for one model.
 
-    def __init__(self, model: Model, encoder: Encoder, token_bytes: TokenBytes | None = None) -> None:
-        """`token_bytes`: those of the model; read from it by default.
+    Raises:
+        InputError: a kind of vocabulary whose entries are not text.
+    """
 
-        Raises:
-            InputError: a kind of vocabulary whose entries are not text.
-        """
+    def __init__(self, model: Model, encoder: Encoder) -> None:
         self._model = model
         self._json = model.files[TOKENIZER_FILE]
         self._encoder = encoder
@@ -63,7 +62,7 @@ class TurnTokenizer:
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
         continuation_encoder = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
         self._boundaries = BoundaryFinder(encoder, continuation_encoder, anchors, model.stop_ids)
-        token_bytes = token_bytes or TokenBytes(model)
+        token_bytes = TokenBytes(model)
         self._vectorized = (
             VectorizedBoundaries(encoder, token_bytes, anchors.is_anchor) if token_bytes.byte_level else None
         )
