@@ -59,7 +59,12 @@ def _load_fast(model_json: bytes) -> "fastokens.Tokenizer":
 
 def load_fast_meanwhile(model_json: bytes) -> threading.Thread:
     """Start loading the `fastokens` object in a thread. Errors are raised again by the call that needs the object."""
-    loading = threading.Thread(target=_try_fast, args=[model_json])
+
+    def load() -> None:
+        with suppress(BaseException):
+            load_fast_backend(model_json)
+
+    loading = threading.Thread(target=load)
     loading.start()
     return loading
 
@@ -77,11 +82,6 @@ def warm_up(tokenizer: Path, *, engine: str) -> threading.Thread | None:
     loading = load_fast_meanwhile(content) if is_known_fast(engine, content) else None
     load_backend(content)
     return loading
-
-
-def _try_fast(model_json: bytes) -> None:
-    with suppress(BaseException):
-        load_fast_backend(model_json)
 
 
 @functools.lru_cache(maxsize=2)

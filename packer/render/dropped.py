@@ -42,7 +42,7 @@ from packer.render.readback import (
     spellings,
     strings,
 )
-from packer.render.reasoning import ANY_TAG, OPENING, shows_as_reasoning, split_inline
+from packer.render.reasoning import ANY_TAG, OPENING, reasoning_fields, shows_as_reasoning, split_inline
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
@@ -236,11 +236,12 @@ class ConversationLosses:
     def _values(self) -> str:
         """All strings of the messages and tools, each followed by a character that few texts contain.
 
-        Reasoning stored under two names counts once.
+        Reasoning stored under several names counts once.
         """
         own = [
-            {name: value for name, value in message.items() if name != "thinking" or "reasoning_content" not in message}
+            {name: value for name, value in message.items() if name not in repeated}
             for message in self.conversation.messages
+            for repeated in [reasoning_fields(message)[1:]]
         ]
         return "".join(f"{value}\0" for value in strings([*own, self.conversation.tools]))
 
@@ -308,10 +309,10 @@ def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_
     items = []
     if own and text and not ANY_TAG.search(text):
         items.append(_Item(Loss("content", number), ((text,),), own=True))
-    reasoning = next((message[name] for name in REASONING_FIELDS if isinstance(message.get(name), str)), "").strip()
+    reasoning = [message[name].strip() for name in reasoning_fields(message)]
     if own and reasoning:
         # If packer continued the turn from the prompt, the template did not write the reasoning.
-        items.append(_Item(Loss("reasoning", number), ((reasoning,),), may_probe=not own.continued, own=True))
+        items.append(_Item(Loss("reasoning", number), ((reasoning[0],),), may_probe=not own.continued, own=True))
     for call in message.get("tool_calls") or ():
         items += _call_items(call, Loss("tool_call", number), own=own is not None)
     return items

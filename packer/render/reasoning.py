@@ -150,11 +150,15 @@ def has_two_reasonings(message: Message) -> bool:
     return bool(said) and said != reasoning_of(message)
 
 
+def reasoning_fields(message: Message) -> list[str]:
+    """Return the names of the fields in which a message has reasoning."""
+    return [name for name in REASONING_FIELDS if isinstance(message.get(name), str) and message[name].strip()]
+
+
 def reasoning_of(message: Message) -> str:
     """Return the reasoning of an assistant message, from its field or else inline; empty if there is none."""
-    for name in REASONING_FIELDS:
-        if isinstance(message.get(name), str) and message[name].strip():
-            return str(message[name]).strip()
+    for name in reasoning_fields(message):
+        return str(message[name]).strip()
     inline = split_inline(message.get("content"))
     return inline[1].strip() if inline else ""
 
@@ -165,7 +169,7 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
     content = changed.get("content")
     if changed.get("role") != "assistant":
         return changed
-    fields = [name for name in REASONING_FIELDS if isinstance(changed.get(name), str) and changed[name].strip()]
+    fields = reasoning_fields(changed)
     twice = split_inline(content) if fields else None
     if twice is not None and twice[1].strip() == changed[fields[0]].strip():
         changed["content"] = content = twice[2]  # most templates would write both
