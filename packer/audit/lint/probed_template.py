@@ -240,6 +240,7 @@ class ProbedTemplate:
         self.model = model
         self.encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
         self._stages = Stages(self.recipe, model)
+        self._stages.renderer = self._stages.renderer.by_reference()  # of a single row, each is compared with it anyway
         self._outcomes: dict[int, Outcome] = {}
         self._renderers: dict[tuple[bytes, tuple[int, ...]], Renderer] = {}
 
@@ -277,7 +278,7 @@ class ProbedTemplate:
         model = replace(model, stop_ids=tuple(sorted({*model.stop_ids, *missing})))
         key = (msgspec.json.encode(recipe), model.stop_ids)
         if key not in self._renderers:
-            self._renderers[key] = Renderer(model, recipe)
+            self._renderers[key] = Renderer(model, recipe).by_reference()
         samples = (self.outcome(row).sample,)
         turns = self._renderers[key].render(RowBatch(samples=samples, rejections=(), num_rows=1))
         return RenderOutcome(next(iter(turns.rejections), None), len(turns.text_offsets) - 1)
