@@ -59,20 +59,20 @@ def _load_fast(model_json: bytes) -> "fastokens.Tokenizer":
 
 def load_fast_meanwhile(model_json: bytes) -> threading.Thread:
     """Start loading the `fastokens` object in a thread. Errors are raised again by the call that needs the object."""
-    loading = threading.Thread(target=_try_fast, args=[model_json])
+
+    def load() -> None:
+        with suppress(BaseException):
+            load_fast_backend(model_json)
+
+    loading = threading.Thread(target=load)
     loading.start()
     return loading
 
 
 def warm_up(tokenizer: Path, *, engine: str) -> threading.Thread | None:
-    """Load the encoders that processes forked from this one will use.
+    """Load the encoders that processes forked from this one will use, of a `tokenizer.json` or its folder.
 
-    Args:
-        tokenizer: `tokenizer.json`, or the folder that contains it.
-        engine: that of the recipe.
-
-    Returns:
-        The thread that is still loading `fastokens`, if it is needed.
+    Return the thread that is still loading `fastokens`, if it is needed.
 
     Raises:
         InputError: the file cannot be read.
@@ -82,11 +82,6 @@ def warm_up(tokenizer: Path, *, engine: str) -> threading.Thread | None:
     loading = load_fast_meanwhile(content) if is_known_fast(engine, content) else None
     load_backend(content)
     return loading
-
-
-def _try_fast(model_json: bytes) -> None:
-    with suppress(BaseException):
-        load_fast_backend(model_json)
 
 
 @functools.lru_cache(maxsize=2)

@@ -14,7 +14,6 @@ def cache_dir(asked: Path | str | None = None) -> Path:
 
     Raises:
         UsageError: there is no home directory, and nothing else says where.
-
     """
     if asked is not None or os.environ.get(CACHE_DIR):
         return Path(asked or os.environ[CACHE_DIR]).absolute()

@@ -55,7 +55,6 @@ def fork_server(tokenizer: Path | None = None, *, engine: str = "reference") -> 
     Args:
         tokenizer: `tokenizer.json` or its folder, to be preloaded.
         engine: that of the recipe.
-
     """
     server: Any = forkserver._forkserver  # noqa: SLF001 - there is no public way to stop it
     is_running = server._forkserver_pid is not None  # noqa: SLF001
@@ -88,7 +87,6 @@ def begin_loading(recipe: "Recipe", cache: Path, jobs: int | None) -> AbstractCo
         recipe: of the build.
         cache: the folder of the cache, or its URL.
         jobs: upper limit of processes; None if there is none.
-
     """
     size = sum(_file_size(source.path) for source in recipe.sources)
     is_large = min(jobs or default_jobs(), jobs_for(size)) > 1

@@ -75,7 +75,6 @@ def storage_errors(action: str, path: Path | str) -> Iterator[None]:
     Raises:
         StorageError: the body raised an OSError.
         ResourceError: it says that file handles or memory ran out.
-
     """
     try:
         yield
@@ -89,7 +88,6 @@ def path_errors() -> Iterator[None]:
 
     Raises:
         StorageError: the body raised an OSError that names a path.
-
     """
     try:
         yield
@@ -107,7 +105,6 @@ def hint_at_disk(hint: str) -> Iterator[None]:
 
     Raises:
         StorageError: the body raised one.
-
     """
     try:
         yield

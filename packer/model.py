@@ -17,14 +17,7 @@ from tokenizers import Tokenizer
 from packer.backend import definition_of, is_panic, load_backend
 from packer.errors import InputError, RecipeError
 from packer.limits import out_of
-from packer.tokenizer_folder import (
-    MAX_IDS,
-    MAX_TEMPLATE_BYTES,
-    TOOL_USE_FILE,
-    checked_vocab_size,
-    read_folder,
-    read_regular,
-)
+from packer.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -32,14 +25,9 @@ TEMPLATE_FILE = "chat_template.jinja"
 TOOL_TEMPLATE_FILE = "chat_template_tool_use.jinja"
 GENERATION_FILE = "generation_config.json"
 
-FOLDER_FILES = (
-    TOKENIZER_FILE,
-    CONFIG_FILE,
-    TEMPLATE_FILE,
-    GENERATION_FILE,
-    TOOL_TEMPLATE_FILE,
-    TOOL_USE_FILE.as_posix(),
-)
+_TOOL_USE_FILE = "additional_chat_templates/tool_use.jinja"
+
+FOLDER_FILES = (TOKENIZER_FILE, CONFIG_FILE, TEMPLATE_FILE, GENERATION_FILE, TOOL_TEMPLATE_FILE, _TOOL_USE_FILE)
 """Files that are read from a tokenizer folder; only the first is required."""
 
 
@@ -171,7 +159,7 @@ def model_of(
         InputError: a file is invalid or contradicts another.
     """
     backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
-    definition = _read_json(files, TOKENIZER_FILE, tokenizer)
+    definition = definition_of(files[TOKENIZER_FILE])
     vocab_size = checked_vocab_size(definition, backend, tokenizer)
     config = _read_config(files, tokenizer)
     added = _added_tokens(backend, config, tokenizer)
@@ -204,15 +192,13 @@ def model_of(
 def read_model_files(tokenizer: Path, *, template: Path | None = None) -> dict[str, bytes]:
     """Read all files that a model is loaded from, as bytes by name; templates are included under their canonical names.
 
-    Args:
-        tokenizer: folder with `tokenizer.json`, or that file alone.
-        template: a chat template file that replaces the folder's own.
+    The arguments are those of :func:`load_model`.
 
     Raises:
         InputError: a file is missing or cannot be read.
     """
-    others = (CONFIG_FILE, TEMPLATE_FILE, GENERATION_FILE, TOOL_TEMPLATE_FILE)
-    files = read_folder(tokenizer, TOKENIZER_FILE, others, tool_use=TOOL_TEMPLATE_FILE)
+    others = {name: TOOL_TEMPLATE_FILE if name == _TOOL_USE_FILE else name for name in FOLDER_FILES[1:]}
+    files = read_folder(tokenizer, TOKENIZER_FILE, others)
     main_template, tool_template = _templates(files, _read_config(files, tokenizer), tokenizer)
     if template is not None:
         main_template, tool_template = _read_template(template), None
@@ -246,8 +232,8 @@ def _read_json(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, 
     if name not in files:
         return {}
     try:
-        value = definition_of(files[name]) if name == TOKENIZER_FILE else json.loads(files[name])
-        json.dumps(value if name != TOKENIZER_FILE else None, ensure_ascii=False).encode()
+        value = json.loads(files[name])
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise InputError(f"tokenizer {where}: {name} holds half of a surrogate pair") from None
     except ValueError as error:

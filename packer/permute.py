@@ -53,7 +53,6 @@ def permute(index: npt.NDArray[np.integer], n: int, key: UInt64) -> Int64:
 
     Raises:
         ValueError: n out of range, an index that is not an integer in ``range(n)``, a key of another shape.
-
     """
     _check(index, n, key)
     image: Int64 = np.array(index, np.int64)

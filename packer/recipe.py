@@ -246,7 +246,6 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
 
     Raises:
         RecipeError: unknown key, wrong type, value out of range.
-
     """
     try:
         merged = deepcopy(dict(values))

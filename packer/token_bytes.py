@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.backend import definition_of, load_backend
-from packer.batches import Int32, Int64, array_of
+from packer.batches import Bool, Int32, Int64, array_of
 from packer.errors import InputError
-from packer.layout import offsets_of
+from packer.layout import concatenated_ranges, offsets_of
 from packer.model import TOKENIZER_FILE, AddedToken, Model
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -59,6 +59,30 @@ class TokenBytes:
             return np.zeros(0, np.uint8)
         first, last = np.frombuffer(offsets, np.int64, len(taken) + 1)[[0, -1]]
         return np.frombuffer(values, np.uint8)[first:last]
+
+    def decode_to(self, ids: Int32, bounds: Int64, text: bytes, starts: Int64, stops: Int64) -> Bool:
+        """Whether each of S sequences of ids decodes to a prefix of its text.  # bool[S]
+
+        Args:
+            ids: of all sequences, concatenated.
+            bounds: offset of each sequence in the bytes that they decode to, int64[S + 1].
+            text: contains all texts.
+            starts: where the text of each sequence begins, int64[S].
+            stops: where it ends, int64[S].
+        """
+        decoded, lengths = self.decode_all(ids), np.diff(bounds)
+        fits: Bool = lengths <= stops - starts
+        expected = np.frombuffer(text, np.uint8)
+        if len(starts) and (not fits.all() or (starts[1:] != (starts + lengths)[:-1]).any()):
+            # The texts are not contiguous: compare each sequence with the text it should decode to.
+            lengths = np.where(fits, lengths, 0)
+            decoded = decoded[concatenated_ranges(bounds[:-1], lengths)]
+            expected = expected[concatenated_ranges(starts, lengths)]
+        elif len(starts):
+            expected = expected[starts[0] : starts[0] + len(decoded)]
+        wrong = np.flatnonzero(decoded != expected[: len(decoded)])
+        fits[np.searchsorted(np.cumsum(lengths), wrong, side="right")] = False
+        return fits
 
 
 def component_types(part: Mapping[str, Any] | None) -> set[str]:

@@ -6,7 +6,7 @@ to one token.
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,14 @@ MAX_FILE_BYTES = 32 * 2**20
 MAX_TEMPLATE_BYTES = 2**20
 """Limit for a chat template. The largest published ones have some forty thousand bytes."""
 
-TOOL_USE_FILE = Path("additional_chat_templates") / "tool_use.jinja"
 
-
-def read_folder(tokenizer: Path, name: str, others: Sequence[str], *, tool_use: str) -> dict[str, bytes]:
+def read_folder(tokenizer: Path, name: str, others: Mapping[str, str]) -> dict[str, bytes]:
     """Read the files of a tokenizer folder that exist, as bytes by name.
 
     Args:
         tokenizer: folder, or the path of its main file alone.
         name: the main file, which must exist.
-        others: names of optional files.
-        tool_use: name under which to return :data:`TOOL_USE_FILE`, which takes precedence over a file of that name.
+        others: optional files, each with the name to return it under; of equal names the last one is taken.
 
     Raises:
         InputError: there is no main file, or a file cannot be read.
@@ -50,13 +47,9 @@ def read_folder(tokenizer: Path, name: str, others: Sequence[str], *, tool_use: 
                 hint="AutoTokenizer.from_pretrained(...).save_pretrained(DIR) in transformers writes one",
             )
         files = {name: _main_file(main, tokenizer)}
-        for other in others:
-            if os.path.lexists(tokenizer / other):
-                files[other] = read_regular(tokenizer / other, max_bytes=MAX_FILE_BYTES, what=f"tokenizer {tokenizer}")
-        if os.path.lexists(tokenizer / TOOL_USE_FILE):
-            files[tool_use] = read_regular(
-                tokenizer / TOOL_USE_FILE, max_bytes=MAX_FILE_BYTES, what=f"tokenizer {tokenizer}"
-            )
+        for file, other in others.items():
+            if os.path.lexists(tokenizer / file):
+                files[other] = read_regular(tokenizer / file, max_bytes=MAX_FILE_BYTES, what=f"tokenizer {tokenizer}")
     except OSError as error:
         raise _unreadable(f"tokenizer {tokenizer}", Path(error.filename or tokenizer), error) from error
     return files
@@ -75,13 +68,10 @@ def _main_file(path: Path, tokenizer: Path) -> bytes:
 def read_regular(path: Path, *, max_bytes: int, what: str) -> bytes:
     """Read a regular file, without blocking on pipes or devices.
 
-    Args:
-        path: the file.
-        max_bytes: larger files are refused.
-        what: what the file belongs to, for errors.
+    `what` it belongs to is for errors.
 
     Raises:
-        InputError: the file cannot be read, is not a regular file, or is too large.
+        InputError: the file cannot be read, is not a regular file, or has more than `max_bytes`.
     """
     try:
         # Opening a pipe would wait for somebody to write into it.

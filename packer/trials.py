@@ -49,7 +49,6 @@ def trial_path(tokenizer_json: bytes) -> Path:
 
     Raises:
         UsageError: there is no home directory.
-
     """
     return cache_dir() / "engines" / f"{_key(tokenizer_json)[:24]}.txt"
 

@@ -235,6 +235,7 @@ class _Maker:
         self._recipe = recipe
         self._model = model
         self._stages = Stages(recipe, model)
+        self._stages.renderer = self._stages.renderer.by_reference()  # of a single row, each is compared with it anyway
         self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
 
     def row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:

@@ -115,7 +115,6 @@ class Rows:
 
         Raises:
             CheckError: one is below 0.
-
         """
         part, columns = self._parts[number], self._counts[number]
         counts = columns.of_all() if rows is None else columns.of(rows)

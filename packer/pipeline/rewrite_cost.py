@@ -22,7 +22,7 @@ from packer.pipeline.plan import BuildPlan
 from packer.pipeline.stages import turn_end_marker
 from packer.progress import Silent
 from packer.recipe import Recipe
-from packer.render import Renderer, RenderRules
+from packer.render import Renderer
 from packer.render.reasoning import reasoning_of
 from packer.store.manifest import Shard
 
@@ -149,5 +149,5 @@ def _first_samples(recipe: Recipe) -> Iterator[Sample]:
 def _turns(samples: list[Sample], model: Model, recipe: Recipe, choice: str) -> TurnBatch:
     """Return the answers that a choice trains, and the texts they are trained in."""
     supervision = msgspec.structs.replace(recipe.supervision, history_rewrite=choice)
-    renderer = Renderer(model, RenderRules.of(msgspec.structs.replace(recipe, supervision=supervision)))
+    renderer = Renderer(model, msgspec.structs.replace(recipe, supervision=supervision))
     return renderer.render(RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples)))

@@ -19,7 +19,7 @@ from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.engine import encoder_of
 from packer.pipeline.timing import Clock
 from packer.recipe import Recipe, make_recipe
-from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
+from packer.render import ChatTemplate, Renderer, RenderError, role_markers, written_markers
 from packer.source.partition import Partition
 from packer.supervise import PretokenizedSupervisor, RoundTrip, Supervisor, join_sides, row_of_side, split_sides
 from packer.token_bytes import TokenBytes
@@ -55,9 +55,8 @@ class Stages:
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="packer-loading")
         self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE])
         with self.clock.of("load"):
-            self.renderer = Renderer(model, RenderRules.of(recipe))
-            token_bytes = self._token_bytes = TokenBytes(model)
-            self._supervisor = Supervisor(RoundTrip(model, token_bytes), model.stop_ids)
+            self.renderer = Renderer(model, recipe)
+            self._supervisor = Supervisor(RoundTrip(model), model.stop_ids)
             self._pretokenized = PretokenizedSupervisor(model)
 
     @cached_property
@@ -68,7 +67,7 @@ class Stages:
             EngineDiffersError: the fast encoder cannot be used for this tokenizer, or differs from the reference.
         """
         with self.clock.of("load"):
-            return TurnTokenizer(self._model, self._encoder, self._token_bytes)
+            return TurnTokenizer(self._model, self._encoder)
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -158,7 +157,7 @@ def warm_up(tokenizer: Path) -> None:
         PackerError: the tokenizer cannot be used.
     """
     model = replace(load_model(tokenizer), template=None, tool_template=None)
-    Renderer(model, RenderRules.of(make_recipe({})))
+    Renderer(model, make_recipe({}))
     TokenBytes(model)
 
 

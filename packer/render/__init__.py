@@ -2,6 +2,6 @@
 
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.probe import role_markers, written_markers
-from packer.render.renderer import Renderer, RenderRules
+from packer.render.renderer import Renderer
 
-__all__ = ["ChatTemplate", "RenderError", "RenderRules", "Renderer", "role_markers", "written_markers"]
+__all__ = ["ChatTemplate", "RenderError", "Renderer", "role_markers", "written_markers"]

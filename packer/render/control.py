@@ -47,16 +47,7 @@ def control_pattern(contents: Mapping[str, int]) -> re.Pattern[str] | None:
 
 def find_control(value: Any, pattern: re.Pattern[str]) -> str | None:
     """Return the first control token that a JSON value contains as text, keys included."""
-    if isinstance(value, str):
-        match = pattern.search(value)
-        return match[0] if match else None
-    if isinstance(value, dict):
-        parts = [*value.values(), *value]
-    elif isinstance(value, list | tuple):
-        parts = list(value)
-    else:
-        return None
-    return next((found for part in parts if (found := find_control(part, pattern)) is not None), None)
+    return next((match[0] for text in strings(value) if (match := pattern.search(text)) is not None), None)
 
 
 def typed_fields(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,11 +105,7 @@ class StandIns:
 
 def holds_stand_in(value: Any) -> bool:
     """Whether data already contains the private-use characters, so that stand-ins or aliases would be ambiguous."""
-    if isinstance(value, str):
-        return _RESERVED.search(value) is not None
-    if isinstance(value, dict):
-        return any(holds_stand_in(item) for pair in value.items() for item in pair)
-    return isinstance(value, list | tuple) and any(holds_stand_in(item) for item in value)
+    return find_control(value, _RESERVED) is not None
 
 
 class TypedControl:
@@ -184,9 +171,7 @@ class TypedControl:
     def hide(self, conversation: Conversation, row_kwargs: Mapping[str, Any]) -> tuple[StandIns | None, Conversation]:
         """Replace the control tokens in a conversation by stand-ins; return None and the conversation if it has none.
 
-        Args:
-            conversation: as its row has it.
-            row_kwargs: the row's template variables. Those of the recipe are the user's own and stay unchanged.
+        Of the template variables only the row's, `row_kwargs`, are changed: those of the recipe are the user's own.
 
         Raises:
             RenderError: a control token would be trained, or the recipe refuses them all.
@@ -195,10 +180,8 @@ class TypedControl:
         if pattern is None:
             return None, conversation
         tools, own = conversation.tools, dict(row_kwargs)
-        if pattern.search("\0".join(strings([conversation.messages, tools, own]))) is None:
-            return None, conversation
         fields = [typed_fields(message) for message in conversation.messages]
-        if all(find_control(value, pattern) is None for value in (fields, tools, own)):
+        if find_control([fields, tools, own], pattern) is None:
             return None, conversation
         refused = self._wanted == "reject"
         for k, message in enumerate(conversation.messages):
@@ -207,7 +190,7 @@ class TypedControl:
         if refused:
             self.refuse(tools, "tools")
             self.refuse(own, "chat_template_kwargs")
-        if any(holds_stand_in(value) for value in (fields, tools, conversation.kwargs)):
+        if holds_stand_in([fields, tools, conversation.kwargs]):
             raise RenderError("control tokens typed beside private-use characters", code="control_render")
         stand_ins = StandIns(pattern, [])
         hidden = Conversation(
@@ -222,14 +205,9 @@ class TypedControl:
 def revealed(
     document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation, *, prompted: bool
 ) -> EncodedText:
-    """Encode a document with its typed control tokens restored and guarded.
+    """Encode a document of the `hidden` conversation with its typed control tokens restored and guarded.
 
-    Args:
-        document: made from `hidden`.
-        stand_ins: of the control tokens in it.
-        hidden: the conversation with stand-ins.
-        original: the conversation as its row has it.
-        prompted: its turns follow prompts. A prompt may end differently from what the rendering of its turn shows.
+    `prompted`: its turns follow prompts, which may end differently from what the rendering of a turn shows.
 
     Raises:
         RenderError: the template renders the original conversation, or a prompt of it, differently.

@@ -12,11 +12,11 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from packer.batches import REASONING_FIELDS
 from packer.render.common_prefix import common_length
-from packer.render.environment import RenderError
+from packer.render.environment import ChatTemplate, IncrementalTemplate, RenderError
 from packer.render.next_header import next_header
 from packer.render.reasoning import (
     ANY_TAG,
@@ -27,10 +27,12 @@ from packer.render.reasoning import (
     shows_as_reasoning,
     split_inline,
 )
+from packer.render.recorder import TemplateRecorder
 
 _UNUSED_CHARACTER = "\ue0f4"
 """A private-use character that no prompt contains."""
 
+Template: TypeAlias = ChatTemplate | IncrementalTemplate | TemplateRecorder
 Mode = Mapping[str, Any]
 Turns = Literal["all", "last", "marked"]
 PromptMismatch = Literal["refuse", "common_prefix", "continue"]
@@ -96,28 +98,6 @@ class _Attempt(NamedTuple):
     def turn_length(self) -> int:
         """Length of the turn after the prompt, in characters."""
         return len(self.whole) - len(self.prompt)
-
-
-class Template(Protocol):
-    """Anything that renders conversations as a :class:`ChatTemplate` does."""
-
-    @property
-    def modes(self) -> tuple[tuple[str, bool], ...]:
-        """As :attr:`ChatTemplate.modes`."""
-
-    @property
-    def takes_only_parts(self) -> bool:
-        """As :attr:`ChatTemplate.takes_only_parts`."""
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Any] | None = None,
-        add_generation_prompt: bool = False,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> str:
-        """As :meth:`ChatTemplate.render`."""
 
 
 class Conversation:

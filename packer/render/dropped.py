@@ -14,7 +14,7 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS, tool_parameters
@@ -42,7 +42,7 @@ from packer.render.readback import (
     spellings,
     strings,
 )
-from packer.render.reasoning import ANY_TAG, OPENING, shows_as_reasoning, split_inline
+from packer.render.reasoning import ANY_TAG, OPENING, reasoning_fields, shows_as_reasoning, split_inline
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
@@ -79,9 +79,8 @@ class _Item(NamedTuple):
 
     def shows_but_for_space(self, text: str) -> bool:
         """Whether a text shows the item when white space is ignored."""
-        shows = contains_escaped if self.loss.kind in _MAY_BE_JSON else _contains
-        text = "".join(text.split())
-        return all(any(shows("".join(spelling.split()), text) for spelling in each) for each in self.texts)
+        texts = tuple(tuple(map(_without_space, each)) for each in self.texts)
+        return self._replace(texts=texts).shows(_without_space(text))
 
     def doubtful(self, occurs_twice: Callable[[str], bool]) -> bool:
         """Whether its text may occur in the rendering for another reason."""
@@ -89,33 +88,23 @@ class _Item(NamedTuple):
         return self.may_probe and (any(len(text) < _SHORT for text in texts) or any(map(occurs_twice, texts)))
 
 
+@dataclass(slots=True)
 class LossCheck:
     """Finds what templates drop, and caches their answers by shape of conversation."""
 
-    def __init__(
-        self,
-        allowed: frozenset[str],
-        stops: re.Pattern[str] | None = None,
-        *,
-        marks: str = "",
-        thorough: bool = False,
-    ) -> None:
-        """Take the rules.
+    allowed: frozenset[str]
+    """Kinds of content that may be lost."""
 
-        Args:
-            allowed: kinds of content that may be lost.
-            stops: matches any stop token.
-            marks: the source of the template; a text that it contains may occur in any rendering.
-            thorough: probe every item, not only the doubtful ones.
-        """
-        self.allowed = allowed
-        self.marks = marks
-        self.thorough = thorough
-        """Needed for :attr:`found_any` to be complete where texts are placeholders: these are long and unique, so no
-        item of theirs is doubtful."""
+    stops: re.Pattern[str] | None = None
+    _: KW_ONLY
+    marks: str = ""
+    """The source of the template; a text that it contains may occur in any rendering."""
 
-        self.stops = stops
-        self._answers: OrderedDict[tuple[Any, ...], frozenset[Loss]] = OrderedDict()
+    thorough: bool = False
+    """Probe every item, not only the doubtful ones. Needed for :attr:`found_any` to be complete where texts are
+    placeholders: these are long and unique, so no item of theirs is doubtful."""
+
+    _answers: OrderedDict[tuple[Any, ...], frozenset[Loss]] = field(default_factory=OrderedDict)
 
     @property
     def found_any(self) -> bool:
@@ -240,24 +229,21 @@ class ConversationLosses:
         """Whether several values of messages and tools contain a text, or the source of the template does."""
         if text in self.check.marks:
             return True
-        if "\0" in text:
-            return sum(text in value for value in self._values) > 1
-        first = self._joined_values.find(text)
-        return first >= 0 and self._joined_values.find(text, self._joined_values.find("\0", first)) >= 0
+        first = self._values.find(text)
+        return first >= 0 and self._values.find(text, self._values.find("\0", first)) >= 0
 
     @functools.cached_property
-    def _joined_values(self) -> str:
-        """All strings of the messages and tools, each followed by a character that few texts contain."""
-        return "".join(f"{value}\0" for value in self._values)
+    def _values(self) -> str:
+        """All strings of the messages and tools, each followed by a character that few texts contain.
 
-    @functools.cached_property
-    def _values(self) -> list[str]:
-        """All strings of the messages and tools; reasoning stored under two names counts once."""
+        Reasoning stored under several names counts once.
+        """
         own = [
-            {name: value for name, value in message.items() if name != "thinking" or "reasoning_content" not in message}
+            {name: value for name, value in message.items() if name not in repeated}
             for message in self.conversation.messages
+            for repeated in [reasoning_fields(message)[1:]]
         ]
-        return strings([*own, self.conversation.tools])
+        return "".join(f"{value}\0" for value in strings([*own, self.conversation.tools]))
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:
         """Return the loss if the tools, or the names of their parameters, are not rendered.
@@ -323,10 +309,10 @@ def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_
     items = []
     if own and text and not ANY_TAG.search(text):
         items.append(_Item(Loss("content", number), ((text,),), own=True))
-    reasoning = next((message[name] for name in REASONING_FIELDS if isinstance(message.get(name), str)), "").strip()
+    reasoning = [message[name].strip() for name in reasoning_fields(message)]
     if own and reasoning:
         # If packer continued the turn from the prompt, the template did not write the reasoning.
-        items.append(_Item(Loss("reasoning", number), ((reasoning,),), may_probe=not own.continued, own=True))
+        items.append(_Item(Loss("reasoning", number), ((reasoning[0],),), may_probe=not own.continued, own=True))
     for call in message.get("tool_calls") or ():
         items += _call_items(call, Loss("tool_call", number), own=own is not None)
     return items
@@ -382,3 +368,7 @@ def _shape(message: Message) -> tuple[Any, ...]:
 
 def _contains(part: str, text: str) -> bool:
     return part in text
+
+
+def _without_space(text: str) -> str:
+    return "".join(text.split())

@@ -69,7 +69,6 @@ class ChatTemplate:
 
         Raises:
             RenderError: the template is not valid Jinja.
-
         """
         self.source = source
         self.date = date
@@ -178,19 +177,13 @@ class ChatTemplate:
             NotIncrementalError: `renderings` cannot be continued.
             TemplateOverrunError: it takes too long or too much memory.
         """
-        variables = self._variables(tools, kwargs, add_generation_prompt=add_generation_prompt)
+        variables = {"documents": None, **self.variables, **(kwargs or {})}
+        variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt}
         if renderings is not None:
             return self._checked(lambda: renderings.text(messages, variables), (messages, tools, kwargs))
         template, variables["messages"] = self._template, messages
         context = self._context(template, variables)
         return self._checked(lambda: "".join(template.root_render_func(context)), (messages, tools, kwargs))
-
-    def _variables(
-        self, tools: Any, kwargs: Mapping[str, Any] | None, *, add_generation_prompt: bool
-    ) -> dict[str, Any]:
-        """Return all variables except the messages."""
-        variables = {"documents": None, **self.variables, **(kwargs or {})}
-        return variables | {"tools": tools, "add_generation_prompt": add_generation_prompt}
 
     def _context(self, template: jinja2.Template, variables: Mapping[str, Any]) -> Context:
         """Do what `Template.render` does, without collecting the globals each time."""
@@ -285,12 +278,7 @@ class ChatTemplate:
 
 
 class IncrementalTemplate:
-    """A template for all renderings of one conversation; each continues an earlier one if possible.
-
-    Args:
-        template: the template to render.
-        num_messages: length of the conversation.
-    """
+    """A template for all renderings of one conversation; each continues an earlier one if possible."""
 
     def __init__(self, template: ChatTemplate, num_messages: int) -> None:
         self.modes = template.modes

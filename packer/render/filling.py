@@ -48,14 +48,7 @@ Define: TypeAlias = Callable[[Sample, Template], RenderedRow]
 
 
 class Filling:
-    """The skeletons of one template under one recipe.
-
-    Args:
-        template: the reference.
-        define: renders a conversation with a template.
-        stops: texts of the stop tokens.
-        control: texts of the control tokens.
-    """
+    """The skeletons of one template, the reference, under one recipe; `stops` and `control` are texts of tokens."""
 
     def __init__(self, template: ChatTemplate, define: Define, *, stops: Sequence[str], control: Iterable[str]) -> None:
         self._template = template

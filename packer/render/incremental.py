@@ -54,9 +54,7 @@ class NotIncrementalError(Exception):
 class Renderings:
     """The renderings of one conversation, each of which resumes an earlier one if possible.
 
-    Args:
-        stoppable: the rewritten template.
-        context_of: creates the Jinja context of a rendering from a template and its variables.
+    `context_of` creates the Jinja context of a rendering from a template and its variables.
     """
 
     def __init__(self, stoppable: Stoppable, context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any]) -> None:
@@ -66,11 +64,9 @@ class Renderings:
         self._num_begun = 0
 
     def text(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> str:
-        """Return what the template writes.
+        """Return what the template writes for the conversation, or a prefix of it.
 
-        Args:
-            messages: the conversation, or a prefix of it.
-            variables: all other variables; equal values must be the same objects in every call.
+        Equal values of other variables must be the same objects in every call.
 
         Raises:
             NotIncrementalError: the template cannot be paused, or nearly every rendering has to start over.
@@ -128,11 +124,7 @@ class _State(NamedTuple):
 
 
 class _Opening:
-    """A rendering of the part of the template before the loop.
-
-    Args:
-        messages: the conversation so far.
-    """
+    """A rendering of the part of the template before the loop."""
 
     state: _State
     depends_on_end: bool
@@ -168,9 +160,7 @@ class _Opening:
 class _Rendering(_Opening):
     """A rendering that pauses after its ending, and resumes when there are more messages.
 
-    Args:
-        messages: the conversation so far.
-        variables: all other variables, except those that only the ending reads.
+    `variables` are all but the messages and those that only the ending reads.
     """
 
     pieces: Iterator[str]
@@ -231,11 +221,7 @@ class _Rendering(_Opening):
         return True
 
     def text(self, messages: Sequence[Any], ending: Sequence[Any]) -> str:
-        """Return what the template writes for these messages.
-
-        Args:
-            messages: messages that the rendering covers.
-            ending: values of the variables that only the ending reads.
+        """Return what the template writes for messages that it covers; `ending`: variables that only the ending reads.
 
         Raises:
             NotIncrementalError: the template ended instead of pausing.
@@ -335,9 +321,7 @@ class _Space:
 def _comparable(value: Any, spaces: list[Any]) -> tuple[Any, ...]:
     """Return a comparable form of a value: if two values have equal forms, no template can distinguish them.
 
-    Args:
-        value: value of a variable.
-        spaces: namespaces seen so far, which the form refers to by number; new ones in the value are appended.
+    The form refers to namespaces by their number in `spaces`, those seen so far; new ones are appended.
 
     Raises:
         NotIncrementalError: the value may have hidden state.

@@ -15,15 +15,7 @@ Message = dict[str, Any]
 def next_header(
     render: Callable[[Sequence[Message]], str], messages: Sequence[Message], k: int, whole: str, stops: re.Pattern[str]
 ) -> str | None:
-    """Return the stop token, if any, that opens the header after message k.
-
-    Args:
-        render: renders messages in the mode of the turn.
-        messages: the conversation.
-        k: number of the message.
-        whole: the rendering up to the message.
-        stops: matches any stop token.
-    """
+    """Return the stop token, if any, that opens the header after message k; `whole` is the rendering up to it."""
     turn = messages[k]
     calls = bool(turn.get("tool_calls"))
     after: Message = {"role": "tool", "content": "?"} if calls else {"role": "user", "content": "?"}

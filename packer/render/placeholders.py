@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from packer.batches import REASONING_FIELDS, tool_parameters
+from packer.batches import tool_parameters
 from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.readback import arguments_of, function_of
+from packer.render.reasoning import reasoning_fields
 
 _FIRST_NUMBER = 9_182_730_000
 """Numbers are replaced by this one and its successors."""
@@ -129,8 +130,7 @@ def _replace(message: Message, number: int, words: _Words) -> dict[str, Any]:
         kind = "content" if role == "assistant" else KINDS.get(str(role), "user")
         word = words.word(Loss(kind, number), text_of(message).strip())
         changed["content"] = word if isinstance(message["content"], str) else [{"type": "text", "text": word}]
-    reasoning = [name for name in REASONING_FIELDS if isinstance(message.get(name), str) and message[name].strip()]
-    if reasoning:
+    if reasoning := reasoning_fields(message):
         changed |= dict.fromkeys(reasoning, words.word(Loss("reasoning", number), message[reasoning[0]].strip()))
     if message.get("tool_calls"):
         loss = Loss("tool_call", number)

@@ -31,10 +31,7 @@ _JSON_NAMES = {"true": True, "false": False, "null": None}
 def reads_as_python(call: Any, text: str, texts: Iterable[str] = ()) -> bool | None:
     """Whether a text contains a call as Python with exactly the call's arguments; None if it has none as Python.
 
-    Args:
-        call: the call.
-        text: what the template made of its message.
-        texts: other texts of the message. What one of them contains is not a call that the template has written.
+    What one of `texts`, the other texts of the message, contains is not a call that the template has written.
     """
     name, arguments = function_of(call).get("name"), arguments_of(call)
     if not isinstance(name, str) or not isinstance(arguments, Mapping) or f"{name}(" not in text:

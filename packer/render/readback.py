@@ -55,10 +55,7 @@ def added_escape(text: str, values: Iterable[Any], *, marks: str = "") -> str | 
     A value may be written verbatim or as JSON, any number of times. If the template reshaped a value, it cannot be
     located in the text. So the escapes are also counted: if there are no more than the values contain, all are theirs.
 
-    Args:
-        text: the rendering, or a part of it.
-        values: JSON values of the row.
-        marks: the source of the template; an escape that it contains is its own.
+    An escape that `marks`, the source of the template, contains is the template's own.
     """
     if "&" not in text and "\ufffd" not in text:
         return None
@@ -100,10 +97,7 @@ def is_written_as_json(arguments: Any, text: str) -> bool:
 def quotes_call(call: Any, text: str, values: Iterable[Any]) -> bool:
     """Whether a text contains the arguments of a call as a JSON string, or may do so.
 
-    Args:
-        call: a call whose values were all found in the text.
-        text: what the template made of the message.
-        values: the content of the message, including the call.
+    The values of the call were all found in the text. `values` are the content of the message, including the call.
     """
     if is_written_as_json(arguments_of(call), text):
         return False
@@ -161,19 +155,16 @@ def fields(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield key and value of every member of all objects in a JSON value."""
     if isinstance(value, Mapping):
         yield from value.items()
-    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    for item in value:
         yield from fields(item)
 
 
-def keys(value: Any) -> Iterator[str]:
-    """Yield the keys of all objects in a JSON value."""
-    if isinstance(value, Mapping):
-        yield from value
-        for item in value.values():
-            yield from keys(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from keys(item)
+def keys(value: Any) -> list[str]:
+    """Return the keys of all objects in a JSON value."""
+    return [key for key, _ in fields(value)]
 
 
 def leaves(value: Any) -> Iterator[Any]:

@@ -23,10 +23,11 @@ TAGS = (
 
 _CLOSING = dict(TAGS)
 _PAIRS = [(re.escape(opening), re.escape(closing)) for opening, closing in TAGS]
+_OPENINGS, _CLOSINGS = map("|".join, zip(*_PAIRS, strict=True))
 
-OPENING = frozenset(opening for opening, _ in TAGS)
+OPENING = frozenset(_CLOSING)
 
-ANY_TAG = re.compile("|".join(tag for pair in _PAIRS for tag in pair))
+ANY_TAG = re.compile(f"{_OPENINGS}|{_CLOSINGS}")
 """Matches any opening or closing tag."""
 
 EMPTY_BLOCK = re.compile("(?:" + "|".join(rf"{opening}\s*{closing}" for opening, closing in _PAIRS) + r")\s*")
@@ -35,21 +36,8 @@ EMPTY_BLOCK = re.compile("(?:" + "|".join(rf"{opening}\s*{closing}" for opening,
 _INLINE = re.compile(
     r"\s*(?:" + "|".join(f"{opening}(.*?){closing}" for opening, closing in _PAIRS) + r")\s*", re.DOTALL
 )
-_OPENED = re.compile(
-    r"(?P<open>"
-    + "|".join(opening for opening, _ in _PAIRS)
-    + r")(?P<space>\s*)(?:(?P<close>"
-    + "|".join(closing for _, closing in _PAIRS)
-    + r")\s*)?\Z"
-)
-
-_CLOSED = re.compile(
-    "(?:"
-    + "|".join(closing for _, closing in _PAIRS)
-    + r")\s*(?P<again>(?:"
-    + "|".join(opening for opening, _ in _PAIRS)
-    + r")\s*)?\Z"
-)
+_OPENED = re.compile(rf"(?P<open>{_OPENINGS})(?P<space>\s*)(?:(?P<close>{_CLOSINGS})\s*)?\Z")
+_CLOSED = re.compile(rf"(?:{_CLOSINGS})\s*(?P<again>(?:{_OPENINGS})\s*)?\Z")
 
 _ALL = [tag for pair in TAGS for tag in pair]
 _BEGINS_TAG = re.compile("(?:" + "|".join(re.escape(tag[:k]) for tag in _ALL for k in range(1, len(tag))) + r")\Z")
@@ -162,11 +150,15 @@ def has_two_reasonings(message: Message) -> bool:
     return bool(said) and said != reasoning_of(message)
 
 
+def reasoning_fields(message: Message) -> list[str]:
+    """Return the names of the fields in which a message has reasoning."""
+    return [name for name in REASONING_FIELDS if isinstance(message.get(name), str) and message[name].strip()]
+
+
 def reasoning_of(message: Message) -> str:
     """Return the reasoning of an assistant message, from its field or else inline; empty if there is none."""
-    for name in REASONING_FIELDS:
-        if isinstance(message.get(name), str) and message[name].strip():
-            return str(message[name]).strip()
+    for name in reasoning_fields(message):
+        return str(message[name]).strip()
     inline = split_inline(message.get("content"))
     return inline[1].strip() if inline else ""
 
@@ -177,7 +169,7 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
     content = changed.get("content")
     if changed.get("role") != "assistant":
         return changed
-    fields = [name for name in REASONING_FIELDS if isinstance(changed.get(name), str) and changed[name].strip()]
+    fields = reasoning_fields(changed)
     twice = split_inline(content) if fields else None
     if twice is not None and twice[1].strip() == changed[fields[0]].strip():
         changed["content"] = content = twice[2]  # most templates would write both

@@ -39,8 +39,7 @@ def placeholder_text(number: int) -> str:
 class TemplateRecorder:
     """Renders as :class:`ChatTemplate` does, and records the conditions under which the result holds for other texts.
 
-    Args:
-        template: the template to record; it also renders the conversations without placeholders.
+    Conversations without placeholders are left to the template itself.
     """
 
     def __init__(self, template: ChatTemplate) -> None:

@@ -3,8 +3,6 @@
 import copy
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,10 +11,9 @@ from packer.literals import longest_of
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.render.call_ids import with_short_ids
-from packer.render.control import ControlTokens, TypedControl, control_pattern, revealed
+from packer.render.control import TypedControl, control_pattern, revealed
 from packer.render.conversation import (
     Conversation,
-    PromptMismatch,
     RenderedTurn,
     Template,
     TurnRules,
@@ -28,7 +25,7 @@ from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
 from packer.render.placeholders import text_of
-from packer.render.reasoning import ANY_TAG, Reasoning, cut_off, has_two_reasonings, with_reasoning_as
+from packer.render.reasoning import ANY_TAG, cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.render.unread import refuse_unread_keys, refuse_unread_variables
@@ -39,62 +36,21 @@ COMPARE_EVERY = 128
 its incremental rendering, any other with the reference rendering."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderRules:
-    """The settings of a recipe that rendering depends on."""
-
-    turns: Turns
-    history_rewrite: HistoryRewrite
-    on_prompt_mismatch: PromptMismatch
-    reasoning: Reasoning
-    marked: bool
-    """Whether the template's `{% generation %}` blocks decide what is trained."""
-
-    append_terminator: bool
-    allow_dropped: frozenset[str]
-    control_tokens: ControlTokens
-    template_kwargs: Mapping[str, Any]
-    date: str
-    append_eos: bool
-    max_render_bytes: int
-    empty_user: bool
-    """Whether a user message may be empty."""
-
-    short_call_ids: bool
-    """Whether ids of tool calls are replaced by ids of nine letters and digits."""
-
-    @classmethod
-    def of(cls, recipe: Recipe) -> "RenderRules":
-        supervision = recipe.supervision
-        return cls(
-            turns=supervision.turns,
-            history_rewrite=supervision.history_rewrite or "exact",
-            on_prompt_mismatch=supervision.on_prompt_mismatch,
-            reasoning=supervision.reasoning,
-            marked=supervision.source == "generation_tags",
-            append_terminator=supervision.no_terminator == "append",
-            allow_dropped=frozenset(supervision.allow_dropped),
-            control_tokens=supervision.control_tokens,
-            template_kwargs=recipe.template.kwargs,
-            date=recipe.template.date,
-            append_eos=recipe.text.append_eos,
-            max_render_bytes=recipe.rows.max_render_bytes,
-            empty_user=recipe.rows.empty_user == "keep",
-            short_call_ids=recipe.rows.call_ids == "short",
-        )
-
-
 class Renderer:
-    """Renders samples with one model's templates under one recipe's rules."""
+    """Renders samples with one model's templates under one recipe's rules.
 
-    def __init__(self, model: Model, rules: RenderRules) -> None:
-        """Compile the templates.
+    Raises:
+        RenderError: a template is not valid Jinja.
+    """
 
-        Raises:
-            RenderError: a template is not valid Jinja.
+    def __init__(self, model: Model, recipe: Recipe) -> None:
+        self._recipe = recipe
+        rules = self._rules = recipe.supervision
+        self._history_rewrite: HistoryRewrite = rules.history_rewrite or "exact"
+        self._allow_dropped = frozenset(rules.allow_dropped)
+        self._by_marks = rules.source == "generation_tags"
+        """Whether the template's `{% generation %}` blocks decide what is trained."""
 
-        """
-        self._rules = rules
         self._template = self._compile(model, model.template)
         self._tool_template = self._compile(model, model.tool_template)
         self._marks = f"{model.template}{model.tool_template}"
@@ -102,7 +58,7 @@ class Renderer:
         stops = re.compile(longest_of(model.stops)) if model.stops else None
         eos = model.content(model.eos_id) if model.eos_id is not None else None
         self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
-        append = self._eos if rules.append_terminator else None
+        append = self._eos if rules.no_terminator == "append" else None
         self._turn_rules = TurnRules(
             stops=stops,
             append=append,
@@ -111,7 +67,7 @@ class Renderer:
         )
         self._is_reference = False
         self._filling: Filling | None = None
-        if self._template is not None and not rules.marked and Filling.suits(model.stops):
+        if self._template is not None and not self._by_marks and Filling.suits(model.stops):
             self._filling = Filling(self._template, self._render_for_skeleton, stops=model.stops, control=model.control)
 
     def by_reference(self) -> "Renderer":
@@ -135,16 +91,14 @@ class Renderer:
     def _render(self, rows: RowBatch, compared: Container[int] | None) -> TurnBatch | None:
         """Render with the fast paths. Return None if a comparison shows that they change the result.
 
-        Args:
-            rows: the samples.
-            compared: numbers of the samples to render a second time and compare; None to render all by reference.
+        `compared`: numbers of the samples to render a second time and compare; None to render all by reference.
         """
         texts: list[EncodedText] = []
         owners: list[int] = []
         skipped: list[int] = []
         rejections: list[Rejection] = []
         # Probes are cached for one batch only, so that no row's result depends on what else a process has seen.
-        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, marks=self._marks)
+        losses = LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks)
         filled = self._filling.fill(rows.samples) if self._filling and compared is not None else {}
         here = place()
         for number, sample in enumerate(rows.samples):
@@ -173,11 +127,9 @@ class Renderer:
         """
         losses = None
         if isinstance(template, TemplateRecorder):
-            losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=True)
+            losses = LossCheck(self._allow_dropped, self._turn_rules.stops, thorough=True)
         rendered = self._render_chat(sample, losses, template, history_rewrite="exact")
-        if (losses is not None and losses.found_any) or (
-            len(rendered.texts) > 1 and self._rules.history_rewrite != "exact"
-        ):
+        if (losses is not None and losses.found_any) or (len(rendered.texts) > 1 and self._history_rewrite != "exact"):
             return RenderedRow((), rendered.num_skipped)
         return rendered
 
@@ -193,9 +145,9 @@ class Renderer:
         messages = [with_reasoning_as(message.fields, self._rules.reasoning) for message in sample.messages]
         return Conversation(
             template,
-            with_short_ids(messages) if self._rules.short_call_ids else messages,
+            with_short_ids(messages) if self._recipe.rows.call_ids == "short" else messages,
             tools=sample.tools,
-            kwargs={**self._rules.template_kwargs, **sample.template_kwargs},
+            kwargs={**self._recipe.template.kwargs, **sample.template_kwargs},
         )
 
     def _template_of(self, sample: Sample) -> ChatTemplate | None:
@@ -204,8 +156,8 @@ class Renderer:
     def _compile(self, model: Model, source: str | None) -> ChatTemplate | None:
         if source is None:
             return None
-        rules = self._rules
-        return ChatTemplate(source, date=rules.date, variables=model.named_tokens, max_bytes=rules.max_render_bytes)
+        date, max_bytes = self._recipe.template.date, self._recipe.rows.max_render_bytes
+        return ChatTemplate(source, date=date, variables=model.named_tokens, max_bytes=max_bytes)
 
     def _rendered(self, sample: Sample, losses: LossCheck, *, by_reference: bool) -> RenderedRow | Rejection:
         try:
@@ -214,8 +166,8 @@ class Renderer:
             template = self._template_of(sample)
             if template is not None:
                 refuse_unread_variables(sample, template)
-                refuse_unread_keys(sample, template, self._rules.allow_dropped)
-            if template is None or by_reference or self._rules.marked:
+                refuse_unread_keys(sample, template, self._allow_dropped)
+            if template is None or by_reference or self._by_marks:
                 return self._render_chat(sample, losses, template)
             return self._render_chat(sample, losses, IncrementalTemplate(template, len(sample.messages)))
         except RenderError as error:
@@ -223,7 +175,7 @@ class Renderer:
 
     def _refuse_empty_user(self, sample: Sample) -> None:
         """Refuse to train an answer to an empty question, unless the recipe allows it."""
-        if self._rules.empty_user:
+        if self._recipe.rows.empty_user == "keep":
             return
         for k, message in enumerate(sample.messages):
             fields = message.fields
@@ -235,7 +187,7 @@ class Renderer:
         completion = sample.kind == "completion"
         if not sample.text:
             raise RenderError("the row has no text to train on", code="nothing_trained")
-        close = (self._eos or "") if completion or self._rules.append_eos else ""
+        close = (self._eos or "") if completion or self._recipe.text.append_eos else ""
         if completion and not close:
             raise RenderError("the tokenizer has no EOS to close a completion with", code="no_terminator")
         if completion:
@@ -280,7 +232,7 @@ class Renderer:
         if stand_ins is None:
             return RenderedRow(tuple([encoded(document.text, document.turns) for document in documents]), num_skipped)
         same_form = renderable(original, last)
-        prompted = not self._rules.marked
+        prompted = not self._by_marks
         texts = [revealed(document, stand_ins, conversation, same_form, prompted=prompted) for document in documents]
         return RenderedRow(tuple(texts), num_skipped)
 
@@ -295,11 +247,11 @@ class Renderer:
 
         Every message must show in the rendering of the first trained turn after it.
         """
-        rules, num_trained = self._rules, 0
+        num_trained = 0
         assigner = TurnAssigner(
-            history_rewrite=history_rewrite or rules.history_rewrite,
+            history_rewrite=history_rewrite or self._history_rewrite,
             stops=self._turn_rules.stops,
-            max_bytes=rules.max_render_bytes,
+            max_bytes=self._recipe.rows.max_render_bytes,
         )
         for turn in self._turns(conversation, weights):
             lost = losses.find(turn) if losses else None
@@ -311,7 +263,7 @@ class Renderer:
         return assigner.documents(), num_trained
 
     def _turns(self, conversation: Conversation, weights: Mapping[int, float]) -> Iterator[RenderedTurn]:
-        if self._rules.marked:
+        if self._by_marks:
             yield from marked_turns(conversation, weights, self._turn_rules)
             return
         for k, weight in weights.items():

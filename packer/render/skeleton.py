@@ -65,9 +65,7 @@ class Skeleton:
     def fill(self, texts: Sequence[str], stops: re.Pattern[bytes]) -> RenderedRow | None:
         """Return the documents of a conversation of this shape; None if its texts do not meet the conditions.
 
-        Args:
-            texts: texts without control tokens and reasoning tags.
-            stops: matches any stop token.
+        The texts have neither control tokens nor reasoning tags.
 
         Raises:
             UnicodeEncodeError: a text contains half of a surrogate pair.

@@ -78,15 +78,9 @@ class Stoppable:
 
 
 def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables: Sequence[str]) -> Stoppable | None:
-    """Rewrite a template.
+    """Rewrite a template; return None if it does not have the required form.
 
-    Args:
-        environment: the template's environment.
-        source: the template's source.
-        variables: variables whose values change between renderings of one conversation.
-
-    Returns:
-        The rewritten template, or None if the template does not have the required form.
+    `variables`: those whose values change between renderings of one conversation.
     """
     parsed = environment.parse(source)
     place = max((i for i, node in enumerate(parsed.body) if isinstance(node, nodes.For)), default=None)

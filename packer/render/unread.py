@@ -53,12 +53,7 @@ def refuse_unread_variables(sample: Sample, template: ChatTemplate) -> None:
 
 
 def refuse_unread_keys(sample: Sample, template: ChatTemplate, allowed: Container[str]) -> None:
-    """Refuse a message with calls, tools or reasoning under a key that the template does not read.
-
-    Args:
-        sample: a chat.
-        template: its template.
-        allowed: kinds of content that may be lost.
+    """Refuse a message with calls, tools or reasoning under a key that the template does not read, unless `allowed`.
 
     Raises:
         RenderError: `dropped_tool_call`, `dropped_tools`, `dropped_reasoning`.

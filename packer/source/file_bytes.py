@@ -81,7 +81,6 @@ def file_sha256(path: FilePath) -> str:
 
     Raises:
         InputError: it cannot be read.
-
     """
     digest = hashlib.sha256()
     for chunk in read_chunks(path):

@@ -7,12 +7,10 @@ trained token, both sides are identical.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from packer.batches import (
     CHOSEN,
@@ -20,7 +18,6 @@ from packer.batches import (
     REJECTED,
     SIDES,
     UNDESIRABLE,
-    Bool,
     DocumentBatch,
     Int32,
     Int64,
@@ -31,7 +28,7 @@ from packer.batches import (
     TurnBatch,
     num_common_messages,
 )
-from packer.layout import concatenated_ranges, select_documents
+from packer.layout import select_documents
 
 Sides = TypeVar("Sides", int, Int32)
 
@@ -63,13 +60,7 @@ def join_sides(
     documents: DocumentBatch,
     rejections: Sequence[Rejection],
 ) -> tuple[DocumentBatch, tuple[Rejection, ...]]:
-    """Join the sides of each row again.
-
-    Args:
-        rows: as they were read.
-        turns: rendered from :func:`split_sides` of them.
-        documents: of the sides, in their order.
-        rejections: of the sides.
+    """Join the sides of each row again; all but the rows are of the sides, from :func:`split_sides`.
 
     Returns:
         The documents of the rows all of whose sides have one, each chosen one right before its rejected one; and why
@@ -81,8 +72,7 @@ def join_sides(
         rejection_by_side.setdefault(rejection.row, rejection)
     sides, first, count = np.unique(documents.sample, return_index=True, return_counts=True)
     document_ranges = dict(zip(sides.tolist(), zip(first.tolist(), count.tolist(), strict=True), strict=True))
-    pairs = _pairs(documents, sides, first, count)
-    prompts = cache(lambda: _prompts(turns))
+    prompts = _prompts(turns)
     kept: list[int] = []
     side: list[int] = []
     margin: list[float] = []
@@ -93,9 +83,9 @@ def join_sides(
         side_rows = [_SIDES_PER_ROW * sample.row + number for number in range(len(names))]
         reason = _rejected_side(sample.row, side_rows, names, rejection_by_side)
         reason = reason or _rewritten_answer(sample.row, side_rows, names, document_ranges)
-        if reason is None and len(side_rows) > 1 and sample.row not in pairs:
+        if reason is None and len(side_rows) > 1:
             numbers = [document_ranges[each][0] for each in side_rows]
-            reason = _mismatch(sample, side_rows, documents, numbers, prompts())
+            reason = _mismatch(sample, side_rows, documents, numbers, prompts)
         if reason is not None:
             rejected.append(reason)
             continue
@@ -112,38 +102,6 @@ def join_sides(
         ),
         tuple(rejected),
     )
-
-
-def _pairs(documents: DocumentBatch, sides: Int32, first: Int64, count: Int64) -> set[int]:
-    """Return the rows whose two sides have one document each, with equal prompts but different ids.
-
-    Args:
-        documents: of the sides.
-        sides: those that have documents, ascending.  # [S]
-        first: first document of each.  # [S]
-        count: documents of each.  # [S]
-    """
-    is_pair = (sides[:-1] % _SIDES_PER_ROW == 0) & (sides[1:] == sides[:-1] + 1) & (count[:-1] == 1) & (count[1:] == 1)
-    chosen = np.flatnonzero(is_pair)
-    one, other = first[chosen], first[chosen + 1]
-    starts, lengths = documents.run_start[documents.run_offsets[:-1]], np.diff(documents.offsets)
-    same_prompt = (starts[one] == starts[other]) & _have_equal_prefixes(
-        documents, one, other, np.minimum(starts[one], starts[other])
-    )
-    identical = (lengths[one] == lengths[other]) & _have_equal_prefixes(
-        documents, one, other, np.minimum(lengths[one], lengths[other])
-    )
-    rows: list[int] = row_of_side(sides[chosen[same_prompt & ~identical]]).tolist()
-    return set(rows)
-
-
-def _have_equal_prefixes(documents: DocumentBatch, one: Int64, other: Int64, lengths: npt.NDArray[np.integer]) -> Bool:
-    """Whether the first `lengths` ids of some documents equal those of others; all arrays [P]."""
-    positions = (concatenated_ranges(documents.offsets[each], lengths) for each in (one, other))
-    ours, theirs = (documents.input_ids[each] for each in positions)
-    equal: Bool = np.ones(len(one), np.bool_)
-    equal[np.repeat(np.arange(len(one)), lengths)[ours != theirs]] = False
-    return equal
 
 
 def _preference(sample: Sample) -> Preference:
@@ -190,6 +148,9 @@ def _mismatch(
     assert other_side is not None
     starts = [int(documents.run_start[documents.run_offsets[number]]) for number in numbers]
     ids = [documents.input_ids[documents.offsets[number] : documents.offsets[number + 1]] for number in numbers]
+    same_prompt = np.array_equal(ids[0][: starts[0]], ids[1][: starts[1]])
+    if same_prompt and not np.array_equal(ids[0], ids[1]):
+        return None
     messages, texts = zip(*(prompts[each] for each in side_rows), strict=True)
     if texts[0] != texts[1]:
         if max(messages) > num_common_messages(sample.messages, other_side.messages):
@@ -200,7 +161,7 @@ def _mismatch(
         chosen, other = (text[shared:].decode(errors="replace").replace("\n", "\\n") for text in texts)
         reason = f"the prompt of the chosen answer ends in '{chosen}', that of the rejected one in '{other}'"
         return Rejection(row=row, code="pair_modes_differ", reason=reason)
-    if not np.array_equal(ids[0][: starts[0]], ids[1][: starts[1]]):
+    if not same_prompt:
         differ = np.flatnonzero(ids[0][: min(starts)] != ids[1][: min(starts)])
         at = int(differ[0]) if len(differ) else min(starts)
         reason = (
@@ -208,9 +169,7 @@ def _mismatch(
             f"{ids[1][at]} before the rejected one"
         )
         return Rejection(row=row, code="pair_prompt_differs", reason=reason)
-    if np.array_equal(ids[0], ids[1]):
-        return Rejection(row=row, code="pair_identical", reason="both sides are the same tokens")
-    return None
+    return Rejection(row=row, code="pair_identical", reason="both sides are the same tokens")
 
 
 def _prompts(turns: TurnBatch) -> dict[int, tuple[int, bytes]]:

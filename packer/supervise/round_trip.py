@@ -13,16 +13,15 @@ _WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and not
 
 
 class RoundTrip:
-    """Decides whether ids decode to a text under one model."""
+    """Decides whether ids decode to a text under one model.
 
-    def __init__(self, model: Model, token_bytes: TokenBytes | None = None) -> None:
-        """`token_bytes`: those of the model; read from it by default.
+    Raises:
+        InputError: a kind of vocabulary whose entries are not text.
+    """
 
-        Raises:
-            InputError: a kind of vocabulary whose entries are not text.
-        """
+    def __init__(self, model: Model) -> None:
         definition = definition_of(model.files[TOKENIZER_FILE])
-        self.token_bytes = token_bytes or TokenBytes(model)
+        self.token_bytes = TokenBytes(model)
         self.byte_level = self.token_bytes.byte_level
         self._normalizer = load_backend(model.files[TOKENIZER_FILE]).normalizer
         self._prepends = "Prepend" in component_types(definition.get("normalizer"))

@@ -94,28 +94,10 @@ class Supervisor:
         completion_bytes = ends[first + tokens.completion_tokens] - ends[first]
         placed = (prompt_bytes == turns.prompt_end) & (completion_bytes == turns.completion_end)
         placed &= tokens.sequence_text[tokens.turn_sequence] == turns.turn_text
-        proof: Bool = placed & self._decoded(turns, tokens, ends[tokens.offsets])[tokens.turn_sequence]
+        starts, stops = turns.text_offsets[tokens.sequence_text], turns.text_offsets[tokens.sequence_text + 1]
+        decoded = token_bytes.decode_to(tokens.ids, ends[tokens.offsets], turns.text, starts, stops)
+        proof: Bool = placed & decoded[tokens.turn_sequence]
         return proof
-
-    def _decoded(self, turns: TurnBatch, tokens: TokenBatch, sequence_bytes: Int64) -> Bool:
-        """Whether the ids of each sequence decode to a prefix of its text.  # bool[S]
-
-        `sequence_bytes`: offset of each sequence in the decoded bytes, int64[S + 1].
-        """
-        decoded = self._round_trip.token_bytes.decode_all(tokens.ids)
-        starts, lengths = turns.text_offsets[tokens.sequence_text], np.diff(sequence_bytes)
-        fits: Bool = lengths <= turns.text_offsets[tokens.sequence_text + 1] - starts
-        text = np.frombuffer(turns.text, np.uint8)
-        if len(starts) and (not fits.all() or (starts[1:] != (starts + lengths)[:-1]).any()):
-            # The texts are not contiguous: compare each sequence with the text it should decode to.
-            lengths = np.where(fits, lengths, 0)
-            decoded = decoded[concatenated_ranges(sequence_bytes[:-1], lengths)]
-            text = text[concatenated_ranges(starts, lengths)]
-        elif len(starts):
-            text = text[starts[0] : starts[0] + len(decoded)]
-        wrong = np.flatnonzero(decoded != text[: len(decoded)])
-        fits[np.searchsorted(np.cumsum(lengths), wrong, side="right")] = False
-        return fits
 
     def _are_terminated(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
         """Whether only the last id of each chat turn is a stop id, and each raw turn is closed if its text is."""

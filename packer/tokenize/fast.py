@@ -46,10 +46,6 @@ class EngineDiffersError(PackerError):
 class FastEncoder:
     """Encodes with `fastokens`, and one text in ``CHECK_EVERY`` with the reference as well.
 
-    Args:
-        tokenizer_json: the tokenizer.
-        reference: an encoder of the same tokenizer; created by default.
-
     Raises:
         EngineDiffersError: `fastokens` does not support this tokenizer; from `encode`, its ids differ.
     """

@@ -48,14 +48,13 @@ class _AliasEncoder:
 
 
 class TurnTokenizer:
-    """The tokenize stage for one model."""
+    """The tokenize stage for one model.
 
-    def __init__(self, model: Model, encoder: Encoder, token_bytes: TokenBytes | None = None) -> None:
-        """`token_bytes`: those of the model; read from it by default.
+    Raises:
+        InputError: a kind of vocabulary whose entries are not text.
+    """
 
-        Raises:
-            InputError: a kind of vocabulary whose entries are not text.
-        """
+    def __init__(self, model: Model, encoder: Encoder) -> None:
         self._model = model
         self._json = model.files[TOKENIZER_FILE]
         self._encoder = encoder
@@ -63,13 +62,12 @@ class TurnTokenizer:
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
         continuation_encoder = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
         self._boundaries = BoundaryFinder(encoder, continuation_encoder, anchors, model.stop_ids)
-        token_bytes = token_bytes or TokenBytes(model)
+        token_bytes = TokenBytes(model)
         self._vectorized = (
             VectorizedBoundaries(encoder, token_bytes, anchors.is_anchor) if token_bytes.byte_level else None
         )
-        self._normalized_control = (
-            _NormalizedControlTokens(model) if self._normalizes and _NormalizedControlTokens.applies_to(model) else None
-        )
+        normalized = [token for token in model.added_tokens if token.normalized and token.content in model.control]
+        self._normalized_control = _NormalizedControlTokens(normalized) if self._normalizes and normalized else None
 
     def tokenize(self, turns: TurnBatch) -> TokenBatch:
         """Encode every text once and locate every turn; a text the tokenizer fails on gets no ids, but a reason."""
@@ -212,19 +210,9 @@ def _aliased_text(text: _Text, aliases: Aliases, encoder: Encoder) -> EncodedTex
 class _NormalizedControlTokens:
     """Control tokens that are matched in normalized text, so that ordinary text may turn into one."""
 
-    def __init__(self, model: Model) -> None:
-        tokens = self._tokens(model)
+    def __init__(self, tokens: Sequence[AddedToken]) -> None:
         self._ids = np.array([token.id for token in tokens], np.int32)
         self._pattern = re.compile(b"|".join(re.escape(token.content.encode()) for token in tokens))
-
-    @staticmethod
-    def _tokens(model: Model) -> list[AddedToken]:
-        return [token for token in model.added_tokens if token.normalized and token.content in model.control]
-
-    @classmethod
-    def applies_to(cls, model: Model) -> bool:
-        """Whether the model has control tokens of this kind."""
-        return bool(cls._tokens(model))
 
     def is_forged(self, text: _Text, ids: Int32) -> bool:
         """Whether the ids contain more of them than the text does outside what a person typed."""

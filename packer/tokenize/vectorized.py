@@ -36,13 +36,7 @@ class LocatedTexts:
 
 
 class VectorizedBoundaries:
-    """Locates turns in texts under one byte-level tokenizer.
-
-    Args:
-        encoder: produces the ids.
-        token_bytes: of the same tokenizer.
-        is_anchor: which ids are anchors, bool[vocabulary].
-    """
+    """Locates turns in texts under one byte-level tokenizer; `is_anchor`: which ids are anchors, bool[vocabulary]."""
 
     def __init__(self, encoder: Encoder, token_bytes: TokenBytes, is_anchor: Bool) -> None:
         self._encoder = encoder
@@ -52,11 +46,7 @@ class VectorizedBoundaries:
         self._num_bytes = 0
 
     def locate(self, turns: TurnBatch, candidates: Int64) -> LocatedTexts:
-        """Encode some texts of a batch, and locate the turns of those for which that is possible.
-
-        Args:
-            turns: the batch.
-            candidates: indices of texts, ascending.
+        """Encode some texts of a batch (their indices, ascending), and locate the turns where that is possible.
 
         Raises:
             UnencodableTextsError: the tokenizer fails on some of them, or on a prompt.
@@ -69,7 +59,8 @@ class VectorizedBoundaries:
         num_bytes = self._token_bytes.num_bytes[ids]
         ends = np.zeros(len(ids) + 1, np.int64)
         np.cumsum(np.maximum(num_bytes, 0), out=ends[1:])
-        decoded = self._decodes_to(turns, candidates, ids, offsets, ends)
+        bounds = ends[offsets]
+        decoded = self._token_bytes.decode_to(ids, bounds, text, starts, stops) & (np.diff(bounds) == stops - starts)
         positions = _TurnPositions(
             turns, candidates, offsets, ends, decoded & (_minimum_per_text(num_bytes, offsets) > 0)
         )
@@ -84,27 +75,6 @@ class VectorizedBoundaries:
             prompt_tokens=positions.prompt - positions.first,
             completion_tokens=positions.completion - positions.first,
         )
-
-    def _decodes_to(self, turns: TurnBatch, candidates: Int64, ids: Int32, offsets: Int64, ends: Int64) -> Bool:
-        """Whether the ids of each text decode to it.  # bool[N]"""
-        starts, stops = turns.text_offsets[candidates], turns.text_offsets[candidates + 1]
-        same: Bool = np.diff(ends[offsets]) == stops - starts
-        if not same.any():
-            return same
-        chosen = np.flatnonzero(same)
-        if len(chosen) < len(same):
-            ids = ids[concatenated_ranges(offsets[:-1][chosen], np.diff(offsets)[chosen])]
-        lengths = (stops - starts)[chosen]
-        data = np.frombuffer(turns.text, np.uint8)
-        expected = data[starts[0] : stops[-1]]
-        if len(expected) != lengths.sum():
-            expected = data[concatenated_ranges(starts[chosen], lengths)]
-        decoded = self._token_bytes.decode_all(ids)
-        if len(decoded) != len(expected):  # an id without an entry
-            return np.zeros(len(same), np.bool_)
-        wrong = np.flatnonzero(decoded != expected)
-        same[chosen[np.searchsorted(np.cumsum(lengths), wrong, side="right")]] = False
-        return same
 
     def _are_verified(self, turns: TurnBatch, ids: Int32, positions: "_TurnPositions") -> Bool:
         """Whether all turns of each text are known to be located correctly.  # bool[N]"""

@@ -43,8 +43,12 @@ def recipe_of(starter):
 
 
 def assert_preview_is_what_is_built(recipe, folder, rows):
-    """Every row shown is, id for id and label for label, what the cache has of it; returns the preview."""
-    build(recipe, folder, jobs=1)
+    """Every row shown is, id for id and label for label, what the cache has of it; returns the preview.
+
+    The cache is built if it is not there.
+    """
+    if not folder.exists():
+        build(recipe, folder, jobs=1)
     found = preview(recipe, rows=rows)
     with Cache.open(folder) as cache:
         for row in found.rows:
@@ -75,16 +79,17 @@ def listing(*folders):
 )
 def test_what_packing_would_leave_out_is_what_a_build_leaves_out(mode, overlong, starter, tmp_path):
     keys = [f"pack.mode={mode}", f"pack.overlong={overlong}", "pack.block_len=64", "pack.min_length=30"]
-    found = assert_preview_is_what_is_built(load_recipe(starter / "recipe.yaml", keys), tmp_path / "cache", rows=1000)
+    recipe = load_recipe(starter / "recipe.yaml", [*keys, "sources.limit=12"])
+    found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=12)
     totals = read_manifest(tmp_path / "cache").totals
     assert found.totals.left_out == {code: cut.parts for code, cut in totals.cut.items()}
     assert len(found.totals.left_out) >= 2
 
 
-def test_what_is_shown_is_what_a_build_contains(starter, tmp_path):
+def test_what_is_shown_is_what_a_build_contains(starter, starter_cache):
     recipe = load_recipe(starter / "recipe.yaml")
-    found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=1000)
-    with Cache.open(tmp_path / "cache") as cache:
+    found = assert_preview_is_what_is_built(recipe, starter_cache, rows=1000)
+    with Cache.open(starter_cache) as cache:
         totals = cache.manifest.totals
         shown = [(row.view.source, row.view.row) for row in found.rows]
         assert shown == [(entry.path, row) for entry in cache.manifest.inputs for row in range(entry.num_rows)]
@@ -129,9 +134,8 @@ def test_rows_of_every_kind_weight_and_fate_are_as_in_the_cache(recipe_of, tmp_p
     assert {run.weight for row in found.rows for each in row.view.documents for run in each.runs} == {None, 1.0, 0.25}
 
 
-def test_nothing_is_written(starter, tmp_path, monkeypatch):
-    recipe = load_recipe(starter / "recipe.yaml")
-    write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
+def test_nothing_is_written(starter, recipe_of, tmp_path, monkeypatch):
+    recipe = recipe_of(write(tmp_path / "a.jsonl", chat("Hi", "Hello"), "not json"))
     monkeypatch.chdir(tmp_path)
     before = listing(starter, tmp_path)
     assert preview(recipe).rows
@@ -274,34 +278,27 @@ def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):
     assert "NaN and Infinity are not JSON" in hints[1]
 
 
-def test_a_message_that_is_dropped_is_shown_with_the_rendering_that_lacks_it(recipe_of, tmp_path):
-    row = chat("Hi", "Hello")
-    row["messages"].insert(0, {"role": "system", "content": "Be brief."})
-    code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", row), template=SILENT))
-    rendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
-    assert code == "dropped_system"
-    assert shown == [("the rendering up to messages[2]", rendered, True)]
+INSTRUCTED = {"messages": [{"role": "system", "content": "Be brief."}, *chat("Hi", "Hello")["messages"]]}
+EQUIPPED = chat("Hi", "Hello", tools=[{"type": "function", "function": {"name": "look_up", "parameters": {}}}])
+RENDERED = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
 
 
-def test_tools_that_are_dropped_are_shown_with_the_rendering_that_lacks_them(recipe_of, tmp_path):
-    tool = {"type": "function", "function": {"name": "look_up", "parameters": {}}}
-    code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", chat("Hi", "Hello", tools=[tool])), template=SILENT))
-    assert code == "dropped_tools"
-    assert shown[0][1].endswith("Hello<|im_end|>\n")
-
-
-def test_a_turn_without_a_stop_token_is_shown_as_it_is_rendered(recipe_of, tmp_path):
-    path = write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
-    code, shown = excerpts(recipe_of(path, template=ENDLESS))
-    assert code == "no_terminator"
-    assert shown == [("the rendering up to messages[1]", "user: Hi\nassistant: Hello\n", True)]
-
-
-def test_a_template_that_raises_is_shown_the_roles_it_was_given(recipe_of, tmp_path):
-    row = {"messages": [{"role": "system", "content": "x"}, *chat("Hi", "Hello")["messages"]]}
-    code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", row), template=STRICT))
-    assert code == "template_error"
-    assert shown == [("its messages are from", "system, user, assistant", False)]
+@pytest.mark.parametrize(
+    ("template", "row", "code", "shown"),
+    [
+        (SILENT, INSTRUCTED, "dropped_system", ("the rendering up to messages[2]", RENDERED, True)),
+        (SILENT, EQUIPPED, "dropped_tools", ("the rendering up to messages[1]", RENDERED, True)),
+        (
+            ENDLESS,
+            chat("Hi", "Hello"),
+            "no_terminator",
+            ("the rendering up to messages[1]", "user: Hi\nassistant: Hello\n", True),
+        ),
+        (STRICT, INSTRUCTED, "template_error", ("its messages are from", "system, user, assistant", False)),
+    ],
+)
+def test_a_rejected_row_is_shown_with_what_it_lacks(template, row, code, shown, recipe_of, tmp_path):
+    assert excerpts(recipe_of(write(tmp_path / "a.jsonl", row), template=template)) == (code, [shown])
 
 
 def test_a_row_that_cannot_be_read_is_shown_as_it_stands_cut_and_with_its_bytes_escaped(recipe_of, tmp_path):

@@ -163,10 +163,10 @@ def a_skeleton_for_each_shape(monkeypatch):
 
 @pytest.mark.parametrize(
     ("way", "every"),
-    [("itself", 8), *((way, 24) for way in WAYS), *(pytest.param(way, 1, marks=pytest.mark.slow) for way in WAYS)],
+    [("itself", 12), *((way, 24) for way in WAYS), *(pytest.param(way, 1, marks=pytest.mark.slow) for way in WAYS)],
 )
 def test_whatever_a_template_does_with_a_text_a_recording_is_right_or_there_is_none(way, every):
-    """In `make test` an eighth of the doings on the text itself, and on it after each way a part, another one each time."""
+    """In `make test` a twelfth of the doings on the text itself, and on it after each way a part, another one each time."""
     tried = DOES[list(WAYS).index(way) % every :: every]
     outcomes = [hold_to(WAYS[way] + does, WORDS) for does in tried]
     assert len(outcomes) > 550 // every

@@ -10,6 +10,7 @@ import twins
 from conversations import conversations
 from hypothesis import given
 from hypothesis import strategies as st
+from search_effort import percent_of_examples
 from supervision_stages import Stages as Literal
 from supervision_stages import assistant, chat, user
 
@@ -66,6 +67,7 @@ def test_sides_are_what_their_chats_are_and_share_what_stands_before_them(twin: 
     answers = conversations().map(lambda messages: [assistant("so"), *messages][:3])
     rows = st.lists(st.tuples(conversations(), answers, answers), min_size=1, max_size=4)
 
+    @percent_of_examples(40)
     @given(rows)
     def check(rows: list[Any]) -> None:
         pairs = [sides(context, *both, row=row) for row, (context, *both) in enumerate(rows)]

@@ -12,7 +12,7 @@ from packer.layout import document_labels
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.engine import encoder_of
 from packer.recipe import Recipe, make_recipe
-from packer.render import ChatTemplate, Renderer, RenderRules, role_markers
+from packer.render import ChatTemplate, Renderer, role_markers
 from packer.supervise import RoundTrip, Supervised, Supervisor
 from packer.tokenize import TurnTokenizer
 
@@ -39,7 +39,7 @@ class Stages:
             )
             model = model.with_control(role_markers(template, model.added_tokens))
         self.model = model
-        self.renderer = Renderer(model, RenderRules.of(recipe))
+        self.renderer = Renderer(model, recipe)
         self.tokenizing = TurnTokenizer(model, encoder_of(recipe.engine, model.files[TOKENIZER_FILE]))
         self.round_trip = RoundTrip(model)
         self.supervisor = Supervisor(self.round_trip, model.stop_ids)
@@ -57,7 +57,7 @@ class Stages:
         """The same tokenizer under another template, without loading it again; not for typed control tokens."""
         other = copy.copy(self)
         other.model = replace(self.model, template=source)
-        other.renderer = Renderer(other.model, RenderRules.of(recipe))
+        other.renderer = Renderer(other.model, recipe)
         return other
 
     def render(self, samples: Sequence[Sample]) -> TurnBatch:

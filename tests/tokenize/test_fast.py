@@ -7,7 +7,6 @@ import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
-from search_effort import one_in
 
 from packer.tokenize import EngineDiffersError, FastEncoder, ReferenceEncoder, differences, fast
 from packer.tokenize.reference_encoder import UnencodableTextsError
@@ -112,12 +111,13 @@ def test_a_text_that_is_not_examined_is_found_wrong_when_it_is_confirmed(definit
 
 
 def test_trying_a_tokenizer_names_the_text_that_is_wrong(definitions, monkeypatch):
+    assert len(RUNS) > 6000
+    monkeypatch.setattr(fast, "_RUNS_PER_TEXT", RUNS[:300])
     tried = list(fast._trial_texts(definitions["byte_level"]))
-    assert len(tried) > 6000
     assert tried == list(fast._trial_texts(definitions["byte_level"])), "the same trials every time"
     bad = set()
     wrong(monkeypatch, lambda each: each in bad)
-    for text in one_in(2, ("<|im_end|>", " the", "a<|im_start|>b")):
+    for text in ("<|im_end|>", " the", "a<|im_start|>b"):
         assert text in tried
         bad.clear()
         bad.add(text)

@@ -1,28 +1,42 @@
 """A text the tokenizer fails on costs its own row and no other."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import twins
-from search_effort import one_in
 from supervision_stages import Stages, assistant, chat, user
+from tokenizers import Tokenizer
 
+from packer.backend import load_backend
 from packer.batches import Sample
 
 MANY = "x" * 40
-"""The pattern below gives up on it, by a panic of the Rust code."""
+
+
+class GivingUp:
+    """A tokenizer that fails on `MANY`, as real ones give up on a pattern (tests/tokenize/test_reference.py)."""
+
+    def __init__(self, backend: Tokenizer) -> None:
+        self._backend = backend
+
+    def encode(self, text: str, **options: Any) -> Any:
+        return self.encode_batch_fast([text], **options)[0]
+
+    def encode_batch_fast(self, texts: list[str], **options: Any) -> Any:
+        if any(MANY in text for text in texts):
+            raise ValueError(f"index out of bounds of `{MANY}`")
+        return self._backend.encode_batch_fast(texts, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Stages:
-    folder = twins.byte_level(tmp_path / "model")
-    definition = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    split = {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated", "invert": False}
-    definition["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, definition["pre_tokenizer"]]}
-    (folder / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
-    return Stages.load(folder)
+def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stages:
+    name = "packer.tokenize.reference_encoder.load_backend"
+    monkeypatch.setattr(name, lambda definition: GivingUp(load_backend(definition)))
+    return Stages.load(twins.byte_level(tmp_path / "model"))
 
 
 def rows(*chats: tuple[dict[str, Any], ...]) -> list[Sample]:
@@ -39,7 +53,7 @@ FAILING = {
 
 def test_only_the_rows_of_texts_the_tokenizer_fails_on_are_rejected(stages: Stages) -> None:
     good = (user("Hi"), assistant("Hello."), user("<|im_end|>?"), assistant("\n\nYes."))
-    failing = one_in(4, list(FAILING.values()))  # giving up takes the tokenizer half a second
+    failing = FAILING.values()
     batch = rows(good, *failing, good)
     turns, _, supervised = stages.supervise(batch)
     first, *rejected, last = stages.outcomes_of(batch, turns, supervised)

@@ -73,6 +73,7 @@ class FirstRows:
 def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, FirstRows]]:
     """Run the first rows of each input of the recipe through the stages, and count their results."""
     stages = Stages(recipe, model)
+    stages.renderer = stages.renderer.by_reference()  # of a single row, each is compared with it anyway
     files = []
     for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note):
         rows = list(islice(entry.rows(), num_rows + 1))

@@ -16,7 +16,7 @@ from packer.batches import Rejection, RowBatch, Sample, TurnBatch
 from packer.model import TOKENIZER_FILE, Model
 from packer.pipeline.stages import Stages, compile_template, turn_end_marker
 from packer.recipe import Recipe, make_recipe, to_json
-from packer.render import ChatTemplate, Renderer, RenderError, RenderRules
+from packer.render import ChatTemplate, Renderer, RenderError
 from packer.render.conversation import Conversation, Mode
 from packer.render.message_form import renderable
 from packer.source.schema import read_row
@@ -41,6 +41,10 @@ _TOOL = {
 _CALL_IDS = ("call00001", "call00002")
 
 
+def _system(content: str) -> dict[str, Any]:
+    return {"role": "system", "content": content}
+
+
 def user(content: str) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
@@ -62,63 +66,47 @@ def _result(number: int, content: str) -> dict[str, Any]:
     return {"role": "tool", "name": "get_weather", "tool_call_id": _CALL_IDS[number], "content": content}
 
 
-PLAIN: Row = {"messages": [user(QUESTION), assistant(ANSWER)]}
-CHAT: Row = {"messages": [*PLAIN["messages"], user(NEXT_QUESTION), assistant(NEXT_ANSWER)]}
-WITH_SYSTEM: Row = {"messages": [{"role": "system", "content": SYSTEM}, *PLAIN["messages"]]}
-REASONED: Row = {"messages": [user(QUESTION), assistant(ANSWER, reasoning_content=REASONING)]}
-REASONED_CHAT: Row = {
-    "messages": [
-        *REASONED["messages"],
-        user(NEXT_QUESTION),
-        assistant(NEXT_ANSWER, reasoning_content=NEXT_REASONING),
-    ]
-}
-INLINE: Row = {"messages": [user(QUESTION), assistant(inline(REASONING, ANSWER))]}
-INLINE_CHAT: Row = {
-    "messages": [*INLINE["messages"], user(NEXT_QUESTION), assistant(inline(NEXT_REASONING, NEXT_ANSWER))]
-}
-TOOLS: Row = {"messages": PLAIN["messages"], "tools": [_TOOL]}
-CALL: Row = {"messages": [user(QUESTION), assistant(None, tool_calls=[_call(0, "Paris")])], "tools": [_TOOL]}
-CALL_AND_TEXT: Row = {
-    "messages": [user(QUESTION), assistant("a word before", tool_calls=[_call(0, "Paris")])],
-    "tools": [_TOOL],
-}
-PARALLEL: Row = {
-    "messages": [user(QUESTION), assistant(None, tool_calls=[_call(0, "Paris"), _call(1, "Oslo")])],
-    "tools": [_TOOL],
-}
-RESULT: Row = {
-    "messages": [*CALL["messages"], _result(0, RESULT_TEXT), assistant(ANSWER)],
-    "tools": [_TOOL],
-}
+def _chat(*messages: dict[str, Any]) -> Row:
+    return {"messages": [*messages]}
+
+
+def _with_tool(*messages: dict[str, Any]) -> Row:
+    return {"messages": [*messages], "tools": [_TOOL]}
+
+
+_PLAIN_TURN = (user(QUESTION), assistant(ANSWER))
+_NEXT_TURN = (user(NEXT_QUESTION), assistant(NEXT_ANSWER))
+_REASONED_TURN = (user(QUESTION), assistant(ANSWER, reasoning_content=REASONING))
+_INLINE_TURN = (user(QUESTION), assistant(inline(REASONING, ANSWER)))
+_CALL_TURN = (user(QUESTION), assistant(None, tool_calls=[_call(0, "Paris")]))
+
+PLAIN = _chat(*_PLAIN_TURN)
+CHAT = _chat(*_PLAIN_TURN, *_NEXT_TURN)
+WITH_SYSTEM = _chat(_system(SYSTEM), *_PLAIN_TURN)
+REASONED = _chat(*_REASONED_TURN)
+REASONED_CHAT = _chat(*_REASONED_TURN, user(NEXT_QUESTION), assistant(NEXT_ANSWER, reasoning_content=NEXT_REASONING))
+INLINE = _chat(*_INLINE_TURN)
+INLINE_CHAT = _chat(*_INLINE_TURN, user(NEXT_QUESTION), assistant(inline(NEXT_REASONING, NEXT_ANSWER)))
+TOOLS = _with_tool(*_PLAIN_TURN)
+CALL = _with_tool(*_CALL_TURN)
+CALL_AND_TEXT = _with_tool(user(QUESTION), assistant("a word before", tool_calls=[_call(0, "Paris")]))
+PARALLEL = _with_tool(user(QUESTION), assistant(None, tool_calls=[_call(0, "Paris"), _call(1, "Oslo")]))
+RESULT = _with_tool(*_CALL_TURN, _result(0, RESULT_TEXT), assistant(ANSWER))
 
 _MARKS = "if a < B & \"c\" > 'd': \\n"
 """Characters that HTML or JSON escapes, and a capital letter, which templates may write as a small one."""
 
-ESCAPABLE: Row = {
-    "messages": [
-        {"role": "system", "content": f"{SYSTEM}: {_MARKS}"},
-        user(f"{QUESTION}: {_MARKS}"),
-        assistant(f"{ANSWER}: {_MARKS}"),
-    ]
-}
+ESCAPABLE = _chat(_system(f"{SYSTEM}: {_MARKS}"), user(f"{QUESTION}: {_MARKS}"), assistant(f"{ANSWER}: {_MARKS}"))
 
 FIELD, TAGS = "reasoning in a field", "reasoning in <think> tags"
 
 SHAPES: dict[str, Row] = {
     "a system message": WITH_SYSTEM,
-    "a system message later on": {
-        "messages": [
-            *PLAIN["messages"],
-            {"role": "system", "content": SYSTEM},
-            user(NEXT_QUESTION),
-            assistant(NEXT_ANSWER),
-        ]
-    },
-    "a developer message": {"messages": [{"role": "developer", "content": SYSTEM}, *PLAIN["messages"]]},
-    "two questions in a row": {"messages": [user(QUESTION), user(NEXT_QUESTION), assistant(ANSWER)]},
-    "two answers in a row": {"messages": [user(QUESTION), assistant(ANSWER), assistant(NEXT_ANSWER)]},
-    "an answer at the start": {"messages": [assistant(ANSWER), user(NEXT_QUESTION), assistant(NEXT_ANSWER)]},
+    "a system message later on": _chat(*_PLAIN_TURN, _system(SYSTEM), *_NEXT_TURN),
+    "a developer message": _chat({"role": "developer", "content": SYSTEM}, *_PLAIN_TURN),
+    "two questions in a row": _chat(user(QUESTION), user(NEXT_QUESTION), assistant(ANSWER)),
+    "two answers in a row": _chat(*_PLAIN_TURN, assistant(NEXT_ANSWER)),
+    "an answer at the start": _chat(assistant(ANSWER), *_NEXT_TURN),
     FIELD: REASONED,
     TAGS: INLINE,
     "two turns with reasoning in fields": REASONED_CHAT,
@@ -252,6 +240,7 @@ class ProbedTemplate:
         self.model = model
         self.encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
         self._stages = Stages(self.recipe, model)
+        self._stages.renderer = self._stages.renderer.by_reference()  # of a single row, each is compared with it anyway
         self._outcomes: dict[int, Outcome] = {}
         self._renderers: dict[tuple[bytes, tuple[int, ...]], Renderer] = {}
 
@@ -289,7 +278,7 @@ class ProbedTemplate:
         model = replace(model, stop_ids=tuple(sorted({*model.stop_ids, *missing})))
         key = (msgspec.json.encode(recipe), model.stop_ids)
         if key not in self._renderers:
-            self._renderers[key] = Renderer(model, RenderRules.of(recipe))
+            self._renderers[key] = Renderer(model, recipe).by_reference()
         samples = (self.outcome(row).sample,)
         turns = self._renderers[key].render(RowBatch(samples=samples, rejections=(), num_rows=1))
         return RenderOutcome(next(iter(turns.rejections), None), len(turns.text_offsets) - 1)

@@ -134,8 +134,7 @@ def _before(text: str, word: str) -> str:
 
 
 def _common_suffix(a: str, b: str) -> int:
-    shorter = min(len(a), len(b))
-    return next((i for i in range(shorter) if a[-1 - i] != b[-1 - i]), shorter)
+    return common_length(a[::-1], b[::-1])
 
 
 def find_clock(probed: ProbedTemplate, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
