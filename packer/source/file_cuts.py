@@ -92,18 +92,16 @@ def smallest_partition(partition_bytes: int) -> int:
     return max(1, partition_bytes // 8)
 
 
-def nominal_partition(position: int, partition_bytes: int) -> tuple[int, int]:
-    """Return the number of the nominal partition that contains a byte of the file, and where that partition ends."""
+def nominal_end(position: int, partition_bytes: int) -> int:
+    """Return where the nominal partition that contains a byte of the file ends."""
     start = 0
-    unit = smallest_partition(partition_bytes)
-    for growth in range(3):
-        size = unit << growth
-        number = (position - start) // size
-        if number < 8:
-            return 8 * growth + number, start + (number + 1) * size
+    for size in (smallest_partition(partition_bytes) << growth for growth in range(3)):
+        if position < start + 8 * size:
+            break
         start += 8 * size
-    number = (position - start) // partition_bytes
-    return 24 + number, start + (number + 1) * partition_bytes
+    else:
+        size = partition_bytes
+    return start + ((position - start) // size + 1) * size
 
 
 def _cut_lines(path: FilePath, chunks: Iterator[bytes], partition_bytes: int, limit: int | None) -> Iterator[Partition]:
@@ -129,7 +127,7 @@ def _cut_lines(path: FilePath, chunks: Iterator[bytes], partition_bytes: int, li
         hashed = 0  # bytes of the chunk
         while first_row != limit:
             # The last line of the partition: the next one begins behind the nominal partition, or is not wanted.
-            last = int(np.searchsorted(stops, nominal_partition(start, partition_bytes)[1]))
+            last = int(np.searchsorted(stops, nominal_end(start, partition_bytes)))
             last = last if limit is None else min(last, int(np.searchsorted(rows, limit)))
             if last == len(stops):
                 xxh3.update(chunk[hashed:])
@@ -256,7 +254,7 @@ def cut_groups(groups: Sequence[Group], partition_bytes: int, limit: int | None 
             runs[-1] = last._replace(num_groups=number + 1 - last.first_group, num_rows=last.num_rows + group.num_rows)
         else:
             runs.append(GroupRange(number, 1, 0, group.num_rows))
-            _, end = nominal_partition(start, partition_bytes)
+            end = nominal_end(start, partition_bytes)
         start += group.num_bytes
     first_rows = [0, *accumulate(run.num_rows for run in runs)]
     return [
