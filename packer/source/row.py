@@ -150,7 +150,13 @@ class RowSchema:
 
     def missing(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:
         """Return the first group of fields of which the row has none; None if the row fits the schema."""
-        return next((group for group in self.needs if all(row.get(name) is None for name in group)), None)
+        for group in self.needs:
+            for name in group:
+                if row.get(name) is not None:
+                    break
+            else:
+                return group
+        return None
 
 
 def row_too_large_error(max_row_bytes: int) -> Refused:
