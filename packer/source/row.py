@@ -297,7 +297,7 @@ def sample_id(row: dict[str, Any]) -> str | None:
     """Return the row's own id: the first of `sample_id`, `id`, `uuid` that is a nonempty string or an integer."""
     for field in ID_FIELDS:
         value = row.get(field)
-        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+        if value not in (None, "") and isinstance(value, str | int) and not isinstance(value, bool):
             return str(value)
     return None
 
