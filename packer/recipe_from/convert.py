@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from packer.display import in_shell
 from packer.errors import InputError, RecipeError, UsageError
 from packer.names import refuse_address
 from packer.recipe import make_recipe
@@ -162,7 +163,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _kind(values: Mapping[str, Any], path: Path) -> Literal["axolotl", "llamafactory", "dataset_info"]:
     if "sources" in values:
-        raise RecipeError(f"{path}: is a recipe of packer already", hint=f"packer build -c {path} -o CACHE")
+        raise RecipeError(f"{path}: is a recipe of packer already", hint=f"packer build -c {in_shell(path)} -o CACHE")
     if not values.keys().isdisjoint(("datasets", "pretraining_dataset")):
         return "axolotl"
     if "dataset" in values:

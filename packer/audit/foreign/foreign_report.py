@@ -60,7 +60,10 @@ def view_foreign_row(
         there = ", ".join(each.name for each in parts if each.name) or "none, it is one part"
         raise UsageError(f"{path} has no part '{part}'", hint=f"parts: {there}")
     if not 0 <= number < len(found):
-        raise UsageError(f"no row {number} in {path}", hint=f"rows are numbered 0 to {len(found) - 1}")
+        raise UsageError(
+            f"no row {number} in {path}",
+            hint=f"rows are numbered 0 to {len(found) - 1}" if len(found) else "it has none",
+        )
     (row,) = found.read([number])
     if row.columns_differ:
         raise UsageError(
