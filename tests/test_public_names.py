@@ -24,7 +24,8 @@ def test_importing_packer_imports_nothing_heavy_and_building_no_torch_and_no_cli
 ) -> None:
     code = """
 import packer, sys
-print([name for name in ("torch", "pyarrow", "numpy", "tokenizers", "jinja2") if name in sys.modules])
+heavy = ("torch", "pyarrow", "numpy", "tokenizers", "jinja2", "importlib.metadata")
+print([name for name in heavy if name in sys.modules])
 import packer.audit, packer_cli.main
 from packer.pipeline import build
 from packer.recipe import load_recipe

@@ -257,7 +257,11 @@ def _batches(
 def _by_side(values: Any, pairs: Int64) -> Float32:
     """Check the result of the user's function and arrange it by side.  # float32[B, 2]"""
     is_by_side = isinstance(values, tuple | list) and [getattr(part, "ndim", 0) for part in values] == [1, 1]
-    values = torch.cat([torch.as_tensor(part) for part in values]) if is_by_side else torch.as_tensor(values)
+    try:
+        parts = [torch.as_tensor(part) for part in (values if is_by_side else [values])]
+        values = torch.stack(parts).flatten() if is_by_side else parts[0]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"logps gave no log-probabilities of both sides of {len(pairs)} pairs: {error}") from error
     found = values.detach().float().cpu().numpy()
     if found.shape != (2 * len(pairs),):
         raise UsageError(f"logps gave values of shape {list(found.shape)}; expected [{2 * len(pairs)}]")

@@ -187,7 +187,7 @@ def _trained(parts: list[Part], *, where: str) -> frozenset[bool]:
 
 
 def _part_text(part: Part, *, where: str) -> str:
-    present = {name: getattr(part, name) for name in _TEXT_FIELDS if getattr(part, name) is not None}
+    present = {name: getattr(part, name) for name in _TEXT_FIELDS if getattr(part, name) not in (None, [])}
     for name, value in present.items():
         if not isinstance(value, str):
             raise Refused("wrong_type", f"expected `str` at {where}.{name}")

@@ -161,7 +161,7 @@ def _converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[s
 
 
 def _parse_media(cell: str) -> str | None:
-    return None if cell.strip().lower() in {"", "[]", "null", "0", "false"} else cell
+    return None if cell.strip().lower() in {"", "[]", "null", "0", "0.0", "false"} else cell
 
 
 def _parse_label(cell: str) -> str | bool:

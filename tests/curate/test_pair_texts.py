@@ -72,6 +72,23 @@ def test_pairs_are_the_same_content_only_where_both_sides_and_the_margin_are(fol
     )
 
 
+@pytest.mark.parametrize("schema", ["messages", "preference", "completion"])
+def test_normalized_content_ignores_white_space_and_the_case_of_ascii_letters_alone(schema):
+    def keys(asked, said):
+        answer = [{"role": "assistant", "content": said, "reasoning_content": asked}]
+        row = {
+            "messages": {"messages": [*PROMPT[:2], {"role": "user", "content": asked}, *answer]},
+            "preference": {"prompt": asked, "chosen": said, "rejected": "No."},
+            "completion": {"prompt": asked, "completion": said},
+        }[schema]
+        return [content_key(read(row, schema), folded=folded) for folded in (False, True)]
+
+    first, alike = keys("Why so?", "\u00c9 B"), keys(" why\n SO? ", "\u00c9\tb")
+    assert first[0] != alike[0] and first[1] == alike[1]
+    for others in (("Whyso?", "\u00c9 B"), ("Why so?", "\u00e9 B"), ("Why so?", "\u00c9\u00a0B")):
+        assert keys(*others)[1] != first[1]
+
+
 def test_a_pair_is_split_by_its_first_prompt_and_other_rows_keep_their_keys():
     """Of caches that there are, the rows keep their splits."""
     messages = [*PROMPT, *CHOSEN]

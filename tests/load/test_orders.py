@@ -83,8 +83,10 @@ def test_weights_may_be_of_inputs_or_a_column_and_rows_a_cutoff_leaves_out_have_
     by_length = documents_of(PackedLoader(cache, order=Weighted("length"), **options))
     assert by_length == documents_of(PackedLoader(cache, order=Weighted(lengths), **options))
     assert len(by_length[0]) == 40 and len(set(by_length[0])) < 40
+    odd = [number % 2 for number in range(40)]
     with pytest.warns(UserWarning, match="no trained token"):
-        cut = PackedLoader(cache, order=Weighted(lengths), cutoff_len=3, **options)
+        cut, cut_odd = (PackedLoader(cache, order=Weighted(own), cutoff_len=3, **options) for own in (lengths, odd))
+    assert all(odd[number] for number in documents_of(cut_odd)[0])
     taken = [number for _ in range(9) for number in documents_of(cut)[0]]
     assert not set(taken) & set(cut.untrained.tolist()) and len(taken) == 9 * (40 - len(cut.untrained))
 

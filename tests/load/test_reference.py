@@ -141,6 +141,8 @@ def test_log_probabilities_may_be_numbers_or_a_tensor_for_each_side(form, pairs,
         (lambda batch: by_ids(batch)[:-1], "expected"),
         (lambda batch: -batch["completion_mask"], "expected"),
         (lambda batch: by_ids(batch).view(2, -1).T.tolist(), "expected"),
+        (lambda batch: by_ids(batch).split([1, 7]), "both sides of 4 pairs"),
+        (lambda batch: None, "both sides of 4 pairs"),
     ],
 )
 def test_what_is_no_log_probability_is_refused(logps, reason, pairs, tmp_path):

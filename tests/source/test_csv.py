@@ -191,11 +191,11 @@ def test_a_row_with_other_cells_than_the_header_has_is_rejected():
 
 
 def test_cells_are_texts_except_for_labels_and_media():
-    content = b'chat,label,images,text\n"[{""role"": ""user""}]",True,[],"[1]"\n,no,x.png,\n,no,False,\n'
+    content = b'chat,label,images,text\n"[{""role"": ""user""}]",True,[],"[1]"\n,no,x.png,\n,no,False,\n,no,0.0,\n'
     assert [value for _, value in values(content, columns={"messages": "chat"})] == [
         {"chat": '[{"role": "user"}]', "label": True, "images": None, "text": "[1]"},
         {"chat": "", "label": "no", "images": "x.png", "text": ""},
-        {"chat": "", "label": "no", "images": None, "text": ""},
+        *([{"chat": "", "label": "no", "images": None, "text": ""}] * 2),
     ]
 
 

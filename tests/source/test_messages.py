@@ -103,7 +103,8 @@ def test_optional_fields_may_hold_nothing_of_any_type(sample, nothing):
 
 
 def test_text_parts_are_joined(sample):
-    parts = [{"type": "text", "text": "a\n"}, {"type": "text", "value": " b"}, {"type": "text", "content": "c"}]
+    parts = [{"text": "a\n", "content": []}, {"value": " b"}, {"content": "c"}]
+    parts = [{"type": "text"} | part for part in parts]
     assert answer(sample, content=parts).fields == {"role": "assistant", "content": "a\n bc"}
 
 
