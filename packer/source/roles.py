@@ -87,9 +87,9 @@ def _rename_message_roles(messages: Any, roles: Mapping[str, str]) -> Any:
         return [_rename_message_roles(message, roles) for message in messages]
     if not isinstance(messages, dict):
         return messages
-    if "messages" in messages:
-        return messages | {"messages": _rename_message_roles(messages["messages"], roles)}
     names = {name: messages[name] for name in _ROLE_FIELDS if isinstance(messages.get(name), str)}
+    if not names and "messages" in messages:
+        return messages | {"messages": _rename_message_roles(messages["messages"], roles)}
     return messages | {name: roles.get(role) or roles.get(role.lower()) or role for name, role in names.items()}
 
 

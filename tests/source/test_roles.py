@@ -27,7 +27,7 @@ KNOWN = st.sampled_from(["system", "user", "assistant"])
 )
 def test_each_message_has_the_role_that_the_source_gives_its_name(roles, said, place):
     field, key = place
-    row = {field: [{key: name, "content": name, "n": 1} for name in said], "id": 3, "text": "client"}
+    row = {field: [{key: name, "content": name, "messages": ["client"]} for name in said], "id": 3, "text": "client"}
     renamed = rename_roles(row, roles)
     assert [message[key] for message in renamed[field]] == [
         roles.get(name) or roles.get(name.lower()) or name for name in said
