@@ -18,7 +18,7 @@ def tried_one_by_one(literals):
 
 
 @given(
-    literals=st.lists(st.text(alphabet="ab|<.é\n", min_size=1, max_size=6), min_size=1, max_size=12),
+    literals=st.lists(st.text(alphabet="ab|<.é\n", min_size=1, max_size=6), min_size=1, max_size=60),
     text=st.text(alphabet="ab|<.é\n", max_size=60),
 )
 def test_the_longest_literal_at_each_place_is_matched(literals, text):
