@@ -1,7 +1,7 @@
 """What the fork server imports and loads before workers are forked from it.
 
 An environment variable says what, as the server starts before anything else is known. The fast encoder is loaded in a
-thread that releases the GIL, so the imports of packer run meanwhile. No template of a user runs here: nothing would
+thread: `fastokens` releases the GIL, so the imports of packer run meanwhile. No template of a user runs here: nothing would
 stop one that does not end.
 """
 

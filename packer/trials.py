@@ -22,8 +22,9 @@ _TRIALS_VERSION = 1
 
 
 def fast_version() -> str | None:
-    """Return the version of the fast encoder; None if it is not installed."""
-    return library_version("fastokens")
+    """Return the installed libraries that encode fast, with their versions; None if there are none."""
+    found = {library: library_version(library) for library in ("gigatoken", "fastokens")}
+    return ", ".join(f"{library} {version}" for library, version in found.items() if version) or None
 
 
 def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:

@@ -48,11 +48,12 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
         return _reference()
     if fast_version() is None:
         raise RecipeError(
-            "engine is fast, but fastokens is not installed", hint="pip install fastokens, or --set engine=auto"
+            "engine is fast, but neither gigatoken nor fastokens is installed",
+            hint="pip install gigatoken fastokens, or --set engine=auto",
         )
     refused = _difference(tokenizer_json)
     if refused is None:
-        return Engine(name="fast", version=f"fastokens {fast_version()}, {_reference().version}")
+        return Engine(name="fast", version=f"{fast_version()}, {_reference().version}")
     if asked == "fast":
         raise RecipeError(f"engine is fast, but: {refused}", hint="--set engine=reference, or auto")
     return Engine(name="reference", version=_reference().version, refused=refused)
@@ -82,4 +83,4 @@ def _difference(tokenizer_json: bytes) -> str | None:
         difference = differences(tokenizer_json)
         remember(tokenizer_json, agrees=difference is None)
         return difference
-    return None if agrees else "fastokens was found to encode differently from tokenizers with this tokenizer"
+    return None if agrees else "it was found to encode differently from tokenizers with this tokenizer"

@@ -16,7 +16,7 @@ from packer.store.mirror import make_mirror
 from packer.version import __version__, code_digest, library_version
 from packer.watchdog import end_if_stuck
 
-_SHAPING = ("fastokens", "jinja2", "numpy", "pyarrow", "tokenizers")
+_SHAPING = ("fastokens", "gigatoken", "jinja2", "numpy", "pyarrow", "tokenizers")
 """Libraries whose versions can influence the bytes of a cache."""
 
 

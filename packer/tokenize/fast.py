@@ -1,4 +1,4 @@
-"""The fast encoder: `fastokens`, some ten times as fast as `tokenizers`, but checked against it.
+"""The fast encoder: `gigatoken` or `fastokens`, ten times as fast as `tokenizers` and more, but checked against it.
 
 Only the reference defines the ids of a text. So a tokenizer is tried before it is used (:func:`differences`:
 every vocabulary entry, every added token in several places, texts designed to be hard); while it is used, one text in
@@ -12,19 +12,16 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from packer.backend import load_backend, load_fast_backend
+from packer.backend import FastBackend, FastLoadError, load_backend, load_fast_backend
 from packer.batches import Int32, Int64
 from packer.errors import PackerError
+from packer.layout import offsets_of
 from packer.tokenize.deadline import encode_in_time
 from packer.tokenize.reference_encoder import ReferenceEncoder, is_text_error
-from packer.trials import fast_version
-
-if TYPE_CHECKING:
-    import fastokens
 
 CHECK_EVERY = 64
 """One text in this many is encoded twice."""
@@ -32,8 +29,7 @@ CHECK_EVERY = 64
 _TRIAL_BATCH = 8192
 
 _BYTE_ENTRY = "<0x"
-"""Prefix of vocabulary entries for single bytes, such as `<0x41>`; `fastokens` wrongly treats these in a text as
-bytes."""
+"""Prefix of vocabulary entries for single bytes, such as `<0x41>`, which `fastokens` reads as a byte in a text too."""
 
 
 class EngineDiffersError(PackerError):
@@ -44,17 +40,14 @@ class EngineDiffersError(PackerError):
 
 
 class FastEncoder:
-    """Encodes with `fastokens`, and one text in ``CHECK_EVERY`` with the reference as well.
+    """Encodes with a fast library, and one text in ``CHECK_EVERY`` with the reference as well.
 
     Raises:
-        EngineDiffersError: `fastokens` does not support this tokenizer; from `encode`, its ids differ.
+        EngineDiffersError: none supports this tokenizer; from `encode`, its ids differ.
     """
 
-    name = "fast"
-
     def __init__(self, tokenizer_json: bytes, reference: ReferenceEncoder | None = None) -> None:
-        self.version = fast_version() or "not installed"
-        self._backend = load_fast(tokenizer_json)  # first: it releases the GIL, and loading the reference does not
+        self._backend = _load(tokenizer_json)
         self._reference = reference or ReferenceEncoder(tokenizer_json)
         self._num_encoded = 0
 
@@ -92,7 +85,9 @@ class FastEncoder:
             found = ids[offsets[i] : offsets[i + 1]]
             if not np.array_equal(found, expected[bounds[at] : bounds[at + 1]]):
                 size = len(texts[i].encode())
-                raise EngineDiffersError(f"fastokens gives other ids than tokenizers for a text of {size} bytes")
+                raise EngineDiffersError(
+                    f"{self._backend.library} gives other ids than tokenizers for a text of {size} bytes"
+                )
 
 
 def differences(tokenizer_json: bytes) -> str | None:
@@ -104,7 +99,7 @@ def differences(tokenizer_json: bytes) -> str | None:
     """
     reference = ReferenceEncoder(tokenizer_json)
     try:
-        backend = load_fast(tokenizer_json)
+        backend = _load(tokenizer_json)
     except EngineDiffersError as error:
         return error.message
     texts = _trial_texts(tokenizer_json)
@@ -123,29 +118,34 @@ def differences(tokenizer_json: bytes) -> str | None:
             for i, text in enumerate(batch)
             if not np.array_equal(ids[offsets[i] : offsets[i + 1]], expected[bounds[i] : bounds[i + 1]])
         )
-        return f"fastokens gives other ids than tokenizers for the text {wrong!r}"
+        return f"{backend.library} gives other ids than tokenizers for the text {wrong!r}"
     return None
 
 
-def load_fast(tokenizer_json: bytes) -> "fastokens.Tokenizer":
-    """Return the `fastokens` object of a tokenizer, shared.
-
-    Raises:
-        EngineDiffersError: `fastokens` does not support this tokenizer.
-    """
+def _load(tokenizer_json: bytes) -> FastBackend:
     try:
         return load_fast_backend(tokenizer_json)
-    except ImportError:
-        raise EngineDiffersError("fastokens is not installed") from None
-    except BaseException as error:
-        if not is_text_error(error):
-            raise
-        raise EngineDiffersError(f"fastokens does not load this tokenizer: {str(error)[:200]}") from None
+    except FastLoadError as error:
+        raise EngineDiffersError(str(error)) from None
 
 
-def _encode(backend: "fastokens.Tokenizer", texts: Sequence[str]) -> tuple[Int32, Int64]:
-    """Return flat ids and offsets; `fastokens` returns them as bytes of 32-bit and of 32-bit or 64-bit numbers."""
-    ids, offsets = encode_in_time(lambda: backend.encode_batch_flat(list(texts), add_special_tokens=False)[:2], texts)
+def _encode(backend: FastBackend, texts: Sequence[str]) -> tuple[Int32, Int64]:
+    """Return flat ids and offsets."""
+    return (_by_gigatoken if backend.library == "gigatoken" else _by_fastokens)(backend.encoder, texts)
+
+
+def _by_gigatoken(encoder: Any, texts: Sequence[str]) -> tuple[Int32, Int64]:
+    """One call a text: its call for several imports `awkward`, which takes longer than many builds encode.
+
+    Without a deadline: this library runs no regular expressions of a tokenizer.
+    """
+    ids = [encoder.encode(text) for text in texts]
+    return np.concatenate(ids).astype(np.int32), offsets_of([*map(len, ids)])
+
+
+def _by_fastokens(encoder: Any, texts: Sequence[str]) -> tuple[Int32, Int64]:
+    """It returns bytes of 32-bit numbers, the offsets of 32-bit or 64-bit ones."""
+    ids, offsets = encode_in_time(lambda: encoder.encode_batch_flat(list(texts), add_special_tokens=False)[:2], texts)
     width = len(offsets) // (len(texts) + 1)
     bounds = np.frombuffer(offsets, {4: np.uint32, 8: np.uint64}[width])
     return np.frombuffer(ids, np.int32), bounds.astype(np.int64)

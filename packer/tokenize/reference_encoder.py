@@ -35,9 +35,6 @@ class UnencodableTextsError(Exception):
 class Encoder(Protocol):
     """The interface of every engine."""
 
-    name: str
-    version: str
-
     def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
         """Return the ids of all texts concatenated, and their offsets.  # int32[K], int64[N + 1]
 
@@ -58,7 +55,6 @@ class Encoder(Protocol):
 class ReferenceEncoder:
     """Encodes any tokenizer's texts with `tokenizers`."""
 
-    name = "reference"
     version = version("tokenizers")
 
     def __init__(self, tokenizer_json: bytes) -> None:

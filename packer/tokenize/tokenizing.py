@@ -34,8 +34,6 @@ class _Text:
 class _AliasEncoder:
     """Encodes with the aliased copy and returns the tokenizer's own ids."""
 
-    name, version = ReferenceEncoder.name, ReferenceEncoder.version
-
     def __init__(self, encoder: Encoder, aliases: Aliases) -> None:
         self._encoder, self._aliases = encoder, aliases
 

@@ -155,7 +155,7 @@ def _write_rows(corpus: Path, rows: Path, copies: int) -> int:
 
 def _build(rows: Path, cache: Path, tokenizer: Path, *, engine: str, jobs: int) -> Measured:
     if engine == "fast" and fast_version() is None:
-        return "MISSING: pip install fastokens"
+        return "MISSING: pip install fastokens gigatoken"
     command = [sys.executable, "-m", "packer", "build", rows, "--tokenizer", tokenizer, "-o", cache, "-j", jobs]
     command += ["--block-len", _BLOCK_LEN, "--json", "--profile", "--set", f"engine={engine}"]
     command += ["--set", "supervision.history_rewrite=as_rendered"]  # Qwen3 rewrites history

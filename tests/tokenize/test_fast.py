@@ -1,6 +1,7 @@
 """The fast encoder: the ids of the reference, or an error; never other ids."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import twins
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer import backend
 from packer.tokenize import EngineDiffersError, FastEncoder, ReferenceEncoder, differences, fast
 from packer.tokenize.reference_encoder import UnencodableTextsError
 
@@ -20,11 +22,12 @@ def _every_text_is_tried(monkeypatch):
     monkeypatch.setattr(fast, "_RUNS_PER_TEXT", RUNS)
 
 
-pytest.importorskip("fastokens", reason="FASTOKENS MISSING: the fast engine is not tested")
+for each in ("gigatoken", "fastokens"):
+    pytest.importorskip(each, reason=f"{each} MISSING: the fast engine is not tested")
 
-TAKEN = ("byte_level", "double_newline", "nfc", "added_letters", "sentencepiece_like", "swallowing")
-"""Tokenizers the fast encoder agrees on; `metaspace_first` it does not load."""
-
+BY_FASTOKENS = ("byte_level", "double_newline", "nfc", "added_letters")
+BY_GIGATOKEN = ("line_breaks", "metaspace_first", "sentencepiece_like", "swallowing")
+TAKEN = BY_FASTOKENS + BY_GIGATOKEN
 REST = sorted({*TAKEN} - {"byte_level", "sentencepiece_like"})
 REAL = ("minimind", "phi-3", "gpt-2", "llama-3", "qwen3", "deepseek-coder")
 
@@ -32,8 +35,7 @@ REAL = ("minimind", "phi-3", "gpt-2", "llama-3", "qwen3", "deepseek-coder")
 @pytest.fixture(scope="module")
 def definitions(tmp_path_factory):
     folder = tmp_path_factory.mktemp("twins")
-    names = (*TAKEN, "metaspace_first")
-    return {name: (getattr(twins, name)(folder / name) / "tokenizer.json").read_bytes() for name in names}
+    return {name: (getattr(twins, name)(folder / name) / "tokenizer.json").read_bytes() for name in TAKEN}
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +127,31 @@ def test_trying_a_tokenizer_names_the_text_that_is_wrong(definitions, monkeypatc
         assert found is not None and repr(text) in found
 
 
-def test_a_tokenizer_that_does_not_load_is_not_taken(definitions):
-    found = differences(definitions["metaspace_first"])
-    assert found is not None and "does not load this tokenizer" in found
+def test_the_first_library_that_loads_a_tokenizer_encodes(definitions):
+    for library, names in (("fastokens", BY_FASTOKENS), ("gigatoken", BY_GIGATOKEN)):
+        for name in names:
+            assert backend.load_fast_backend(definitions[name]).library == library
+
+
+def test_a_tokenizer_that_no_library_loads_is_not_taken(definitions, monkeypatch):
     content = definitions["byte_level"].replace(b'"BPE"', b'"Elsewhere"')
-    with pytest.raises(EngineDiffersError, match="does not load this tokenizer"):
+    with pytest.raises(EngineDiffersError) as caught:
         FastEncoder(content, reference=ReferenceEncoder(definitions["byte_level"]))
+    first, second = caught.value.message.split("; ")
+    assert first.startswith("gigatoken does not load this tokenizer: ")
+    assert second.startswith("fastokens does not load this tokenizer: ")
+    monkeypatch.setitem(sys.modules, "fastokens", None)
+    found = differences(definitions["nfc"] + b" ")
+    assert found.startswith("gigatoken does not load") and found.endswith("; fastokens is not installed")
+
+
+def test_a_lack_of_memory_says_nothing_about_a_tokenizer(definitions, monkeypatch):
+    def fail(_):
+        raise MemoryError
+
+    monkeypatch.setattr(backend, "_gigatoken", fail)
+    with pytest.raises(MemoryError):
+        differences(definitions["swallowing"] + b" ")
 
 
 def test_texts_the_fast_encoder_fails_on_are_the_references(definitions, monkeypatch):
