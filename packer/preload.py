@@ -1,8 +1,8 @@
 """What the fork server imports and loads before workers are forked from it.
 
 An environment variable says what, as the server starts before anything else is known. The fast encoder is loaded in a
-thread: `fastokens` releases the GIL, so the imports of packer run meanwhile. No template of a user runs here: nothing would
-stop one that does not end.
+thread: `fastokens` releases the GIL, so the imports of packer run meanwhile. No template of a user runs here: nothing
+would stop one that does not end.
 """
 
 import gc

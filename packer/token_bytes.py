@@ -2,12 +2,13 @@
 
 Two kinds of vocabulary cover the tokenizers of language models. In byte-level BPE, entries are written in 256
 characters that represent bytes. In SentencePiece-like vocabularies, entries are text, ▁ is a space, and `<0x0A>` is a
-byte.
+byte. Their table has spaces for ▁, so that a text with a ▁ of its own is not spelled by its ids.
 """
 
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,42 @@ from packer.errors import InputError
 from packer.layout import concatenated_ranges, offsets_of
 from packer.model import TOKENIZER_FILE, AddedToken, Model
 
+SPACE = "▁"
+"""What SentencePiece writes for a space."""
+
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelling:
+    """The bytes of S sequences of ids, K in all. A space that the tokenizer put before a word is left out."""
+
+    ends: Int64  # [K + 1]
+    """Where the bytes of each id begin and, with the next value, end."""
+
+    bounds: Int64  # [S + 1]
+    """Where the bytes of each sequence begin and, with the next value, end."""
+
+    known: Bool  # [S]
+    """Whether every id of a sequence has bytes."""
+
+    decoded: npt.NDArray[np.uint8]
+
+    def begins(self, text: bytes, starts: Int64, stops: Int64) -> Bool:
+        """Whether the text of each sequence, from `starts` to `stops` in `text`, begins with its bytes.  # bool[S]"""
+        decoded, lengths = self.decoded, np.diff(self.bounds)
+        fits: Bool = self.known & (lengths <= stops - starts)
+        expected = np.frombuffer(text, np.uint8)
+        if len(starts) and (not fits.all() or (starts[1:] != (starts + lengths)[:-1]).any()):
+            # The texts are not contiguous: compare each sequence with the text it should decode to.
+            lengths = np.where(fits, lengths, 0)
+            decoded = decoded[concatenated_ranges(self.bounds[:-1], lengths)]
+            expected = expected[concatenated_ranges(starts, lengths)]
+        elif len(starts):
+            expected = expected[starts[0] : starts[0] + len(decoded)]
+        wrong = np.flatnonzero(decoded != expected[: len(decoded)])
+        fits[np.searchsorted(np.cumsum(lengths), wrong, side="right")] = False
+        return fits
 
 
 class TokenBytes:
@@ -32,7 +68,8 @@ class TokenBytes:
         Raises:
             InputError: the vocabulary is of a kind whose entries are not plain text (WordPiece, word level).
         """
-        shared = _vocabulary(model.files[TOKENIZER_FILE], model.added_tokens, model.vocab_size)
+        tokenizer_json = model.files[TOKENIZER_FILE]
+        shared = _vocabulary(tokenizer_json, model.added_tokens, model.vocab_size)
         self.byte_level, self._entries, self.is_whole = shared
         """`is_whole`: of each id, whether it is an added token's that no merge makes: it stands where its text was cut
         out."""
@@ -40,18 +77,52 @@ class TokenBytes:
         self.num_bytes: Int64 = _lengths(self._entries)
         """Number of bytes of each id; -1 if `table` has None for it."""
 
+        self.inserts_space = _inserts_space(definition_of(tokenizer_json))
+        """Whether the tokenizer may put a space before a word at the start of a text or after an added token."""
+
+        self._is_added: Bool = np.zeros(model.vocab_size, np.bool_)
+        self._is_added[[token.id for token in model.added_tokens]] = True
+
     @functools.cached_property
     def table(self) -> list[bytes | None]:
         """Bytes by id; None for the unknown token and for ids without an entry."""
         entries: list[bytes | None] = self._entries.to_pylist()
         return entries
 
+    @functools.cached_property
+    def _begins_with_space(self) -> Bool:
+        return np.array([entry is not None and entry.startswith(b" ") for entry in self.table], np.bool_)
+
     def decode(self, ids: Sequence[int]) -> bytes:
         """Return the bytes of some ids, concatenated; ids without bytes contribute none."""
         table = self.table
         return b"".join([table[i] or b"" for i in ids])
 
-    def decode_all(self, ids: Int32) -> npt.NDArray[np.uint8]:
+    def spell(self, ids: Int32, offsets: Int64) -> Spelling:
+        """Decode sequences of ids.
+
+        If the tokenizer inserts spaces, the one at the start of each sequence and after each added token is left out,
+        whether the tokenizer put it there or the text has it. So a sequence that spells its text has no other spaces
+        than the text has; and one that does not may still be right.
+
+        Args:
+            ids: of all sequences, concatenated, int32[K].
+            offsets: of the sequences, int64[S + 1].
+        """
+        decoded, num_bytes = self._decode_all(ids), self.num_bytes[ids]
+        unknown = offsets_of(num_bytes < 0)[offsets]
+        num_bytes = np.maximum(num_bytes, 0)
+        if self.inserts_space and len(ids):
+            inserted = np.zeros(len(ids), np.bool_)
+            inserted[1:] = self._is_added[ids[:-1]]
+            inserted[offsets[:-1][np.diff(offsets) > 0]] = True
+            inserted &= self._begins_with_space[ids]
+            decoded = np.delete(decoded, offsets_of(num_bytes)[:-1][inserted])
+            num_bytes -= inserted
+        ends = offsets_of(num_bytes)
+        return Spelling(ends=ends, bounds=ends[offsets], known=np.diff(unknown) == 0, decoded=decoded)
+
+    def _decode_all(self, ids: Int32) -> npt.NDArray[np.uint8]:
         """Like :meth:`decode`, but vectorized for many ids.  # uint8[N]"""
         taken = self._entries.take(array_of(ids))
         _, offsets, values = taken.buffers()
@@ -59,30 +130,6 @@ class TokenBytes:
             return np.zeros(0, np.uint8)
         first, last = np.frombuffer(offsets, np.int64, len(taken) + 1)[[0, -1]]
         return np.frombuffer(values, np.uint8)[first:last]
-
-    def decode_to(self, ids: Int32, bounds: Int64, text: bytes, starts: Int64, stops: Int64) -> Bool:
-        """Whether each of S sequences of ids decodes to a prefix of its text.  # bool[S]
-
-        Args:
-            ids: of all sequences, concatenated.
-            bounds: offset of each sequence in the bytes that they decode to, int64[S + 1].
-            text: contains all texts.
-            starts: where the text of each sequence begins, int64[S].
-            stops: where it ends, int64[S].
-        """
-        decoded, lengths = self.decode_all(ids), np.diff(bounds)
-        fits: Bool = lengths <= stops - starts
-        expected = np.frombuffer(text, np.uint8)
-        if len(starts) and (not fits.all() or (starts[1:] != (starts + lengths)[:-1]).any()):
-            # The texts are not contiguous: compare each sequence with the text it should decode to.
-            lengths = np.where(fits, lengths, 0)
-            decoded = decoded[concatenated_ranges(bounds[:-1], lengths)]
-            expected = expected[concatenated_ranges(starts, lengths)]
-        elif len(starts):
-            expected = expected[starts[0] : starts[0] + len(decoded)]
-        wrong = np.flatnonzero(decoded != expected[: len(decoded)])
-        fits[np.searchsorted(np.cumsum(lengths), wrong, side="right")] = False
-        return fits
 
 
 def component_types(part: Mapping[str, Any] | None) -> set[str]:
@@ -122,7 +169,8 @@ def _vocabulary(
     unknown = backend.token_to_id(model.get("unk_token") or "")
     if unknown is not None:
         place[unknown] = len(vocabulary) + len(added_tokens)
-    added = _binary([token.content.encode() for token in added_tokens])
+    contents = [token.content if byte_level else token.content.replace(SPACE, " ") for token in added_tokens]
+    added = _binary([content.encode() for content in contents])
     entries = pa.concat_arrays([decoded, added, pa.nulls(1, pa.large_binary())]).take(array_of(place))
     return byte_level, entries, _never_merged(added_tokens, model, vocabulary, vocab_size)
 
@@ -139,13 +187,14 @@ def _never_merged(
     entries = {token.id for token in added_tokens} & set(vocabulary.values())
     if not entries:
         return whole
-    if "merges" not in model or any(model.get(key) for key in ("ignore_merges", "byte_fallback", "end_of_word_suffix")):
+    if "merges" not in model or any(model.get(key) for key in ("ignore_merges", "end_of_word_suffix")):
         whole[sorted(entries)] = False
         return whole
-    made = {merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in model["merges"]}
-    for piece, token_id in vocabulary.items():
-        if token_id in entries:
-            whole[token_id] = len(piece) > 1 and piece not in made
+    pieces = {piece: token_id for piece, token_id in vocabulary.items() if token_id in entries}
+    joined = (merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in model["merges"])
+    made = {piece for piece in joined if piece in pieces}
+    for piece, token_id in pieces.items():
+        whole[token_id] = len(piece) > 1 and piece not in made and not _BYTE.fullmatch(piece)
     return whole
 
 
@@ -196,4 +245,20 @@ def _lengths(entries: pa.Array) -> Int64:
 
 def _decoded(piece: str) -> bytes:
     match = _BYTE.fullmatch(piece)
-    return bytes([int(match[1], 16)]) if match else piece.encode()
+    return bytes([int(match[1], 16)]) if match else piece.replace(SPACE, " ").encode()
+
+
+def _inserts_space(definition: Mapping[str, Any]) -> bool:
+    prepends = "Prepend" in component_types(definition.get("normalizer"))
+    return prepends or _prefixes_space(definition.get("pre_tokenizer"))
+
+
+def _prefixes_space(pre_tokenizer: Mapping[str, Any] | None) -> bool:
+    """Whether a pre-tokenizer puts a space before words that have none."""
+    if pre_tokenizer is None:
+        return False
+    if any(_prefixes_space(member) for member in pre_tokenizer.get("pretokenizers") or ()):
+        return True
+    if "prepend_scheme" in pre_tokenizer:
+        return bool(pre_tokenizer["prepend_scheme"] != "never")
+    return bool(pre_tokenizer.get("add_prefix_space", pre_tokenizer.get("type") == "Metaspace"))

@@ -29,7 +29,6 @@ from packer.token_bytes import TokenBytes
 
 _UNSEEN, _CUT = -1, -2
 _ITEM_FIELDS = ("key", "kind", "title", "note", "num_tokens", "num_trained", "num_padding")
-_SPACE = "▁"
 
 
 class TokenTable:
@@ -95,7 +94,7 @@ class TokenTable:
         decoded = self._token_bytes.table[id_]
         if decoded is None:
             return self._names.get(id_, "").encode()
-        return decoded if self._token_bytes.byte_level else decoded.replace(_SPACE.encode(), b" ")
+        return decoded
 
 
 class PackedTokens(NamedTuple):

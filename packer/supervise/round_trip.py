@@ -1,13 +1,12 @@
 """Checks that ids decode to a text, allowing for what a tokenizer may do to white space."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from packer.backend import definition_of, load_backend
 from packer.model import TOKENIZER_FILE, AddedToken, Model
-from packer.token_bytes import TokenBytes, component_types
+from packer.token_bytes import SPACE, TokenBytes, component_types
 
-_SPACE = "▁".encode()
 _WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f")
 """White space as defined by Unicode and so by `tokenizers`; Python also counts four file and record separators."""
 
@@ -22,10 +21,8 @@ class RoundTrip:
     def __init__(self, model: Model) -> None:
         definition = definition_of(model.files[TOKENIZER_FILE])
         self.token_bytes = TokenBytes(model)
-        self.byte_level = self.token_bytes.byte_level
         self._normalizer = load_backend(model.files[TOKENIZER_FILE]).normalizer
         self._prepends = "Prepend" in component_types(definition.get("normalizer"))
-        self._has_dummy_space = self._prepends or _prefixes_space(definition.get("pre_tokenizer"))
         self._added: dict[int, AddedToken] = {token.id: token for token in model.added_tokens}
 
     def decode(self, ids: Sequence[int]) -> bytes:
@@ -55,11 +52,12 @@ class RoundTrip:
         if self._normalizer is None:
             return False
         normalized = self._normalizer.normalize_str(text.decode()).encode()
-        # A segment may begin with a dummy space anyway; it must not count twice.
-        return _matches(segments, self._plain_spaces(normalized.removeprefix(_SPACE) if self._prepends else normalized))
+        if self._prepends:  # a segment may begin with a dummy space anyway; it must not count twice
+            normalized = normalized.removeprefix(SPACE.encode())
+        return _matches(segments, self._plain_spaces(normalized))
 
     def _plain_spaces(self, text: bytes) -> bytes:
-        return text if self.byte_level else text.replace(_SPACE, b" ")
+        return text if self.token_bytes.byte_level else text.replace(SPACE.encode(), b" ")
 
     def _segments(self, ids: Sequence[int], *, dummy_space: bool) -> Iterator["_Segment"]:
         """Yield segments; with `dummy_space`, the first may begin with one, as those after added tokens may."""
@@ -70,12 +68,12 @@ class RoundTrip:
                 run.append(token_id)
                 continue
             if run:
-                yield _Segment(self._plain_spaces(self.decode(run)), dummy_space and self._has_dummy_space, None)
+                yield _Segment(self.decode(run), dummy_space and self.token_bytes.inserts_space, None)
                 run = []
-            yield _Segment(self._plain_spaces(token.content.encode()), False, token)
+            yield _Segment(self.decode([token_id]), False, token)
             dummy_space = True
         if run:
-            yield _Segment(self._plain_spaces(self.decode(run)), dummy_space and self._has_dummy_space, None)
+            yield _Segment(self.decode(run), dummy_space and self.token_bytes.inserts_space, None)
 
 
 class _Segment(NamedTuple):
@@ -108,14 +106,3 @@ def _matches(segments: Sequence[_Segment], text: bytes) -> bool:
 def _skip_space(text: bytes, at: int) -> int:
     rest = text[at:].decode(errors="replace")
     return at + len(rest[: len(rest) - len(rest.lstrip(_WHITE_SPACE))].encode())
-
-
-def _prefixes_space(pre_tokenizer: Mapping[str, Any] | None) -> bool:
-    """Whether a pre-tokenizer puts a space before words that have none."""
-    if pre_tokenizer is None:
-        return False
-    if any(_prefixes_space(member) for member in pre_tokenizer.get("pretokenizers") or ()):
-        return True
-    if "prepend_scheme" in pre_tokenizer:
-        return bool(pre_tokenizer["prepend_scheme"] != "never")
-    return bool(pre_tokenizer.get("add_prefix_space", pre_tokenizer.get("type") == "Metaspace"))

@@ -82,21 +82,17 @@ class Supervisor:
     def _prove_by_length(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
         """Prove all turns in one pass: a text's ids decode to its bytes, and boundaries fall on the same bytes.
 
-        False means undecided: normalized texts and dummy spaces need the slower check of `RoundTrip.decodes_to`.
+        False means undecided: normalized texts and those with a ▁ need the slower check of `RoundTrip.decodes_to`.
         """
-        token_bytes = self._round_trip.token_bytes
-        num_bytes = token_bytes.num_bytes[tokens.ids]
-        if not token_bytes.byte_level or np.any(num_bytes < 0):
-            return np.zeros(len(tokens.turn_sequence), np.bool_)
-        ends = offsets_of(num_bytes)
+        spelling = self._round_trip.token_bytes.spell(tokens.ids, tokens.offsets)
+        ends = spelling.ends
         first = tokens.offsets[tokens.turn_sequence]
         prompt_bytes = ends[first + tokens.prompt_tokens] - ends[first]
         completion_bytes = ends[first + tokens.completion_tokens] - ends[first]
         placed = (prompt_bytes == turns.prompt_end) & (completion_bytes == turns.completion_end)
         placed &= tokens.sequence_text[tokens.turn_sequence] == turns.turn_text
         starts, stops = turns.text_offsets[tokens.sequence_text], turns.text_offsets[tokens.sequence_text + 1]
-        decoded = token_bytes.decode_to(tokens.ids, ends[tokens.offsets], turns.text, starts, stops)
-        proof: Bool = placed & decoded[tokens.turn_sequence]
+        proof: Bool = placed & spelling.begins(turns.text, starts, stops)[tokens.turn_sequence]
         return proof
 
     def _are_terminated(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:

@@ -60,10 +60,7 @@ class TurnTokenizer:
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
         continuation_encoder = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
         self._boundaries = BoundaryFinder(encoder, continuation_encoder, anchors, model.stop_ids)
-        token_bytes = TokenBytes(model)
-        self._vectorized = (
-            VectorizedBoundaries(encoder, token_bytes, anchors.is_anchor) if token_bytes.byte_level else None
-        )
+        self._vectorized = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor)
         normalized = [token for token in model.added_tokens if token.normalized and token.content in model.control]
         self._normalized_control = _NormalizedControlTokens(normalized) if self._normalizes and normalized else None
 
@@ -77,7 +74,7 @@ class TurnTokenizer:
 
     def _locate_vectorized(self, turns: TurnBatch) -> LocatedTexts | None:
         """Locate all turns of the texts for which one vectorized pass suffices; None if there are none."""
-        if self._vectorized is None or self._normalized_control is not None or not len(turns.raw):
+        if self._normalized_control is not None or not len(turns.raw):
             return None
         plain = ~turns.raw
         plain[np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1] = False

@@ -36,7 +36,7 @@ class LocatedTexts:
 
 
 class VectorizedBoundaries:
-    """Locates turns in texts under one byte-level tokenizer; `is_anchor`: which ids are anchors, bool[vocabulary]."""
+    """Locates turns in texts under one tokenizer; `is_anchor`: which ids are anchors, bool[vocabulary]."""
 
     def __init__(self, encoder: Encoder, token_bytes: TokenBytes, is_anchor: Bool) -> None:
         self._encoder = encoder
@@ -56,14 +56,10 @@ class VectorizedBoundaries:
         ids, offsets = self._encoder.encode(
             [text[a:b].decode() for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
         )
-        num_bytes = self._token_bytes.num_bytes[ids]
-        ends = np.zeros(len(ids) + 1, np.int64)
-        np.cumsum(np.maximum(num_bytes, 0), out=ends[1:])
-        bounds = ends[offsets]
-        decoded = self._token_bytes.decode_to(ids, bounds, text, starts, stops) & (np.diff(bounds) == stops - starts)
-        positions = _TurnPositions(
-            turns, candidates, offsets, ends, decoded & (_minimum_per_text(num_bytes, offsets) > 0)
-        )
+        spelling = self._token_bytes.spell(ids, offsets)
+        exact = spelling.begins(turns.text, starts, stops) & (np.diff(spelling.bounds) == stops - starts)
+        exact &= _minimum_per_text(self._token_bytes.num_bytes[ids], offsets) > 0
+        positions = _TurnPositions(turns, candidates, offsets, spelling.ends, exact)
         verified = self._are_verified(turns, ids, positions)
         chosen = np.flatnonzero(verified)
         whole = len(chosen) == len(candidates)

@@ -22,10 +22,10 @@ from packer.tokenize.boundaries import Anchors
 from packer.tokenize.vectorized import VectorizedBoundaries
 
 BYTE_LEVEL = [twins.byte_level, twins.double_newline, twins.nfc, twins.added_letters, twins.header_stops]
+SENTENCEPIECE = [twins.sentencepiece_like, twins.metaspace_first, twins.swallowing, twins.line_breaks]
 
-PIECES = st.sampled_from(
-    ["<|im_start|>", "<|im_end|>", "<|user|>", "<|assistant|>", "assistant", "\n", "\n\n", " ", "fox", "Hello", "ü", "é", "e\u0301", "\u212b", "<|im", "_end|>", "你"]
-)  # fmt: skip
+PIECES = ["<|im_start|>", "<|im_end|>", "<|user|>", "<|assistant|>", "assistant", "\n", "\n\n", " ", "fox", "Hello", "ü", "é", "e\u0301", "\u212b", "<|im", "_end|>", "你"]  # fmt: skip
+PIECES_OF_SENTENCES = ["<s>", "</s>", "<|end|>", "<start_of_turn>", "<end_of_turn>", "[INST]", "\n", " ", "  ", "fox", "Hello", "ü", "▁"]  # fmt: skip
 
 
 @functools.cache
@@ -46,11 +46,12 @@ def tokenizing_of(twin: Callable[..., Path], *, in_vocabulary: bool = False) -> 
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> TurnBatch:
+def batches(draw: st.DrawFn, twin: Callable[..., Path]) -> TurnBatch:
     """Texts of pieces, each with turns whose boundaries lie between pieces; some end in a stop token and some do not."""
     texts, turns = [], []
+    any_piece = st.sampled_from(PIECES_OF_SENTENCES if twin in SENTENCEPIECE else PIECES)
     for number in range(draw(st.integers(1, 5))):
-        pieces = [piece.encode() for piece in draw(st.lists(PIECES, min_size=1, max_size=12))]
+        pieces = [piece.encode() for piece in draw(st.lists(any_piece, min_size=1, max_size=12))]
         ends = np.cumsum([0, *map(len, pieces)]).tolist()
         texts.append(b"".join(pieces))
         for _ in range(draw(st.integers(1, 3))):
@@ -85,14 +86,15 @@ def turn_ids(tokens, turn: int) -> tuple[list[int], list[int], bool]:  # type: i
 
 
 @pytest.mark.parametrize(
-    ("twin", "in_vocabulary"), [*((twin, False) for twin in BYTE_LEVEL), (twins.byte_level, True), (twins.nfc, True)]
+    ("twin", "in_vocabulary"),
+    [*((twin, False) for twin in [*BYTE_LEVEL, *SENTENCEPIECE]), (twins.byte_level, True), (twins.nfc, True)],
 )
 def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], in_vocabulary: bool) -> None:
     tokenizing = tokenizing_of(twin, in_vocabulary=in_vocabulary)
     seen: Counter[str] = Counter()
 
     @percent_of_examples(100)
-    @given(batches())
+    @given(batches(twin))
     def agree(turns: TurnBatch) -> None:
         located = tokenizing._locate_vectorized(turns)
         together, alone = tokenizing.tokenize(turns), tokenizing._tokenize_one_by_one(turns, np.arange(len(turns.raw)))
@@ -108,7 +110,7 @@ def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], i
     assert seen["one by one"]
 
 
-@pytest.mark.parametrize("twin", BYTE_LEVEL)
+@pytest.mark.parametrize("twin", [*BYTE_LEVEL, *SENTENCEPIECE])
 def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[..., Path]) -> None:
     """With S the ids of a text up to a turn's end, and P those of its prompt: S begins with P, and the rest is learned."""
     model = model_of(twin)
@@ -117,7 +119,7 @@ def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[...
     seen: Counter[str] = Counter()
 
     @percent_of_examples(100)
-    @given(batches())
+    @given(batches(twin))
     def follow(turns: TurnBatch) -> None:
         located = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor).locate(
             turns, np.arange(len(turns.raw))
@@ -156,7 +158,7 @@ def test_added_tokens_that_a_merge_makes_are_no_anchors() -> None:
     assert whole[others].all()
 
 
-@pytest.mark.parametrize("setting", ["ignore_merges", "byte_fallback", "end_of_word_suffix"])
+@pytest.mark.parametrize("setting", ["ignore_merges", "end_of_word_suffix"])
 def test_entries_that_come_without_merges_are_no_anchors(setting: str) -> None:
     model = model_of(twins.byte_level, in_vocabulary=True)
     assert TokenBytes(model).is_whole.any()
@@ -183,3 +185,20 @@ def test_a_text_that_cannot_be_placed_leaves_the_others_where_they_are() -> None
     assert tokens.turn_sequence.tolist() == [0, 3, 1]
     assert turn_ids(tokens, 0) == turn_ids(tokens, 2)
     assert turn_ids(tokens, 0)[1] == turn_ids(tokens, 1)[1][1:]
+
+
+def test_an_added_token_that_byte_fallback_writes_is_no_anchor() -> None:
+    """`<0x41>` may come from an `A` without an entry; the other added tokens of the vocabulary may not."""
+    definition = json.loads(model_of(twins.sentencepiece_like).files["tokenizer.json"])
+    assert definition["model"]["byte_fallback"]
+    byte = definition["model"]["vocab"]["<0x41>"]
+    special = {token["id"] for token in definition["added_tokens"]}
+    assert special & set(definition["model"]["vocab"].values())
+    definition["added_tokens"].append({**definition["added_tokens"][0], "id": byte, "content": "<0x41>"})
+    definition["added_tokens"].sort(key=lambda token: token["id"])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        path.write_text(json.dumps(definition), "utf-8")
+        whole = TokenBytes(load_model(path)).is_whole
+    assert not whole[byte]
+    assert whole[sorted(special)].all()
