@@ -62,7 +62,8 @@ class Content:
 _NOT_INPUT = ("args", "parameters", "partial_json")
 """Names under which other tools have the arguments of a call that should be Anthropic's."""
 
-_TEXT_FIELDS = ("text", "value", "thinking", "refusal", "content")
+TEXT_FIELDS = ("text", "value", "thinking", "refusal", "content")
+"""Names of the text of a part."""
 
 _ORDER = {
     "thinking": 0,
@@ -168,7 +169,7 @@ def _parts_in(text: str) -> list[dict[str, Any]] | None:
 
 def _used(part: Part, *, where: str) -> dict[str, Any]:
     """Return the call of Anthropic's part as OpenAI writes it; arguments under another name are for the reason."""
-    lost = [name for name in _TEXT_FIELDS if getattr(part, name)]
+    lost = [name for name in TEXT_FIELDS if getattr(part, name)]
     if lost:
         raise Refused("wrong_type", f"a call and `{lost[0]}` in one part at {where}")
     arguments = coalesce_aliases({"input": part.input, "arguments": part.arguments}, where=where)
@@ -187,7 +188,7 @@ def _trained(parts: list[Part], *, where: str) -> frozenset[bool]:
 
 
 def _part_text(part: Part, *, where: str) -> str:
-    present = {name: getattr(part, name) for name in _TEXT_FIELDS if getattr(part, name) not in (None, [])}
+    present = {name: getattr(part, name) for name in TEXT_FIELDS if getattr(part, name) not in (None, [])}
     for name, value in present.items():
         if not isinstance(value, str):
             raise Refused("wrong_type", f"expected `str` at {where}.{name}")

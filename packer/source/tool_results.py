@@ -8,7 +8,7 @@ import msgspec
 from packer.batches import Message
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
-from packer.source.message_parts import Part, read_content
+from packer.source.message_parts import TEXT_FIELDS, Part, read_content
 from packer.source.row import type_reason
 
 _RESULT_FIELDS = frozenset({"type", "tool_use_id", "content", "is_error", "id", "name", "cache_control"})
@@ -44,6 +44,9 @@ def _read_result(raw: Mapping[str, Any], part: Part, more: Mapping[str, Any], *,
     others = [name for name, value in raw.items() if name not in _RESULT_FIELDS and value not in (None, "", [], {})]
     if part.content is None and others:
         raise Refused("no_content", f"no `content` at {where}; its other keys: {', '.join(map(quoted, others))}")
+    lost = [name for name in TEXT_FIELDS if name in others]
+    if lost:
+        raise Refused("wrong_type", f"`content` and `{lost[0]}` in one result of a tool at {where}")
     try:
         parts = msgspec.convert(part.content, str | list[Part] | None)
     except msgspec.ValidationError as error:

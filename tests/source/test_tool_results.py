@@ -116,6 +116,7 @@ def test_that_a_tool_failed_is_kept_beside_its_result() -> None:
         ("user", [{"type": "tool_result", "content": {"a": 1}}], "wrong_type", "`content`"),
         ("user", [{"type": "tool_result", "output": "x"}], "no_content", "other keys: `output`"),
         ("user", [{"type": "tool_result", "text": "x"}], "no_content", "other keys: `text`"),
+        ("user", [{"type": "tool_result", "content": "x", "text": "y"}], "wrong_type", "`content` and `text` in one"),
         (
             "user",
             [{"type": "tool_result", "content": [{"type": "tool_use", "name": "f", "input": {}}]}],
