@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
+from packer.limits import out_of
 from packer.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular
 from packer.trials import is_known_fast
 
@@ -40,8 +41,10 @@ class FastLoadError(Exception):
     """No installed library that encodes fast loads a tokenizer; the message says why, for each."""
 
 
-def load_fast_backend(model_json: bytes) -> FastBackend:
+def load_fast_backend(model_json: bytes, *, anew: bool = False) -> FastBackend:
     """Return the fast encoder of a `tokenizer.json`, cached: that of the first library that loads it.
+
+    `anew` loads it in any case, without the words that the cached one remembers.
 
     `gigatoken` loads the common tokenizers in half the time of `fastokens` and encodes SentencePiece-like ones several
     times as fast; `fastokens` knows any pattern that splits a text, where `gigatoken` knows those of a list. Loading
@@ -51,6 +54,8 @@ def load_fast_backend(model_json: bytes) -> FastBackend:
         FastLoadError: neither loads it.
     """
     with _LOADING:
+        if anew:
+            _load_fast.cache_clear()
         return _load_fast(model_json)
 
 
@@ -63,12 +68,10 @@ def _load_fast(model_json: bytes) -> FastBackend:
     for library, load in (("gigatoken", _gigatoken), ("fastokens", _fastokens)):
         try:
             return FastBackend(library, load(model_json))
-        except ImportError:
-            reasons.append(f"{library} is not installed")
-        except MemoryError:
-            raise
+        except ImportError as error:
+            reasons.append(f"{library} cannot be imported: {error}")
         except BaseException as error:
-            if not isinstance(error, Exception) and not is_panic(error):
+            if out_of(error) is not None or not (isinstance(error, Exception) or is_panic(error)):
                 raise
             reasons.append(f"{library} does not load this tokenizer: {str(error).partition(chr(10))[0][:120]}")
     raise FastLoadError("; ".join(reasons))

@@ -83,4 +83,4 @@ def _difference(tokenizer_json: bytes) -> str | None:
         difference = differences(tokenizer_json)
         remember(tokenizer_json, agrees=difference is None)
         return difference
-    return None if agrees else "it was found to encode differently from tokenizers with this tokenizer"
+    return None if agrees else "it was found not to load this tokenizer, or to encode it differently"

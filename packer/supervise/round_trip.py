@@ -29,6 +29,11 @@ class RoundTrip:
         """Return the concatenated raw bytes of the ids; unknown ids have none."""
         return self.token_bytes.decode(ids)
 
+    def content(self, token_id: int) -> bytes:
+        """Return the text of an id; of an added token as a text has it, with a ▁ of its own."""
+        token = self._added.get(token_id)
+        return self.decode([token_id]) if token is None else token.content.encode()
+
     def is_added(self, token_id: int) -> bool:
         """Whether an id is an added token, as those are that a tokenizer puts around a text."""
         return token_id in self._added
@@ -68,12 +73,16 @@ class RoundTrip:
                 run.append(token_id)
                 continue
             if run:
-                yield _Segment(self.decode(run), dummy_space and self.token_bytes.inserts_space, None)
+                yield self._run(run, dummy_space=dummy_space)
                 run = []
             yield _Segment(self.decode([token_id]), False, token)
             dummy_space = True
         if run:
-            yield _Segment(self.decode(run), dummy_space and self.token_bytes.inserts_space, None)
+            yield self._run(run, dummy_space=dummy_space)
+
+    def _run(self, ids: Sequence[int], *, dummy_space: bool) -> "_Segment":
+        decoded = self._plain_spaces(self.decode(ids))  # bytes of single ids may make a ▁
+        return _Segment(decoded, dummy_space and self.token_bytes.inserts_space, None)
 
 
 class _Segment(NamedTuple):

@@ -32,8 +32,7 @@ class Supervisor:
     def __init__(self, round_trip: RoundTrip, stop_ids: tuple[int, ...]) -> None:
         self._round_trip = round_trip
         self._stop_ids = np.array(stop_ids, np.int32)
-        decoded = [round_trip.decode([stop]) for stop in stop_ids]
-        self._stop_texts = tuple(text for text in decoded if text)
+        self._stop_texts = tuple(filter(None, map(round_trip.content, stop_ids)))
 
     def supervise(self, turns: TurnBatch, tokens: TokenBatch, sample_ids: Mapping[int, str | None]) -> Supervised:
         """Make documents; `sample_ids` maps a row to its sample's id."""
@@ -119,7 +118,7 @@ class Supervisor:
     def _without_appended_token(self, ids: Int32, completion: bytes) -> Int32:
         """Return the ids of a raw text without a closing special token that the tokenizer appended to it."""
         if len(ids) and self._round_trip.is_added(int(ids[-1])):
-            return ids if completion.endswith(self._round_trip.decode([int(ids[-1])])) else ids[:-1]
+            return ids if completion.endswith(self._round_trip.content(int(ids[-1]))) else ids[:-1]
         return ids
 
 

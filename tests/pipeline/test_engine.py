@@ -171,7 +171,7 @@ def test_a_tokenizer_that_is_encoded_otherwise_is_the_references(tokenizer_json,
     monkeypatch.setattr(engine, "differences", lambda _: "other ids for 'x'")
     found = resolve_engine("auto", tokenizer_json)
     assert (found.name, found.refused) == ("reference", "other ids for 'x'")
-    with pytest.raises(RecipeError, match="engine is fast, but: it was found to encode differently"):
+    with pytest.raises(RecipeError, match="engine is fast, but: it was found not to load this tokenizer, or"):
         resolve_engine("fast", tokenizer_json)
     assert resolve_engine("reference", tokenizer_json).refused is None
 

@@ -129,6 +129,18 @@ def spelled_out(stages: Stages, turns: TurnBatch) -> list[int]:
     return ids[len(bare) :].tolist()
 
 
+def test_a_stop_token_may_contain_the_letter_that_stands_for_a_space(tmp_path: Path) -> None:
+    """As DeepSeek's `<｜end▁of▁sentence｜>` does."""
+    folder = twins.sentencepiece_like(tmp_path)
+    for path in folder.iterdir():
+        path.write_text(path.read_text("utf-8").replace("</s>", "<end▁of▁text>"), "utf-8")
+    stages = Stages.load(folder)
+    assert stages.model.stops == ("<end▁of▁text>",)
+    for sample in RAW.values():
+        ids, labels = stages.document(sample)
+        assert ids[-1] == labels[-1] == stages.model.eos_id
+
+
 def test_a_text_that_ends_with_a_typed_stop_token_needs_no_stop_id(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path), "text.append_eos=false", "supervision.control_tokens=allow")
     ids, _ = stages.document(Sample(kind="text", row=0, text="fox dog<|im_end|>"))

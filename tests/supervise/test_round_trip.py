@@ -139,6 +139,21 @@ def test_bytes_that_fell_back_spell_themselves(tmp_path: Path) -> None:
     assert not round_trip.decodes_to(ids, "好".encode())
 
 
+def test_a_letter_that_stands_for_a_space_elsewhere_may_fall_back_to_bytes(tmp_path: Path) -> None:
+    folder = twins.sentencepiece_like(tmp_path)
+    path = folder / "tokenizer.json"
+    definition = json.loads(path.read_text("utf-8"))
+    vocabulary = definition["model"]["vocab"]
+    definition["normalizer"] = None
+    definition["model"]["merges"] = []
+    vocabulary["unused"] = vocabulary.pop("▁")
+    path.write_text(json.dumps(definition), "utf-8")
+    round_trip, encoder = round_trip_and_encoder(lambda _: folder, tmp_path)
+    ids = encoder.encode(["a▁b"])[0].tolist()
+    assert len(ids) == 5
+    assert round_trip.decodes_to(ids, "a▁b".encode())
+
+
 def test_a_text_may_lack_the_one_space_its_tokenizer_puts_first_and_no_more(tmp_path: Path) -> None:
     round_trip, encoder = round_trip_and_encoder(twins.sentencepiece_like, tmp_path)
     one, two = (encoder.encode([text])[0].tolist() for text in ("dog", " dog"))

@@ -1,5 +1,6 @@
 """The fast encoder: the ids of the reference, or an error; never other ids."""
 
+import itertools
 import pickle
 import sys
 
@@ -142,16 +143,30 @@ def test_a_tokenizer_that_no_library_loads_is_not_taken(definitions, monkeypatch
     assert second.startswith("fastokens does not load this tokenizer: ")
     monkeypatch.setitem(sys.modules, "fastokens", None)
     found = differences(definitions["nfc"] + b" ")
-    assert found.startswith("gigatoken does not load") and found.endswith("; fastokens is not installed")
+    assert found.startswith("gigatoken does not load") and "; fastokens cannot be imported: " in found
 
 
-def test_a_lack_of_memory_says_nothing_about_a_tokenizer(definitions, monkeypatch):
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_a_lack_of_memory_or_threads_says_nothing_about_a_tokenizer(definitions, monkeypatch, error):
     def fail(_):
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr(backend, "_gigatoken", fail)
-    with pytest.raises(MemoryError):
+    with pytest.raises(type(error)):
         differences(definitions["swallowing"] + b" ")
+
+
+def test_words_are_not_remembered_forever(definitions, monkeypatch):
+    monkeypatch.setattr(fast, "_ANEW_AFTER", 20)
+    definition = definitions["swallowing"]
+    encoder, reference = FastEncoder(definition), ReferenceEncoder(definition)
+    loaded = []
+    for batch in (["The quick fox"], ["jumps", "over"], ["the lazy dog", ""]) * 2:
+        for found, expected in zip(encoder.encode(batch), reference.encode(batch), strict=True):
+            assert found.tolist() == expected.tolist()
+        loaded.append(encoder._backend.encoder)
+    changes = [before is not after for before, after in itertools.pairwise(loaded)]
+    assert changes == [False, True, False, True, False]
 
 
 def test_texts_the_fast_encoder_fails_on_are_the_references(definitions, monkeypatch):
