@@ -178,7 +178,7 @@ def _vocabulary(
 def _never_merged(
     added_tokens: Iterable[AddedToken], model: Mapping[str, Any], vocabulary: Mapping[str, int], vocab_size: int
 ) -> npt.NDArray[np.bool_]:
-    """Return the added tokens whose ids the underlying model never produces, as no entry or no merge leads to them.
+    """Return the added tokens whose ids the underlying model never makes of an entry, a merge or a byte.
 
     With `ignore_merges`, the model produces an entry for a text that is spelled like it, without any merge.
     """

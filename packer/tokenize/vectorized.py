@@ -1,10 +1,10 @@
 """Ids and boundaries of a whole batch of texts in one vectorized pass.
 
-The rule is that of :mod:`packer.tokenize.boundaries`. If ids decode to a text byte for byte, each byte belongs to a
-known id, and so do the ends of prompts and completions. An added token whose id no merge
-produces (`TokenBytes.is_whole`) was extracted from the raw text before anything else, so it is an anchor, and the ids
-up to its end do not depend on what follows. So the ids of a prompt alone are those of the text up to its last
-anchor, followed by those of the rest encoded alone.
+The rule is that of :mod:`packer.tokenize.boundaries`. If ids spell a text byte for byte (`TokenBytes.spell`, which
+leaves out the spaces that a tokenizer inserts), each byte belongs to a known id, and so do the ends of prompts and
+completions. An added token whose id no merge produces (`TokenBytes.is_whole`) was extracted from the raw text before
+anything else, so it is an anchor, and the ids up to its end do not depend on what follows. So the ids of a prompt alone
+are those of the text up to its last anchor, followed by those of the rest encoded alone.
 
 Texts for which this is inconclusive are left to the slower path: ids that decode to other bytes, a boundary inside a
 token, a completion that does not end with an anchor, a prompt whose ids the text does not continue.
