@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packer.names import is_address
-from packer.preload import WANTED
 
 if TYPE_CHECKING:
     from packer.recipe import Recipe
+
+WANTED = "PACKER_PRELOAD"
+"""Environment variable for the server: the engine of the recipe, a colon, and the path of the tokenizer; empty if only
+modules are to be imported."""
 
 FORKS = sys.platform == "linux"
 """Whether workers are forked from a server process; elsewhere each one is spawned."""

@@ -17,8 +17,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 LAYERS = (
     "version", "errors", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "cache_dir", "batches", "layout", "strict_yaml", "named_templates", "row_rules", "rule_checks", "read_rules", "recipe", "hub", "tokenizer_folder", "trials", "backend",
     "model", "token_bytes",
-    "permute", "preload", "fork_server",
-    "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit", "report", "load", "export", "starter",
+    "permute", "fork_server",
+    "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "preload", "audit", "report", "load", "export", "starter",
     "recipe_from",
 )  # fmt: skip
 STAGES = {"source", "curate", "render", "tokenize", "supervise", "pack", "store", "starter"}
