@@ -31,7 +31,7 @@ from packer.source.file_bytes import FilePath
 from packer.source.partition import FilePartitions, FileStatus
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
-from packer.store.manifest import MAX_MANIFEST_BYTES, Input
+from packer.store.manifest import MAX_MANIFEST_BYTES, Input, Manifest
 
 _ENTRY_BYTES = 620
 """Manifest bytes per partition, not counting its record batches."""
@@ -67,7 +67,7 @@ def plan_build(
     recipe: Recipe,
     progress: Progress,
     *,
-    before: str | None = None,
+    before: Manifest | None = None,
     workers: Workers = ALONE,
     copies: bool = True,
     folder: Path | None = None,
@@ -79,7 +79,7 @@ def plan_build(
     Args:
         recipe: what to build, with commits in names of the Hub and digests of benchmarks.
         progress: receives progress and notes.
-        before: engine of the existing cache, if there is one.
+        before: manifest of the existing cache, if there is one.
         workers: used to read the files if they are large, or if none of them is on this machine.
         copies: whether to copy inputs in buckets to this machine first, unless other processes have begun to cut them.
         folder: the cache, beside which it is kept where inputs in buckets were cut; None to keep and find nothing.
@@ -94,7 +94,7 @@ def plan_build(
     """
     paths = resolve_sources(recipe)
     model = load_recipe_model(recipe)
-    engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before)
+    engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before.engine if before else None)
     _note_engine(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     documents = documents_identity(recipe, model.digests, engine.version)
@@ -277,11 +277,20 @@ def load_bare_model(recipe: Recipe) -> Model:
     )
 
 
-def _note_engine(engine: Engine, before: str | None, progress: Progress) -> None:
+def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) -> None:
+    """Say why the fast engine is refused, and what other than the recipe causes everything to be tokenized again."""
     if engine.refused is not None:
         progress.note(f"engine reference: {engine.refused}")
-    if before is not None and before != engine.name:
-        progress.note(f"the engine was {before} and is {engine.name}: everything is tokenized again")
+    if before is None:
+        return
+    for what, was, now in (
+        ("the engine", before.engine, engine.name),
+        ("the engine", before.engine_version, engine.version),
+        ("the version of packer's rules", before.rules_version, RULES_VERSION),
+    ):
+        if was != now:
+            progress.note(f"{what} was {was} and is {now}: everything is tokenized again")
+            return
 
 
 def _no_tokenizer() -> RecipeError:

@@ -139,14 +139,13 @@ def _with_plan(
     share: Share | None = None,
 ) -> Result:
     """Plan the build and do `work` on the plan; start over with the reference engine if the fast one differs."""
-    before = None if found is None else found.engine
 
     def planned(recipe: Recipe) -> BuildPlan:
         with clock.of("plan"):
             return plan_build(
                 recipe,
                 progress,
-                before=before,
+                before=found,
                 workers=options.workers,
                 copies=options.copies_inputs,
                 folder=folder,

@@ -4,12 +4,15 @@ import os
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from packer.audit import verify
 from packer.errors import RecipeError
 from packer.pipeline import build, engine
 from packer.pipeline.engine import resolve_engine
+from packer.pipeline.identity import RULES_VERSION
+from packer.pipeline.plan import plan_build
 from packer.recipe import load_recipe
 from packer.tokenize import fast
 from packer.trials import is_known_fast
@@ -79,6 +82,24 @@ def test_auto_stays_with_the_engine_of_the_cache_that_is_there(starter, tmp_path
     third = build_with(starter, tmp_path / "cache", "engine=fast", progress=changed)
     assert third.num_partitions_built == 5
     assert changed.notes == ["the engine was reference and is fast: everything is tokenized again"]
+
+
+@pytest.mark.parametrize(
+    ("field", "was", "note"),
+    [
+        ("engine_version", "fastokens 0.1", "the engine was fastokens 0.1 and is "),
+        ("rules_version", 1, f"the version of packer's rules was 1 and is {RULES_VERSION}"),
+    ],
+)
+def test_what_an_update_causes_to_be_tokenized_again_is_noted(starter, tmp_path, field, was, note):
+    manifest = build_with(starter, tmp_path / "cache").manifest
+    recipe, notes = load_recipe(starter / "recipe.yaml"), Notes()
+    plan_build(recipe, notes, before=manifest)
+    assert notes.notes == []
+    plan_build(recipe, notes, before=msgspec.structs.replace(manifest, **{field: was}))
+    (noted,) = notes.notes
+    assert noted.startswith(note)
+    assert noted.endswith(": everything is tokenized again")
 
 
 def test_without_a_fast_library_auto_is_the_reference_and_fast_is_refused(starter, tmp_path, monkeypatch):

@@ -68,7 +68,7 @@ def test_digests_and_a_plan_agree_on_whether_there_is_something_to_do(built, cha
     found = CHANGES[change](folder, recipe, cache)
     recipe = found if isinstance(found, type(recipe)) else recipe
     manifest = read_manifest(cache)
-    plan = plan_build(recipe, Silent(), before=manifest.engine)
+    plan = plan_build(recipe, Silent(), before=manifest)
     planned = up_to_date(cache, manifest, plan.provenance)
     assert is_unchanged(cache, manifest, recipe, Silent()) is planned
     assert planned is (change in ("nothing", "a touched input"))
