@@ -153,7 +153,7 @@ def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
     return [
         f"{key} {_was_is(old.get(key), new.get(key))}"
         for key in sorted(old.keys() | new.keys())
-        if not _same(old.get(key), new.get(key))
+        if not same_as_json(old.get(key), new.get(key))
         and key not in (*PLACES, "engine")  # every engine makes the same documents
         and not key.startswith("read.")  # affects neither documents nor blocks
     ]
@@ -199,6 +199,6 @@ def _model(manifest: Manifest, wanted: Provenance) -> list[str]:
     return [f"{name} differs" for name in sorted(old.keys() | new) if old.get(name) != new.get(name)]
 
 
-def _same(old: object, new: object) -> bool:
-    """Compare as JSON: in Python true, 1 and 1.0 are equal, but a template may print them."""
+def same_as_json(old: object, new: object) -> bool:
+    """Compare as JSON: in Python true, 1 and 1.0 are equal, but a template prints them, and a rule tells them apart."""
     return msgspec.json.encode(old, order="sorted") == msgspec.json.encode(new, order="sorted")

@@ -228,6 +228,27 @@ def test_another_rule_tokenizes_nothing_and_another_tokenizer_makes_no_traits(as
     assert third.manifest.selection.traits == second.manifest.selection.traits
 
 
+@pytest.mark.parametrize("names_versions", [True, False])
+def test_traits_by_another_version_are_made_again_and_not_packed_again(names_versions, asked, tmp_path, monkeypatch):
+    """The tables of Unicode, for example; caches built before versions were recorded have traits of an unknown one."""
+    values = asked | {"deduplicate": {"near": {}}}
+    before = build(make_recipe(values), tmp_path / "cache", jobs=1).manifest
+    assert not build(make_recipe(values), tmp_path / "cache", jobs=1).built
+    if names_versions:
+        monkeypatch.setattr("unicodedata.unidata_version", "99")
+    else:
+        versions = {name: version for name, version in before.versions.items() if name != "packer_traits"}
+        write_manifest(tmp_path / "cache", msgspec.structs.replace(before, versions=versions))
+    with pytest.raises(RecipeError, match="has traits of its rows by"):
+        repack(tmp_path / "cache", tmp_path / "again", {}, ["split.seed=1"], jobs=1)
+    assert any("versions of traits" in note for note in verify(tmp_path / "cache", reencode=True, threads=1).notes)
+    after = build(make_recipe(values), tmp_path / "cache", jobs=1)
+    assert after.built and after.num_partitions_built == 0
+    keys = [[each.key for each in manifest.selection.traits] for manifest in (before, after.manifest)]
+    assert (keys[0] != keys[1]) == names_versions
+    assert not build(make_recipe(values), tmp_path / "cache", jobs=1).built
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -278,6 +299,14 @@ def test_packing_again_refuses_what_nobody_asked_of_the_rows(cache, tmp_path):
         with pytest.raises(RecipeError, match=word):
             repack(cache, tmp_path / "again", {}, [override], jobs=1)
     assert not (tmp_path / "again").exists()
+
+
+def test_packing_again_tells_true_from_1_in_a_rule(asked, tmp_path):
+    """In Python they are equal."""
+    rules = [{"name": "few", "field": "meta.user", "in": [value, 2, 3]} for value in (1, True)]
+    build(make_recipe(asked | {"filters": rules[:1]}), tmp_path / "cache", jobs=1)
+    with pytest.raises(RecipeError, match="no traits for other filters"):
+        repack(tmp_path / "cache", tmp_path / "again", {}, [f"filters={json.dumps(rules[1:])}"], jobs=1)
 
 
 def forged(cache, folder, table, *, num_rows=None):
