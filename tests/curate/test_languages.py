@@ -22,15 +22,18 @@ def rules_of(**rule):
     return TraitRules.of(make_recipe(asked).row_rules, 0)
 
 
-def passes(rules, conversations):
-    from packer.curate.traits import TraitMaker
-
-    rows = [
+def talks_of(conversations):
+    return [
         {"messages": [{"role": role, "content": text} for pair in talk for role, text in zip(ROLES, pair, strict=True)]}
         for talk in conversations
     ]
+
+
+def passes(rules, rows, schema="messages"):
+    from packer.curate.traits import TraitMaker
+
     files = [FileRow(json.dumps(row).encode(), None, 0) for row in rows]
-    batch = read_batch(files, 0, first_line=0, schema="messages", columns={}, roles={})
+    batch = read_batch(files, 0, first_line=0, schema=schema, columns={}, roles={})
     return [failed == 0 for failed in TraitMaker(rules).make(batch, 0).column("failed").to_pylist()]
 
 
@@ -39,17 +42,28 @@ ROLES = ("user", "assistant")
 
 def test_answers_in_one_of_the_languages_pass_and_those_too_short_to_tell():
     pytest.importorskip("py3langid")
-    talks = [
-        [(ENGLISH, GERMAN)],
-        [(GERMAN, ENGLISH)],
-        [("?", CHINESE)],
-        [("?", "Ok.")],
-        [("?", "12 + 30 = 42")],
-        [("?", "Ja."), ("?", GERMAN)],  # the answers are taken together
-    ]
+    talks = talks_of(
+        [
+            [(ENGLISH, GERMAN)],
+            [(GERMAN, ENGLISH)],
+            [("?", CHINESE)],
+            [("?", "Ok.")],
+            [("?", "12 + 30 = 42")],
+            [("?", "Ja."), ("?", GERMAN)],  # the answers are taken together
+        ]
+    )
     assert passes(rules_of(language=["de"]), talks) == [True, False, False, True, True, True]
     assert passes(rules_of(language=["zh", "de"]), talks) == [True, False, True, True, True, True]
     assert passes(rules_of(language=["de"], not_matches="Wald"), talks[:1]) == [False]
+
+
+def test_both_sides_of_a_pair_are_in_the_language():
+    pytest.importorskip("py3langid")
+    pairs = [
+        {"prompt": "?", "chosen": chosen, "rejected": rejected}
+        for chosen, rejected in ((f"{GERMAN} {GERMAN}", ENGLISH), (ENGLISH, GERMAN), (GERMAN, f"Ja. {GERMAN}"))
+    ]
+    assert passes(rules_of(language=["de"]), pairs, schema="preference") == [False, False, True]
 
 
 def test_a_language_that_is_not_known_is_refused():
