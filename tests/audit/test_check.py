@@ -246,6 +246,29 @@ def test_questions_of_a_benchmark_are_found_in_rows(caches):
     assert not report.ok and check(caches.build(train=rows[20:]), against=asked).ok
 
 
+def test_a_row_with_questions_of_several_benchmarks_is_counted_for_each(caches):
+    rows = some_rows(40)
+    texts = [prompt(row) for row in rows[:6]]
+    asked = []
+    for name, own in (("one", texts[:4]), ("two", texts[3:]), ("none", [prompt(rows[9])])):
+        path = caches.folder / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({"question": text}) + "\n" for text in own), "utf-8")
+        asked.append(read_benchmark(str(path)))
+    both, last = chat(" ".join([texts[0], texts[2], *texts[4].split()[:10]]), "No."), chat(texts[3], "Yes.")
+    report = check(caches.build(train=[*rows[10:], both, last]), near=True, against=asked)
+    found = [each for each in report.checks if each.code == "benchmark"]
+    assert [(each.message, each.count, each.level) for each in found] == [
+        ("2 rows hold a question of one: 3 of its 4", 2, "failure"),
+        ("2 rows hold a question of two: 2 of its 3", 2, "failure"),
+        ("no row contains one of the 1 questions of none", 0, "ok"),
+    ]
+    assert [[pair.second.text for pair in each.pairs] for each in found] == [
+        [texts[0], texts[3]],
+        [texts[3], texts[4]],
+        [],
+    ]
+
+
 def test_a_benchmark_without_the_column_is_refused_with_near_names(tmp_path):
     (tmp_path / "bench.jsonl").write_text('{"qestion": "1?", "answer": "2"}\n', "utf-8")
     for column in ("question", None):

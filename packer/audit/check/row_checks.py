@@ -165,22 +165,21 @@ def conflicting_ids(facts: RowFacts) -> CheckResult | None:
 
 def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -> CheckResult:
     """Find rows that contain questions of a benchmark; `first` is the number of its first question."""
-    total = len(asked.questions)
-    own = np.flatnonzero((facts.question >= first) & (facts.question < first + total))
-    own = own[np.argsort(-facts.cover[own], kind="stable")]
-    questions = len(np.unique(facts.question[own]))
+    total, hits = len(asked.questions), facts.questions.of(first, first + len(asked.questions))
+    best, questions = hits.best(), len(np.unique(hits.question))
+    number = len(best.row)
     message = f"no row contains one of the {total:,} questions of {asked.name}"
-    if len(own):
-        held = "holds" if len(own) == 1 else "hold"
-        message = f"{plural(len(own), 'row')} {held} a question of {asked.name}: {questions:,} of its {total:,}"
+    if number:
+        held = "holds" if number == 1 else "hold"
+        message = f"{plural(number, 'row')} {held} a question of {asked.name}: {questions:,} of its {total:,}"
     if counted.num_short:
         message += f"; {counted.num_short:,} are short, and were compared whole"
     if counted.num_untestable:
         message += f"; {counted.num_untestable:,} could not be searched for"
-    bad: Level | None = "failure" if len(own) else None
-    check = Check.of(BENCHMARK, message, bad, count=len(own), hint="decontaminate.against leaves such rows out")
-    pairs = tuple((row, int(facts.question[row]), float(facts.cover[row])) for row in own[:SHOWN].tolist())
-    return check, pairs
+    bad: Level | None = "failure" if number else None
+    check = Check.of(BENCHMARK, message, bad, count=number, hint="decontaminate.against leaves such rows out")
+    pairs = zip(best.row.tolist(), best.question.tolist(), best.cover.tolist(), strict=True)
+    return check, tuple(sorted(pairs, key=lambda pair: -pair[2])[:SHOWN])
 
 
 def _level_of_prompts(share: float) -> Level:
