@@ -12,7 +12,9 @@ from packer.audit.check import record_checks, row_checks
 from packer.errors import InputError
 from packer.pipeline import build
 from packer.pipeline.benchmarks import read_benchmark
+from packer.pipeline.row_report import row_report
 from packer.recipe import make_recipe
+from packer.store.manifest import read_manifest
 
 
 class Caches:
@@ -104,6 +106,20 @@ def test_held_out_splits_are_compared_with_what_is_learned_alone(caches):
     assert found == expected
 
 
+def test_a_split_to_train_on_by_another_name_is_told_to_be_no_train_to_the_rules(caches):
+    """Rules take it for held out, so that neither its leaks nor its copies would go."""
+    rows = some_rows(30)
+    splits = {"train_sft": rows, "test_sft": rows[:5]}
+    report = check(caches.build(**splits))
+    (found,) = [each for each in report.checks if each.code == "copies_between_splits"]
+    assert found.count == 5 and "sources.split: train" in found.hint
+    rules = {"split": {"leakage": {}}}
+    cache = caches.build(rules=rules, force=True, **splits)
+    assert any("split.leakage" in warning for warning in row_report(cache, read_manifest(cache)).warnings)
+    cache = caches.build(rules=rules, force=True, train=rows, test=rows[:5])
+    assert row_report(cache, read_manifest(cache)).warnings == () and check(cache).ok
+
+
 def test_a_prompt_of_two_words_is_no_leak(caches):
     rows = some_rows(90)
     greetings = [chat("Hello there", prompt(row)) for row in rows[:4]]
@@ -180,7 +196,7 @@ def test_a_split_that_leaves_nothing_to_train_on_is_seen(caches):
 
 def test_a_rule_asks_for_no_train_where_no_source_has_any(caches):
     report = check(caches.build(rules={"split": {"leakage": {}}}, dev=some_rows(99)[:33], main=some_rows(99)[33:]))
-    assert levels(report)["splits"] == levels(report)["rules"] == "ok", report.checks
+    assert (levels(report)["splits"], levels(report)["rules"]) == ("ok", "warning"), "leakage has nothing to leave out"
 
 
 def test_filters_that_leave_out_nothing_are_seen(caches):
@@ -338,3 +354,5 @@ def test_prompts_of_rows_of_ids_are_the_ids_before_the_answer(caches):
     held = [*rows[45:], row(rows[4]["input_ids"][2:6], [99]), *greeting[2:]]
     report = check(caches.build(train=[*rows[:45], *greeting[:2]], validation=held))
     assert counts(report)["prompts_between_splits"] == 1 and counts(report)["copies_between_splits"] == 0
+    (found,) = [each for each in report.checks if each.code == "prompts_between_splits"]
+    assert "split.group" in found.hint and "leakage" not in found.hint, "which compares words"
