@@ -326,6 +326,17 @@ def test_another_mix_of_sources_is_seen(caches):
     )
 
 
+def test_a_source_that_is_only_held_out_is_in_no_share_of_the_others(caches):
+    names = ("one", "other", "held")
+    rows = {name: some_rows(100, seed=i) for i, name in enumerate(names)}
+    sources = [{"path": str(caches.write(name, own))} for name, own in rows.items()]
+    sources[2]["split"] = "validation"
+    report = check(caches.build(rules={"sources": sources, "split": {"shares": {"validation": 0.3}}}))
+    (found,) = [each for each in report.checks if each.code == "sources"]
+    words = "held-out rows (without sources that are only held out) are from 2 sources in the shares"
+    assert found.level == "ok" and words in found.message
+
+
 def test_an_id_that_means_two_rows_is_seen(caches):
     rows = [{**row, "id": f"row {i}"} for i, row in enumerate(some_rows(240))]
     rows[7]["id"] = rows[3]["id"] = rows[150]["id"]
