@@ -160,16 +160,23 @@ def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
 
 
 def _taken(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return which rows a recipe takes from each named source; empty if the manifest contains no valid sources."""
+    """Return which rows a recipe takes from each named source; empty if the manifest contains no valid sources.
+
+    Of a name that several sources have, lists of what each of them says, unless all say the same.
+    """
     try:
         sources = msgspec.convert(recipe.get("sources"), tuple[Source, ...])
     except msgspec.ValidationError:
         return {}
-    return {
-        _name(source.path): {"limit": source.limit, "where": source.where, "take": source.take}
-        for source in sources
-        if source.path != STANDARD_INPUT
-    }
+    by_name: dict[str, list[Source]] = {}
+    for source in sources:
+        if source.path != STANDARD_INPUT:
+            by_name.setdefault(_name(source.path), []).append(source)
+    taken = {}
+    for name, own in by_name.items():
+        values = {key: [getattr(source, key) for source in own] for key in ("limit", "where", "take")}
+        taken[name] = {key: each[0] if each.count(each[0]) == len(each) else each for key, each in values.items()}
+    return taken
 
 
 def _differences(read: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
@@ -177,7 +184,7 @@ def _differences(read: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any]]
     names: dict[tuple[str, str], list[str]] = {}
     for name, before, after in read:
         for key, was in before.items():
-            if was != after[key]:
+            if not same_as_json(was, after[key]):
                 names.setdefault((key, _was_is(was, after[key])), []).append(name)
     return [f"{key} of {named(own)} {said}" for (key, said), own in names.items()]
 
