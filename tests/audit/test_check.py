@@ -326,6 +326,23 @@ def test_another_mix_of_sources_is_seen(caches):
     )
 
 
+@pytest.mark.parametrize("kind", ["rated", "pairs"])
+def test_answers_to_compare_may_differ(kind, caches):
+    rows = []
+    for row in some_rows(30):
+        asked, said = row["messages"]
+        other = {"role": "assistant", "content": "No."}
+        if kind == "rated":
+            rows += [{"messages": [asked, answer], "label": answer is said} for answer in (said, other)]
+        else:
+            rows += [
+                {"prompt": [asked], "chosen": [said], "rejected": [{**other, "content": no}]} for no in ("No.", "?")
+            ]
+    report = check(caches.build(train=rows))
+    (found,) = [each for each in report.checks if each.code == "answers_differ"]
+    assert (found.level, found.message) == ("skipped", "no row is one question with its answer")
+
+
 def test_a_source_that_is_only_held_out_is_in_no_share_of_the_others(caches):
     names = ("one", "other", "held")
     rows = {name: some_rows(100, seed=i) for i, name in enumerate(names)}

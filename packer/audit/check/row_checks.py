@@ -147,6 +147,8 @@ def near_within(facts: RowFacts) -> CheckResult:
 def contradictions(facts: RowFacts) -> CheckResult:
     """Find training rows with one question and one answer whose question another training row answers differently."""
     trained = np.flatnonzero(np.isin(facts.split, [facts.splits.index(name) for name in facts.trained]))
+    if not facts.context[trained].any():
+        return Check(code="answers_differ", level="skipped", message="no row is one question with its answer"), ()
     number, pairs = _differing(facts, trained, facts.context)
     return _within(
         "answers_differ",

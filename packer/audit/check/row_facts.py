@@ -208,7 +208,12 @@ def _first_trained(pretokenized: PretokenizedTokens) -> int:
 
 
 def _context_key(sample: Sample) -> int:
-    """Hash what precedes the answer of a row that ends with its only answer; 0 for other rows."""
+    """Hash what precedes the answer of a row that ends with its only answer; 0 for other rows.
+
+    Preference data has several answers to one prompt, to compare them.
+    """
+    if sample.preference is not None:
+        return 0
     if sample.pretokenized is not None:
         trained = sample.pretokenized.weight > 0
         asked = sample.pretokenized.input_ids[: _first_trained(sample.pretokenized)]
