@@ -17,8 +17,6 @@ from packer.store.manifest import Manifest
 from packer.store.mirror import shown
 from packer.store.rejected import read_rejected
 
-_SKIPPED = "answers not trained: they are empty, or the template has no prompt for them"
-
 _WORTH_A_LINE = 1.01
 """Least ratio at which the cost of rewritten history gets a line of its own; a smaller one would print as 1.00 times.
 """
@@ -77,7 +75,8 @@ def of_kept(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
 
 def of_skipped(rows: RowReport | None) -> str:
     """Say what is counted as skipped; the documents of rows that rules leave out are counted too."""
-    return _SKIPPED + ("; with those in rows left out by rules" if rows is not None and rows.num_left_out else "")
+    also = " (also of rows left out)" if rows is not None and rows.num_left_out else ""
+    return f"answers not trained{also}: they are empty, or the template has no prompt for them"
 
 
 def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warned: bool) -> Iterator[str]:
