@@ -2,12 +2,15 @@
 
 import json
 import sys
+from importlib.metadata import PackageNotFoundError
+from types import SimpleNamespace
 
 import pytest
 
 from packer.curate import trait_rules
 from packer.curate.trait_rules import TraitRules
 from packer.errors import RecipeError
+from packer.pipeline.identity import TRAITS_VERSION, same_traits
 from packer.recipe import make_recipe
 from packer.source.row import FileRow
 from packer.source.rows import read_batch
@@ -88,6 +91,22 @@ def test_another_version_of_the_library_makes_the_traits_again(monkeypatch):
     monkeypatch.setattr(trait_rules, "version", lambda _: "1.1")
     assert first != rules_of(language=["de"])
     assert rules_of(chars={"min": 1}).language is None
+
+
+def test_a_cache_is_up_to_date_where_the_library_is_missing_but_not_by_another_version(monkeypatch):
+    filters = [{"name": "german", "of": "answers", "language": ["de"]}]
+    recipe = make_recipe({"sources": [{"path": "x"}], "filters": filters})
+    monkeypatch.setattr(trait_rules, "version", lambda _: "1.0")
+    made = SimpleNamespace(selection=(), versions={TRAITS_VERSION: trait_rules.traits_version(recipe.row_rules)})
+    assert same_traits(made, recipe) and not same_traits(SimpleNamespace(selection=(), versions={}), recipe)
+    monkeypatch.setattr(trait_rules, "version", lambda _: "1.1")
+    assert not same_traits(made, recipe)
+
+    def missing(_):
+        raise PackageNotFoundError
+
+    monkeypatch.setattr(trait_rules, "version", missing)
+    assert same_traits(made, recipe)
 
 
 @pytest.mark.parametrize(
