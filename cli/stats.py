@@ -89,7 +89,7 @@ def _print(found: "Stats") -> None:
             ("piece starts", number(found.piece_starts), "trained tokens that begin a piece, and so are masked")
         )
     if found.skipped:
-        facts.append(("skipped", number(found.skipped), summary.SKIPPED))
+        facts.append(("skipped", number(found.skipped), summary.of_skipped(found.selected)))
     of_rows = "" if found.selected is None else " of all rows"
     facts += [
         (

@@ -132,7 +132,7 @@ class Stats:
     tokens: int
     trained: int
     skipped: int
-    """Empty answers, which are not trained."""
+    """Empty answers, which are not trained. Rows that rules leave out count too."""
 
     blocks: int
     slots: int

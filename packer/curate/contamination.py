@@ -21,11 +21,22 @@ from packer.layout import begins_run, concatenated_ranges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """H rows that contain a question, ascending, each with the question it covers best."""
+    """H pairs of a row and a question that it contains: rows ascending, and of each row the best covered one first."""
 
     row: Int64  # [H]
     question: Int64  # [H] number among the questions of all benchmarks
     cover: npt.NDArray[np.float64]  # [H] fraction of the question's n-grams that the row has
+
+    def of(self, first: int, stop: int) -> "Hits":
+        """Return the pairs with the questions `first` … `stop - 1`."""
+        return self._where((self.question >= first) & (self.question < stop))
+
+    def best(self) -> "Hits":
+        """Return the first pair of each row."""
+        return self._where(begins_run(self.row))
+
+    def _where(self, wanted: Bool) -> "Hits":
+        return Hits(row=self.row[wanted], question=self.question[wanted], cover=self.cover[wanted])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +94,8 @@ class Questions:
         row = np.concatenate([found_row, np.searchsorted(rows, messages[at], "right") - 1])
         question = np.concatenate([found_question, question])
         cover = np.concatenate([cover, np.ones(len(at))])
-        best = np.lexsort((question, -cover, row))
-        best = best[begins_run(row[best])]
-        return Hits(row=row[best], question=question[best], cover=cover[best])
+        order = np.lexsort((question, -cover, row))
+        return Hits(row=row[order], question=question[order], cover=cover[order])
 
     def _in_text(self, words: Words, start: Int64, stop: Int64) -> tuple[Int64, Int64, npt.NDArray[np.float64]]:
         """Return rows and long questions of which they share at least `cover` of the n-grams, with that fraction."""

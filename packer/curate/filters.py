@@ -111,15 +111,20 @@ class ConditionTester:
     def of_samples(self, samples: Sequence[Sample]) -> Bool:
         """Return which rows pass: all texts, their combined language, or the number of messages meet the condition.
 
+        A pair passes if both of its sides do.
+
         Returns:
             bool[S]
         """
+        each = [sides(sample) for sample in samples]
+        return _all_of(each, self._of_sides(list(chain(*each))))
+
+    def _of_sides(self, samples: Sequence[Sample]) -> Bool:
         rule = self._condition
         assert isinstance(rule, Filter), "conditions of a source are about fields"
         if rule.of is None:
-            counts = [[len(side.messages) for side in sides(sample)] for sample in samples]
-            return _all_of(counts, _within(np.array(list(chain(*counts)), np.float64), rule.messages or Range()))
-        texts = [_TEXTS[rule.of](sample) for sample in samples]
+            return _within(np.array([len(side.messages) for side in samples], np.float64), rule.messages or Range())
+        texts = [_TEXTS[rule.of](side) for side in samples]
         flat = list(chain(*texts))
         passed = self._matching(flat)
         for key, measure in _MEASURES.items():

@@ -56,7 +56,7 @@ def sides(sample: Sample) -> tuple[Sample, ...]:
     """Return the conversations with the chosen and with the rejected answer; for all other rows just the one."""
     if sample.preference is None or sample.preference.rejected is None:
         return (sample,)
-    return sample, sample.preference.rejected
+    return msgspec.structs.replace(sample, preference=None), sample.preference.rejected
 
 
 def content_key(sample: Sample, *, folded: bool = False) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 
 from packer.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of
 
-VERSION = 3
+VERSION = 4
 """Increased whenever the same rows and rules yield other traits."""
 
 LANGUAGES = "py3langid"
@@ -79,6 +79,13 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """For each bit of `failed`: the condition, its name, and the field it tests, or None if it tests texts."""
         where = tuple((condition, f"{WHERE} {field}", field) for field, condition in self.where.items())
         return (*where, *((each, each.name, each.field) for each in self.filters))
+
+
+def traits_version(rules: RowRules) -> str:
+    """Return the versions of all that the traits of a recipe's rows depend on besides the rows and the rules."""
+    asked = TraitRules.of(rules, 0)
+    words = None if asked.unicode is None else f"words by Unicode {asked.unicode}"
+    return "; ".join(each for each in (str(asked.version), words, asked.language) if each is not None)
 
 
 def _language_version() -> str | None:

@@ -28,11 +28,12 @@ import numpy as np
 import pyarrow as pa
 
 from packer.batches import Int64, RowBatch, Sample, array_of
-from packer.curate.contamination import Questions
+from packer.curate.contamination import Hits, Questions
 from packer.curate.filters import ConditionTester
 from packer.curate.signatures import Signatures, Words, signature_columns, signatures, words_of
 from packer.curate.texts import content_key, integral_as_int, prompt_key, utterances, value_key
 from packer.curate.trait_rules import TraitRules
+from packer.layout import offsets_of
 from packer.row_rules import Split
 from packer.rule_checks import microseconds, zone_of
 
@@ -48,10 +49,11 @@ class TraitMaker:
         RecipeError: a regular expression that RE2 does not support.
     """
 
-    def __init__(self, rules: TraitRules, questions: Questions | None = None) -> None:
-        """`questions`: those of the benchmarks that the rules name."""
+    def __init__(self, rules: TraitRules, questions: Questions | None = None, *, every_question: bool = False) -> None:
+        """`questions`: those of benchmarks. `every_question`: record all that a row contains, as lists."""
         self._rules = rules
         self._questions = questions
+        self._every_question = every_question
         self._testers = [ConditionTester(*each) for each in rules.conditions]
         self._zone = zone_of(Split(zone=rules.zone))
 
@@ -88,10 +90,8 @@ class TraitMaker:
         for of, ngram in self._rules.compared:
             columns |= signature_columns(words.signatures(of, ngram).at(place, number), of, ngram)
         if self._questions is not None:
-            question, cover = np.full(number, -1, np.int32), np.zeros(number, np.float32)
             hits = self._questions.find(words.words, words.rows)
-            question[place[hits.row]], cover[place[hits.row]] = hits.question, hits.cover
-            columns |= {"question": array_of(question), "cover": array_of(cover)}
+            columns |= _every_hit(hits, place, number) if self._every_question else _best_hit(hits, place, number)
         return columns
 
     def _failed(
@@ -128,6 +128,19 @@ class TraitMaker:
             return NO_TIME
         time = math.floor(number * _UNITS[unit])
         return time if abs(time) < 2**62 else NO_TIME
+
+
+def _best_hit(hits: Hits, place: Int64, number: int) -> dict[str, pa.Array]:
+    hits = hits.best()
+    question, cover = np.full(number, -1, np.int32), np.zeros(number, np.float32)
+    question[place[hits.row]], cover[place[hits.row]] = hits.question, hits.cover
+    return {"question": array_of(question), "cover": array_of(cover)}
+
+
+def _every_hit(hits: Hits, place: Int64, number: int) -> dict[str, pa.Array]:
+    offsets = array_of(offsets_of(np.bincount(place[hits.row], minlength=number)))
+    values = {"questions": hits.question, "covers": hits.cover}
+    return {name: pa.LargeListArray.from_arrays(offsets, array_of(own)) for name, own in values.items()}
 
 
 def _as_text(value: Any) -> str:

@@ -153,23 +153,30 @@ def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
     return [
         f"{key} {_was_is(old.get(key), new.get(key))}"
         for key in sorted(old.keys() | new.keys())
-        if not _same(old.get(key), new.get(key))
+        if not same_as_json(old.get(key), new.get(key))
         and key not in (*PLACES, "engine")  # every engine makes the same documents
         and not key.startswith("read.")  # affects neither documents nor blocks
     ]
 
 
 def _taken(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return which rows a recipe takes from each named source; empty if the manifest contains no valid sources."""
+    """Return which rows a recipe takes from each named source; empty if the manifest contains no valid sources.
+
+    Of a name that several sources have, lists of what each of them says, unless all say the same.
+    """
     try:
         sources = msgspec.convert(recipe.get("sources"), tuple[Source, ...])
     except msgspec.ValidationError:
         return {}
-    return {
-        _name(source.path): {"limit": source.limit, "where": source.where, "take": source.take}
-        for source in sources
-        if source.path != STANDARD_INPUT
-    }
+    by_name: dict[str, list[Source]] = {}
+    for source in sources:
+        if source.path != STANDARD_INPUT:
+            by_name.setdefault(_name(source.path), []).append(source)
+    taken = {}
+    for name, own in by_name.items():
+        values = {key: [getattr(source, key) for source in own] for key in ("limit", "where", "take")}
+        taken[name] = {key: each[0] if each.count(each[0]) == len(each) else each for key, each in values.items()}
+    return taken
 
 
 def _differences(read: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
@@ -177,7 +184,7 @@ def _differences(read: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any]]
     names: dict[tuple[str, str], list[str]] = {}
     for name, before, after in read:
         for key, was in before.items():
-            if was != after[key]:
+            if not same_as_json(was, after[key]):
                 names.setdefault((key, _was_is(was, after[key])), []).append(name)
     return [f"{key} of {named(own)} {said}" for (key, said), own in names.items()]
 
@@ -199,6 +206,6 @@ def _model(manifest: Manifest, wanted: Provenance) -> list[str]:
     return [f"{name} differs" for name in sorted(old.keys() | new) if old.get(name) != new.get(name)]
 
 
-def _same(old: object, new: object) -> bool:
-    """Compare as JSON: in Python true, 1 and 1.0 are equal, but a template may print them."""
+def same_as_json(old: object, new: object) -> bool:
+    """Compare as JSON: in Python true, 1 and 1.0 are equal, but a template prints them, and a rule tells them apart."""
     return msgspec.json.encode(old, order="sorted") == msgspec.json.encode(new, order="sorted")

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from packer.curate.trait_rules import TraitRules
+from packer.curate.trait_rules import TraitRules, traits_version
 from packer.recipe import Recipe
 from packer.source.partition import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
@@ -23,6 +23,10 @@ RULES_VERSION = 12
 
 CODE_VERSION = "packer_code"
 """Key of :func:`packer.version.code_digest` in a manifest's `versions`."""
+
+TRAITS_VERSION = "packer_traits"
+"""Key of :func:`packer.curate.trait_rules.traits_version` in a manifest's `versions`; it has one if it has a selection.
+"""
 
 
 def documents_identity(
@@ -84,6 +88,17 @@ def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Seq
     whole = {"documents": documents, "blocks": blocks, "inputs": read, "partition_bytes": partition_bytes}
     rules = recipe.row_rules.without_places
     return _digest(whole | {"rows": msgspec.to_builtins(rules)} if rules.is_set else whole)
+
+
+def same_traits(manifest: Manifest, recipe: Recipe) -> bool:
+    """Whether a build would record the same traits as a cache of this recipe has, if it has any.
+
+    Without the library that tells languages, whose version comes last, none could be recorded: they count as the same.
+    """
+    if manifest.selection is None or not recipe.row_rules.is_set:
+        return True
+    recorded, here = manifest.versions.get(TRAITS_VERSION, ""), traits_version(recipe.row_rules)
+    return recorded == here or recorded.startswith(f"{here}; ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,7 +148,7 @@ def plan_build(
             )
         inputs.append(entry)
         files.append((each.path, statuses[each.path]))
-    planner.refuse_absent()
+    planner.refuse_absent([(file, part) for _, file, part in opened], progress.note)
     refuse_mixed(inputs, recipe)
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)

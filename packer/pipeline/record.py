@@ -7,13 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
+from packer.curate.trait_rules import traits_version
 from packer.pack import REASONS
 from packer.pipeline.blocks import PackedGroup
-from packer.pipeline.identity import CODE_VERSION, Provenance
+from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected, values_of
 from packer.recipe import to_json
 from packer.rejections import CODES
+from packer.row_rules import RowRules
 from packer.store.cache import content_fingerprint
 from packer.store.manifest import Input, Manifest, Shard
 from packer.store.rejected import Rejected
@@ -51,18 +53,20 @@ def make_manifest(
         totals=_totals(results, blocks, packed, selected, provenance.recipe.pack.block_len),
         recipe_fingerprint=provenance.recipe_fingerprint,
         content_fingerprint=content_fingerprint(folder, shards, selected.documents),
-        versions=_versions(is_selected=selected.record is not None),
+        versions=_versions(None if selected.record is None else provenance.recipe.row_rules),
         selection=selected.record,
     )
 
 
-def _versions(*, is_selected: bool) -> dict[str, str]:
-    """Return the versions of what writes the bytes; with a selection, also the digest of packer's own source.
+def _versions(rules: RowRules | None) -> dict[str, str]:
+    """Return the versions of what writes the bytes; with a selection, also of packer's own source and of the traits.
 
     Caches without a selection never recorded that digest.
     """
     versions = {name: str(library_version(name)) for name in _VERSIONED} | {"packer": __version__}
-    return versions | {CODE_VERSION: code_digest()} if is_selected else versions
+    if rules is None:
+        return versions
+    return versions | {CODE_VERSION: code_digest(), TRAITS_VERSION: traits_version(rules)}
 
 
 def rejected_lines(

@@ -11,15 +11,16 @@ from typing import Any
 
 import msgspec
 
-from packer.curate.trait_rules import TraitRules
+from packer.curate.trait_rules import TraitRules, traits_version
 from packer.display import in_shell
 from packer.errors import CheckError, RecipeError, StorageError, UsageError
 from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.build_result import BuildResult
+from packer.pipeline.changes import same_as_json
 from packer.pipeline.documents import BuildOptions
 from packer.pipeline.executor import Workers
-from packer.pipeline.identity import Provenance
+from packer.pipeline.identity import TRAITS_VERSION, Provenance, same_traits
 from packer.pipeline.inputs import CUTTING_SPEEDUP
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import Documents, PartitionResult
@@ -199,7 +200,7 @@ def _refuse_other_documents(old: Recipe, new: Recipe) -> None:
     changed = [
         name
         for name in old.__struct_fields__
-        if name not in _REPACKED and getattr(before, name) != getattr(after, name)
+        if name not in _REPACKED and not same_as_json(getattr(before, name), getattr(after, name))
     ]
     if changed:
         raise RecipeError(
@@ -221,9 +222,14 @@ def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Reci
     hint = f"packer build -o {in_shell(cache)} with these rules reads the rows again but tokenizes nothing"
     if manifest.selection is None:
         raise RecipeError(f"{cache} was built without rules that choose rows, so it has no traits of them", hint=hint)
+    if not same_traits(manifest, old):
+        versions = f"version {manifest.versions.get(TRAITS_VERSION)}, not {traits_version(old.row_rules)}"
+        raise RecipeError(f"{cache} has traits of its rows by {versions}", hint=hint)
     for i in range(len(new.sources)):
         before, after = TraitRules.of(old.row_rules, i), TraitRules.of(rules, i)
-        changed = [name for name in after.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+        changed = [
+            name for name in after.__struct_fields__ if not same_as_json(getattr(before, name), getattr(after, name))
+        ]
         if changed:
             raise RecipeError(f"{cache} has no traits for other {' and '.join(changed)} of sources[{i}]", hint=hint)
 

@@ -13,7 +13,7 @@ from packer.model import TOKENIZER_FILE, digests_of, read_model_files
 from packer.pipeline.bucket_inputs import copy_objects
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.executor import ALONE, Workers
-from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests
+from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests, same_traits
 from packer.pipeline.input_resolution import tokenizer_place
 from packer.pipeline.inputs import CUTTING_SPEEDUP, readers
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, TaskOutput, read_journal
@@ -51,7 +51,7 @@ def existing(folder: Path, progress: Progress) -> Manifest | None:
 
 
 def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
-    if manifest.recipe_fingerprint != wanted.recipe_fingerprint:
+    if manifest.recipe_fingerprint != wanted.recipe_fingerprint or not same_traits(manifest, wanted.recipe):
         return False
     read = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
     if read != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
@@ -185,6 +185,7 @@ def is_unchanged(
     files = resolve_sources(recipe)
     return (
         _same_recipe(manifest, recipe)
+        and same_traits(manifest, recipe)
         and [(file.name, file.split) for file in files] == [(entry.path, entry.split) for entry in manifest.inputs]
         and is_as_committed(folder, manifest)
         and _same_bytes([file.path for file in files], manifest.inputs, progress, workers, copies=copies)

@@ -140,6 +140,11 @@ def _of_splits(rows: SelectedRows, rules: RowRules, manifest: Manifest) -> Itera
     if split is None:
         return
     yield from (f"split '{name}' has no row" for name in requested_splits(manifest, split) if name not in rows.splits)
+    if split.leakage is not None and "train" not in {shard.split for shard in manifest.shards}:
+        yield (
+            "split.leakage leaves out rows of the split 'train' alone, and no source has it: sources.split: train "
+            "names what is trained on"
+        )
     known = int(((rows.split >= 0) | (rows.reason > 0)).sum())
     for code in ("no_group", "no_time"):
         count = int((rows.reason == 1 + ROW_REASONS.index(code)).sum())

@@ -17,8 +17,6 @@ from packer.store.manifest import Manifest
 from packer.store.mirror import shown
 from packer.store.rejected import read_rejected
 
-SKIPPED = "answers not trained: they are empty, or the template has no prompt for them"
-
 _WORTH_A_LINE = 1.01
 """Least ratio at which the cost of rewritten history gets a line of its own; a smaller one would print as 1.00 times.
 """
@@ -75,6 +73,12 @@ def of_kept(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
     return f"{number(num_kept - left_out)} kept, {by_rules}{number(num_rows - num_kept)} rejected"
 
 
+def of_skipped(rows: RowReport | None) -> str:
+    """Say what is counted as skipped; the documents of rows that rules leave out are counted too."""
+    also = " (also of rows left out)" if rows is not None and rows.num_left_out else ""
+    return f"answers not trained{also}: they are empty, or the template has no prompt for them"
+
+
 def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warned: bool) -> Iterator[str]:
     """Yield the counts of rows, documents and blocks, and of what is in no block.
 
@@ -90,7 +94,7 @@ def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warne
         ("documents", number(documents), f"{number(tokens)} tokens, {percent(trained)} trained"),
     ]
     if totals.skipped:
-        facts.append(("skipped", number(totals.skipped), SKIPPED))
+        facts.append(("skipped", number(totals.skipped), of_skipped(rows)))
     if pack["mode"] != "none":
         full = percent((totals.slots - totals.separators - totals.padding) / totals.slots)
         facts.append(("blocks", number(totals.blocks), f"of {number(pack['block_len'])} tokens, {full} full"))

@@ -1,5 +1,6 @@
 """Plans which traits of rows each partition has to record, and refuses rules that no row could satisfy."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -9,7 +10,7 @@ from packer.pipeline.identity import traits_key
 from packer.pipeline.partition import TraitsTask
 from packer.recipe import Recipe
 from packer.row_rules import WHERE
-from packer.source.detect import fields_found
+from packer.source.detect import fields_found, has_field
 from packer.source.partition import Partition
 from packer.source.rows import InputFile, read_rows
 from packer.store.manifest import Input
@@ -85,8 +86,11 @@ class TraitPlanner:
             self._has_time |= seen.has_time
             self._not_times += seen.not_times
 
-    def refuse_absent(self) -> None:
-        """Refuse a rule about a field that no sampled row has, or about invalid times, before any partition is built.
+    def refuse_absent(self, files: Sequence[tuple[InputFile, int | None]], note: Callable[[str], None]) -> None:
+        """Refuse a rule about a field that no row has, or about invalid times, before any partition is built.
+
+        Only for a field that no sampled row has are the files read, each with the number of its source, and this is
+        noted: their rows may be of several kinds, one after the other.
 
         Raises:
             InputError: names the field and the rule.
@@ -94,12 +98,16 @@ class TraitPlanner:
         everywhere = set().union(*self._found)
         for i, each in enumerate(self._of_source):
             for field in each.fields:
-                own = self._found[i] if field in each.where else everywhere
-                if field not in own:
+                if field in (self._found[i] if field in each.where else everywhere):
+                    continue
+                note(f"the first rows have no field '{field}': looking for it in all rows")
+                asked = [file for file, part in files if part == i or field not in each.where]
+                if not any(has_field(file.path, field, format=file.format, limit=file.limit) for file in asked):
                     raise InputError(
-                        f"{self._named(i, field)}: no row that was sampled has a field '{field}'",
+                        f"{self._named(i, field)}: no row has a field '{field}'",
                         hint="fields are named as the files have them, as in metadata.user_id",
                     )
+                everywhere.add(field)
         split = self._rules.split
         if self._not_times and not self._has_time:
             assert split is not None, "it asks for a time"

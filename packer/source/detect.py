@@ -198,6 +198,22 @@ def fields_found(path: FilePath, fields: Collection[str], *, format: Format) -> 
     return {field for field in fields if any(_has_field(row, field) for row in rows)}
 
 
+def has_field(path: FilePath, field: str, *, format: Format, limit: int | None) -> bool:  # noqa: A002 - as above
+    """Whether a table, or any of the first `limit` rows of JSON, has a field, null or not; reads until one does.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    if format in CSV_FORMATS or format in TABLE_FORMATS:
+        return bool(fields_found(path, [field], format=format))
+    rows = file_rows(path, format=format, schema=None, columns={}, max_row_bytes=_LONGEST_SAMPLED_BYTES)
+    for row in islice(rows, limit):
+        with suppress(Refused):
+            if _has_field(row.value(), field):
+                return True
+    return False
+
+
 def _has_field(row: Any, path: str) -> bool:
     name, separator, rest = path.partition(".")
     return isinstance(row, dict) and (path in row or (bool(separator) and _has_field(row.get(name), rest)))

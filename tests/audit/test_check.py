@@ -12,7 +12,9 @@ from packer.audit.check import record_checks, row_checks
 from packer.errors import InputError
 from packer.pipeline import build
 from packer.pipeline.benchmarks import read_benchmark
+from packer.pipeline.row_report import row_report
 from packer.recipe import make_recipe
+from packer.store.manifest import read_manifest
 
 
 class Caches:
@@ -104,6 +106,20 @@ def test_held_out_splits_are_compared_with_what_is_learned_alone(caches):
     assert found == expected
 
 
+def test_a_split_to_train_on_by_another_name_is_told_to_be_no_train_to_the_rules(caches):
+    """Rules take it for held out, so that neither its leaks nor its copies would go."""
+    rows = some_rows(30)
+    splits = {"train_sft": rows, "test_sft": rows[:5]}
+    report = check(caches.build(**splits))
+    (found,) = [each for each in report.checks if each.code == "copies_between_splits"]
+    assert found.count == 5 and "sources.split: train" in found.hint
+    rules = {"split": {"leakage": {}}}
+    cache = caches.build(rules=rules, force=True, **splits)
+    assert any("split.leakage" in warning for warning in row_report(cache, read_manifest(cache)).warnings)
+    cache = caches.build(rules=rules, force=True, train=rows, test=rows[:5])
+    assert row_report(cache, read_manifest(cache)).warnings == () and check(cache).ok
+
+
 def test_a_prompt_of_two_words_is_no_leak(caches):
     rows = some_rows(90)
     greetings = [chat("Hello there", prompt(row)) for row in rows[:4]]
@@ -180,7 +196,7 @@ def test_a_split_that_leaves_nothing_to_train_on_is_seen(caches):
 
 def test_a_rule_asks_for_no_train_where_no_source_has_any(caches):
     report = check(caches.build(rules={"split": {"leakage": {}}}, dev=some_rows(99)[:33], main=some_rows(99)[33:]))
-    assert levels(report)["splits"] == levels(report)["rules"] == "ok", report.checks
+    assert (levels(report)["splits"], levels(report)["rules"]) == ("ok", "warning"), "leakage has nothing to leave out"
 
 
 def test_filters_that_leave_out_nothing_are_seen(caches):
@@ -246,6 +262,29 @@ def test_questions_of_a_benchmark_are_found_in_rows(caches):
     assert not report.ok and check(caches.build(train=rows[20:]), against=asked).ok
 
 
+def test_a_row_with_questions_of_several_benchmarks_is_counted_for_each(caches):
+    rows = some_rows(40)
+    texts = [prompt(row) for row in rows[:6]]
+    asked = []
+    for name, own in (("one", texts[:4]), ("two", texts[3:]), ("none", [prompt(rows[9])])):
+        path = caches.folder / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({"question": text}) + "\n" for text in own), "utf-8")
+        asked.append(read_benchmark(str(path)))
+    both, last = chat(" ".join([texts[0], texts[2], *texts[4].split()[:10]]), "No."), chat(texts[3], "Yes.")
+    report = check(caches.build(train=[*rows[10:], both, last]), near=True, against=asked)
+    found = [each for each in report.checks if each.code == "benchmark"]
+    assert [(each.message, each.count, each.level) for each in found] == [
+        ("2 rows hold a question of one: 3 of its 4", 2, "failure"),
+        ("2 rows hold a question of two: 2 of its 3", 2, "failure"),
+        ("no row contains one of the 1 questions of none", 0, "ok"),
+    ]
+    assert [[pair.second.text for pair in each.pairs] for each in found] == [
+        [texts[0], texts[3]],
+        [texts[3], texts[4]],
+        [],
+    ]
+
+
 def test_a_benchmark_without_the_column_is_refused_with_near_names(tmp_path):
     (tmp_path / "bench.jsonl").write_text('{"qestion": "1?", "answer": "2"}\n', "utf-8")
     for column in ("question", None):
@@ -287,6 +326,34 @@ def test_another_mix_of_sources_is_seen(caches):
     )
 
 
+@pytest.mark.parametrize("kind", ["rated", "pairs"])
+def test_answers_to_compare_may_differ(kind, caches):
+    rows = []
+    for row in some_rows(30):
+        asked, said = row["messages"]
+        other = {"role": "assistant", "content": "No."}
+        if kind == "rated":
+            rows += [{"messages": [asked, answer], "label": answer is said} for answer in (said, other)]
+        else:
+            rows += [
+                {"prompt": [asked], "chosen": [said], "rejected": [{**other, "content": no}]} for no in ("No.", "?")
+            ]
+    report = check(caches.build(train=rows))
+    (found,) = [each for each in report.checks if each.code == "answers_differ"]
+    assert (found.level, found.message) == ("skipped", "no row is one question with its answer")
+
+
+def test_a_source_that_is_only_held_out_is_in_no_share_of_the_others(caches):
+    names = ("one", "other", "held")
+    rows = {name: some_rows(100, seed=i) for i, name in enumerate(names)}
+    sources = [{"path": str(caches.write(name, own))} for name, own in rows.items()]
+    sources[2]["split"] = "validation"
+    report = check(caches.build(rules={"sources": sources, "split": {"shares": {"validation": 0.3}}}))
+    (found,) = [each for each in report.checks if each.code == "sources"]
+    words = "held-out rows (without sources that are only held out) are from 2 sources in the shares"
+    assert found.level == "ok" and words in found.message
+
+
 def test_an_id_that_means_two_rows_is_seen(caches):
     rows = [{**row, "id": f"row {i}"} for i, row in enumerate(some_rows(240))]
     rows[7]["id"] = rows[3]["id"] = rows[150]["id"]
@@ -315,3 +382,5 @@ def test_prompts_of_rows_of_ids_are_the_ids_before_the_answer(caches):
     held = [*rows[45:], row(rows[4]["input_ids"][2:6], [99]), *greeting[2:]]
     report = check(caches.build(train=[*rows[:45], *greeting[:2]], validation=held))
     assert counts(report)["prompts_between_splits"] == 1 and counts(report)["copies_between_splits"] == 0
+    (found,) = [each for each in report.checks if each.code == "prompts_between_splits"]
+    assert "split.group" in found.hint and "leakage" not in found.hint, "which compares words"

@@ -46,6 +46,9 @@ def test_a_pair_passes_where_both_sides_do():
         (Filter(name="few", messages=Range(max=4, min=1)), [False, True, False]),
         (Filter(name="short", of="answers", chars=Range(max=3)), [True, True, True]),
         (Filter(name="no", of="answers", not_matches="No"), [False, False, False]),
+        (Filter(name="all", of="conversation", chars=Range(min=14, max=20)), [True, True, False]),
+        (Filter(name="fit", of="conversation", chars=Range(max=8)), [False, False, True]),
+        (Filter(name="so", of="conversation", matches="So"), [False, False, False]),
     ):
         assert filters.ConditionTester(rule, rule.name, None).of_samples(samples).tolist() == expected
 

@@ -24,6 +24,7 @@ from packer.export.run import export
 from packer.pipeline import build, executor, partition, repack, run, selecting
 from packer.progress import Silent
 from packer.recipe import make_recipe, to_json
+from packer.source import detect
 from packer.store.cache import Cache
 from packer.store.manifest import encode_manifest, read_manifest, write_manifest
 
@@ -228,6 +229,27 @@ def test_another_rule_tokenizes_nothing_and_another_tokenizer_makes_no_traits(as
     assert third.manifest.selection.traits == second.manifest.selection.traits
 
 
+@pytest.mark.parametrize("names_versions", [True, False])
+def test_traits_by_another_version_are_made_again_and_not_packed_again(names_versions, asked, tmp_path, monkeypatch):
+    """The tables of Unicode, for example; caches built before versions were recorded have traits of an unknown one."""
+    values = asked | {"deduplicate": {"near": {}}}
+    before = build(make_recipe(values), tmp_path / "cache", jobs=1).manifest
+    assert not build(make_recipe(values), tmp_path / "cache", jobs=1).built
+    if names_versions:
+        monkeypatch.setattr("unicodedata.unidata_version", "99")
+    else:
+        versions = {name: version for name, version in before.versions.items() if name != "packer_traits"}
+        write_manifest(tmp_path / "cache", msgspec.structs.replace(before, versions=versions))
+    with pytest.raises(RecipeError, match="has traits of its rows by"):
+        repack(tmp_path / "cache", tmp_path / "again", {}, ["split.seed=1"], jobs=1)
+    assert any("versions of traits" in note for note in verify(tmp_path / "cache", reencode=True, threads=1).notes)
+    after = build(make_recipe(values), tmp_path / "cache", jobs=1)
+    assert after.built and after.num_partitions_built == 0
+    keys = [[each.key for each in manifest.selection.traits] for manifest in (before, after.manifest)]
+    assert (keys[0] != keys[1]) == names_versions
+    assert not build(make_recipe(values), tmp_path / "cache", jobs=1).built
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -278,6 +300,14 @@ def test_packing_again_refuses_what_nobody_asked_of_the_rows(cache, tmp_path):
         with pytest.raises(RecipeError, match=word):
             repack(cache, tmp_path / "again", {}, [override], jobs=1)
     assert not (tmp_path / "again").exists()
+
+
+def test_packing_again_tells_true_from_1_in_a_rule(asked, tmp_path):
+    """In Python they are equal."""
+    rules = [{"name": "few", "field": "meta.user", "in": [value, 2, 3]} for value in (1, True)]
+    build(make_recipe(asked | {"filters": rules[:1]}), tmp_path / "cache", jobs=1)
+    with pytest.raises(RecipeError, match="no traits for other filters"):
+        repack(tmp_path / "cache", tmp_path / "again", {}, [f"filters={json.dumps(rules[1:])}"], jobs=1)
 
 
 def forged(cache, folder, table, *, num_rows=None):
@@ -449,12 +479,8 @@ def test_rules_read_the_fields_of_a_struct_beside_values_that_json_does_not_have
 @pytest.mark.parametrize(
     ("overrides", "error", "words"),
     [
-        (
-            ["filters=[{name: a, field: nope, min: 1}]"],
-            InputError,
-            "filter 'a': no row that was sampled has a field 'nope'",
-        ),
-        (["split.group=meta.nope"], InputError, "split.group: no row that was sampled has a field 'meta.nope'"),
+        (["filters=[{name: a, field: nope, min: 1}]"], InputError, "filter 'a': no row has a field 'nope'"),
+        (["split.group=meta.nope"], InputError, "split.group: no row has a field 'meta.nope'"),
         (["split={time: meta.user, cutoffs: {test: 2026-01-01T00:00:00Z}}"], InputError, "has an ISO time with a zone"),
         (["split={time: messages, unit: s, cutoffs: {test: 2026-01-01}}"], InputError, "a number of s since 1970"),
         (["filters=[{name: a, of: answers, matches: '(?=x)'}]"], RecipeError, "RE2"),
@@ -477,6 +503,23 @@ def test_rules_that_cannot_be_are_refused_by_name(asked, overrides, error, words
     with pytest.raises(error) as raised:
         build(make_recipe(asked, overrides), tmp_path / "cache", jobs=1)
     assert words in f"{raised.value.message} {raised.value.hint}"
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_field_that_only_late_rows_have_is_found(name, asked, tmp_path, monkeypatch):
+    """Of two sets in one file, the second may have a field that the first has not."""
+    monkeypatch.setattr(detect, "_SAMPLED_BYTES", 2000)
+    rows = [chat(i) for i in range(60)]
+    rows[50:] = [row | {"late": {"n": i}} for i, row in enumerate(rows[50:])]
+    lines = [json.dumps(row) for row in rows]
+    (tmp_path / name).write_text("\n".join(lines) if name == "a.jsonl" else f"[{','.join(lines)}]", "utf-8")
+    values = without_rules(asked) | {"sources": [{"path": str(tmp_path / name), "where": {"late.n": {"min": 2}}}]}
+    notes = Notes()
+    build(make_recipe(values | {"split": {"group": "late.n", "shares": {"test": 0.3}}}), tmp_path / "c", progress=notes)
+    assert sorted(row for split in ("train", "test") for row in rows_of(tmp_path / "c", split)) == [*range(52, 60)]
+    assert notes.notes.count("the first rows have no field 'late.n': looking for it in all rows") == 1
+    with pytest.raises(InputError, match=r"no row has a field 'late\.n'"):
+        build(make_recipe(values | {"sources": [values["sources"][0] | {"limit": 50}]}), tmp_path / "d", jobs=1)
 
 
 def test_dead_and_greedy_filters_are_warned_about(asked, tmp_path):

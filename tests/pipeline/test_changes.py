@@ -208,3 +208,20 @@ def test_many_inputs_are_reported_by_the_first_few(starter_cache):
     wanted = Provenance.of(msgspec.structs.replace(many, inputs=tuple(texts)), make_recipe(manifest.recipe))
     (rule,) = changes(many, wanted).rules
     assert rule.endswith(' and 992 more was "messages", is "text"')
+
+
+def test_a_rule_of_any_source_that_names_a_file_takes_force(rows):
+    """The first of two, and true in place of 1, which Python takes for the same."""
+    path = rows / "day0.jsonl"
+    lines = [json.loads(line) | {"n": i} for i, line in enumerate(path.read_text("utf-8").splitlines())]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+    def sources(**where):
+        held_out = {"path": "day0.jsonl", "split": "validation", "where": {"n": {"min": 2}}}
+        return {"path": "day0.jsonl", "where": {"n": where}}, held_out
+
+    one(*sources(max=1))
+    assert "where of day0.jsonl was" in refused(*sources(max=0))
+    assert not one(*sources(max=1)).built
+    one(*sources(not_in=[1]), force=True)
+    assert "where of day0.jsonl was" in refused(*sources(not_in=[True]))

@@ -117,6 +117,7 @@ def check_sources(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check
     if len(shared) < 2 or not held:
         return None
     usual = own[shared] / own.sum()
+    beside = "" if len(shared) == counts.any(axis=1).sum() else " (without sources that are only held out)"
     off = []
     for name, rows in held.items():
         share = rows / rows.sum()
@@ -124,10 +125,11 @@ def check_sources(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check
         worst = int(np.argmax(np.abs(share - usual)))
         if abs(share[worst] - usual[worst]) > max(chance[worst], _OTHER_SHARE):
             path = recipe.sources[shared[worst]].path
-            off.append(f"{share[worst]:.0%} of {name} are from {path}, and {usual[worst]:.0%} of what is trained on")
+            found = f"{share[worst]:.0%} of {name}{beside} are from {path}"
+            off.append(f"{found}, and {usual[worst]:.0%} of what is trained on")
     return Check.of(
         "sources",
-        "; ".join(off) or f"held-out rows are from {len(shared):,} sources in the shares of what is trained on",
+        "; ".join(off) or f"held-out rows{beside} are from {len(shared):,} sources in the shares of what is trained on",
         "warning" if off else None,
         hint="a loss over a different mix of sources is not comparable with that of training",
     )

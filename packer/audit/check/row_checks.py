@@ -4,6 +4,7 @@ Held-out splits are compared with training splits, not with each other.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from packer.audit.check.row_facts import RowFacts
 from packer.batches import Int64, UInt64
 from packer.curate.contamination import Counted
 from packer.curate.near import DroppedRows, exact_duplicates, near_duplicates, nearest
+from packer.curate.select import NAMES
 from packer.display import plural
 from packer.pipeline.benchmarks import Benchmark
 
@@ -23,6 +25,13 @@ JACCARD = 0.8
 _LEAKAGE = (
     f"--set split.leakage.near={JACCARD} leaves such rows out of train; --set split.shares.validation=0.02 holds out "
     "rows by their prompt, so that no two splits have one"
+)
+
+_OTHER_NAME = "with sources.split: train for what is trained on, as rules take all other splits for held out, "
+
+_BY_GROUP = (
+    "--set split.group=FIELD with --set split.shares.validation=0.02 divides rows by a field of theirs; rules compare "
+    "words, which rows of ids do not have"
 )
 
 NEAR_BETWEEN, BENCHMARK = "near_between_splits", "benchmark"
@@ -54,8 +63,8 @@ def copies_between(facts: RowFacts) -> CheckResult:
 
 def prompts_between(facts: RowFacts) -> CheckResult:
     """Find held-out rows whose prompt is also that of a training row."""
-    long = facts.has_prompt
-    return _between(
+    long, has_words = facts.has_prompt, np.diff(facts.prompts.offsets) > 0
+    check, pairs = _between(
         facts,
         "prompts_between_splits",
         lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]]),
@@ -63,6 +72,9 @@ def prompts_between(facts: RowFacts) -> CheckResult:
         none="no prompt of a held-out split is also in a split that is trained on",
         level=_level_of_prompts,
     )
+    if pairs and not has_words[[row for row, _, _ in pairs]].any():
+        check = replace(check, hint=_BY_GROUP)
+    return check, pairs
 
 
 def near_between(facts: RowFacts) -> CheckResult:
@@ -135,6 +147,8 @@ def near_within(facts: RowFacts) -> CheckResult:
 def contradictions(facts: RowFacts) -> CheckResult:
     """Find training rows with one question and one answer whose question another training row answers differently."""
     trained = np.flatnonzero(np.isin(facts.split, [facts.splits.index(name) for name in facts.trained]))
+    if not facts.context[trained].any():
+        return Check(code="answers_differ", level="skipped", message="no row is one question with its answer"), ()
     number, pairs = _differing(facts, trained, facts.context)
     return _within(
         "answers_differ",
@@ -165,22 +179,21 @@ def conflicting_ids(facts: RowFacts) -> CheckResult | None:
 
 def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -> CheckResult:
     """Find rows that contain questions of a benchmark; `first` is the number of its first question."""
-    total = len(asked.questions)
-    own = np.flatnonzero((facts.question >= first) & (facts.question < first + total))
-    own = own[np.argsort(-facts.cover[own], kind="stable")]
-    questions = len(np.unique(facts.question[own]))
+    total, hits = len(asked.questions), facts.questions.of(first, first + len(asked.questions))
+    best, questions = hits.best(), len(np.unique(hits.question))
+    number = len(best.row)
     message = f"no row contains one of the {total:,} questions of {asked.name}"
-    if len(own):
-        held = "holds" if len(own) == 1 else "hold"
-        message = f"{plural(len(own), 'row')} {held} a question of {asked.name}: {questions:,} of its {total:,}"
+    if number:
+        held = "holds" if number == 1 else "hold"
+        message = f"{plural(number, 'row')} {held} a question of {asked.name}: {questions:,} of its {total:,}"
     if counted.num_short:
         message += f"; {counted.num_short:,} are short, and were compared whole"
     if counted.num_untestable:
         message += f"; {counted.num_untestable:,} could not be searched for"
-    bad: Level | None = "failure" if len(own) else None
-    check = Check.of(BENCHMARK, message, bad, count=len(own), hint="decontaminate.against leaves such rows out")
-    pairs = tuple((row, int(facts.question[row]), float(facts.cover[row])) for row in own[:SHOWN].tolist())
-    return check, pairs
+    bad: Level | None = "failure" if number else None
+    check = Check.of(BENCHMARK, message, bad, count=number, hint="decontaminate.against leaves such rows out")
+    pairs = zip(best.row.tolist(), best.question.tolist(), best.cover.tolist(), strict=True)
+    return check, tuple(sorted(pairs, key=lambda pair: -pair[2])[:SHOWN])
 
 
 def _level_of_prompts(share: float) -> Level:
@@ -220,7 +233,7 @@ def _between(
         number += len(alike)
         pairs += sorted(alike, key=lambda pair: (_is_plain(facts, pair), -pair[2], pair[0]))[:SHOWN]
     worst = max(levels, key=("ok", "warning", "failure").index)
-    hint = _LEAKAGE if number else None
+    hint = ("" if NAMES[0] in facts.trained else _OTHER_NAME) + _LEAKAGE if number else None
     check = Check(code=code, level=worst, message="; ".join(parts) or none, count=number, hint=hint)
     return check, tuple(pairs[:SHOWN])
 

@@ -19,7 +19,7 @@ from xxhash import xxh3_64_intdigest
 from packer.audit.check.row_parts import RowPart
 from packer.audit.text_runs import common_start
 from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64, array_of, numbers_of
-from packer.curate.contamination import Questions
+from packer.curate.contamination import Hits, Questions
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
 from packer.curate.trait_rules import TraitRules
@@ -56,8 +56,8 @@ class RowFacts:
     conversations: Signatures | None
     """None if near duplicates are not searched for."""
 
-    question: Int64  # [N] number of the benchmark question that the row contains; -1 for none
-    cover: npt.NDArray[np.float64]  # [N] share of that question's n-grams that are in the row
+    questions: Hits
+    """Which rows contain which questions, numbered across all benchmarks."""
 
     def place(self, row: int) -> Place:
         """Return the file and row number of a row."""
@@ -136,8 +136,19 @@ def facts_of(
         conversations=signatures_in(table, "conversation", NGRAM).rows(kept)
         if f"bands conversation {NGRAM}" in names
         else None,
-        question=column(table, "question")[kept].astype(np.int64) if "question" in names else np.full(len(kept), -1),
-        cover=column(table, "cover")[kept].astype(np.float64) if "cover" in names else np.zeros(len(kept)),
+        questions=_questions_in(table, kept),
+    )
+
+
+def _questions_in(table: pa.Table, rows: Int64) -> Hits:
+    """Return which of these rows contain which questions; none if no benchmark was searched for."""
+    if "questions" not in table.column_names:
+        return Hits(row=np.zeros(0, np.int64), question=np.zeros(0, np.int64), cover=np.zeros(0))
+    question, cover = (table.column(name).take(rows).combine_chunks() for name in ("questions", "covers"))
+    return Hits(
+        row=np.repeat(np.arange(len(rows)), np.diff(numbers_of(question.offsets))),
+        question=numbers_of(question.flatten()),
+        cover=numbers_of(cover.flatten()),
     )
 
 
@@ -158,7 +169,7 @@ def trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
 
 def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> Callable[[RowPart], pa.Table]:
     """Return the function that reads a part, in this or in another process."""
-    maker = TraitMaker(TraitRules.for_check(NGRAM, near=near), questions)
+    maker = TraitMaker(TraitRules.for_check(NGRAM, near=near), questions, every_question=True)
 
     def read(part: RowPart) -> pa.Table:
         tables, first = [], 0
@@ -197,7 +208,12 @@ def _first_trained(pretokenized: PretokenizedTokens) -> int:
 
 
 def _context_key(sample: Sample) -> int:
-    """Hash what precedes the answer of a row that ends with its only answer; 0 for other rows."""
+    """Hash what precedes the answer of a row that ends with its only answer; 0 for other rows.
+
+    Preference data has several answers to one prompt, to compare them.
+    """
+    if sample.preference is not None:
+        return 0
     if sample.pretokenized is not None:
         trained = sample.pretokenized.weight > 0
         asked = sample.pretokenized.input_ids[: _first_trained(sample.pretokenized)]

@@ -22,7 +22,7 @@ from packer.audit.input_parts import InputPart
 from packer.audit.verify.shard_checks import MAX_ROWS
 from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.batches import Int32, Int64, RowBatch, UInt64
-from packer.curate.trait_rules import TraitRules
+from packer.curate.trait_rules import TraitRules, traits_version
 from packer.curate.traits import TraitMaker
 from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.layout import offsets_of
@@ -31,7 +31,7 @@ from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.executor import Workers
-from packer.pipeline.identity import RULES_VERSION
+from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, same_traits
 from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.progress import Progress
@@ -127,7 +127,7 @@ def compare_reencoded(
     findings += [each for each in found if not (each.what == "structure" and each.path in damaged)]
     return Reencoded(
         findings=tuple(findings),
-        notes=_notes(manifest, model),
+        notes=_notes(manifest, model, recipe),
         num_files=len({tasks[number].part.entry.path for number, result in results.items() if result.num_rows}),
         num_rows=sum(result.num_rows for result in results.values()),
     )
@@ -334,14 +334,17 @@ def _rejected_codes(folder: Path, manifest: Manifest) -> list[dict[int, str]]:
     return [{line.row - shard.first_row: line.code for line in islice(lines, shard.num_rejected)} for shard in shards]
 
 
-def _notes(manifest: Manifest, model: Model) -> tuple[str, ...]:
-    """Return a note if the software or rules differ from those that the cache was made with."""
-    here = resolve_engine("reference", model.files[TOKENIZER_FILE])
+def _notes(manifest: Manifest, model: Model, recipe: Recipe) -> tuple[str, ...]:
+    """Return notes if the software or rules differ from those that the cache was made with."""
+    here, notes = resolve_engine("reference", model.files[TOKENIZER_FILE]), []
     # Every engine's version ends with the version of the reference engine, which renders for it and checks it.
-    if manifest.engine_version.endswith(here.version) and manifest.rules_version == RULES_VERSION:
-        return ()
-    made = f"made by engine {manifest.engine} ({manifest.engine_version}; rules {manifest.rules_version})"
-    return (f"versions differ: {made}, made again by {here.name} ({here.version}; rules {RULES_VERSION})",)
+    if not manifest.engine_version.endswith(here.version) or manifest.rules_version != RULES_VERSION:
+        made = f"made by engine {manifest.engine} ({manifest.engine_version}; rules {manifest.rules_version})"
+        notes.append(f"versions differ: {made}, made again by {here.name} ({here.version}; rules {RULES_VERSION})")
+    if not same_traits(manifest, recipe):
+        made = manifest.versions.get(TRAITS_VERSION, "an earlier one")
+        notes.append(f"versions of traits differ: made by {made}, made again by {traits_version(recipe.row_rules)}")
+    return tuple(notes)
 
 
 def _named_rows(first: int, number: int) -> str:
