@@ -33,6 +33,8 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
         text = path.read_text("utf-8")
     except FileNotFoundError:
         raise RecipeError(f"{what}{path}: no such file", hint=hint) from None
+    except IsADirectoryError:
+        raise RecipeError(f"{what}{path}: is a folder, not a file", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{what}{path}: {error}") from error
     return parse_mapping(text, path, what=what)
