@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 @html_option
 @pager_option
 def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Reply) -> None:
-    """Report what a chat template does under a tokenizer, and with SOURCEs what becomes of their first rows.
+    """Report what a chat template does under a tokenizer.
 
-    Conversations are rendered and encoded as in `packer build`; nothing is written. Exit code 1 if nothing, or no plain
-    chat, could be built.
+    With SOURCEs, also what becomes of their first rows. Conversations are rendered and encoded as in `packer build`;
+    nothing is written. Exit code 1 if nothing, or no plain chat, could be built.
     """
     from packer.audit import lint  # noqa: PLC0415 - not for --help
 

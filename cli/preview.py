@@ -36,10 +36,11 @@ def command(
     ids: bool,
     reply: Reply,
 ) -> None:
-    """Show what a build would make of the first rows of each SOURCE; nothing is written.
+    """Show what a build would make of the first rows of each SOURCE.
 
-    Rows are rendered, tokenized and masked as in `packer build`. Trained text is marked by a bar on its left, with
-    the number of its message, from 0. For a row that would be left out, the reason is shown, and what led to it.
+    Nothing is written. Rows are rendered, tokenized and masked as in `packer build`. Trained text is marked by a bar on
+    its left, with the number of its message, from 0. For a row that would be left out, the reason is shown, and what
+    led to it.
     """
     if row is not None and rejected:
         raise click.UsageError("--row and --rejected cannot go together")

@@ -61,7 +61,7 @@ def command(
     documents: tuple[int, ...],
     reply: Reply,
 ) -> None:
-    """Write a page about CACHE: what it is, plots, what was left out and why, and tokens one by one.
+    """Write a page about CACHE: facts, plots, rows left out, tokens.
 
     The page is one file of at most 5 MB that loads nothing. It holds excerpts of the rows; share it with those who may
     read them. By default the tokens are a sample: blocks spread over each split, and the longest, shortest, most and

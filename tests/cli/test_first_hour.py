@@ -312,6 +312,7 @@ def test_commands_that_are_mistyped_or_none_at_all(tmp_path: Path) -> None:
     assert_refused("options go after the command: packer stats -q …", "-q", "stats", "cache", exit_code=2)
     bare = run()
     assert bare.stdout == run("--help").stdout and bare.stderr == ""
+    assert "..." not in bare.stdout.partition("Commands:")[2]  # no line is cut
     for command, example in COMMANDS.items():
         assert f"Example: {example}" in " ".join(run(command, "--help").stdout.split())
         assert example.startswith(f"packer {command}")
