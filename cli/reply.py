@@ -87,7 +87,10 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
         return error.code, error.message, error.hint, error.exit_code
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx is not None else "packer"
-        return "usage", _lower(error.format_message()), f"{path} --help lists what it takes", 2
+        told = error.format_message()
+        if isinstance(error, click.MissingParameter):
+            told = " ".join(told.split())  # it lists choices one a line
+        return "usage", _lower(told), f"{path} --help lists what it takes", 2
     if isinstance(error, click.ClickException):
         return "usage", error.format_message(), None, 2
     if isinstance(error, Signalled):

@@ -247,6 +247,7 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
         ("stats {missing}", 3, "input"),
         ("frobnicate", 2, "usage"),
         ("build --frobnicate", 2, "usage"),
+        ("export {cache} -o {new}", 2, "usage"),
         ("inspect {cache} --row chat.jsonl:{huge}", 2, "usage"),
         ("inspect --foreign {cache} --row {huge}", 2, "usage"),
         ("inspect {cache} --why chat.jsonl:{huge}", 2, "usage"),
