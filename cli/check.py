@@ -48,7 +48,7 @@ def command(
     on: str | None,
     reply: Reply,
 ) -> None:
-    """Check which rows a cache has: copies and leaks between splits, benchmark questions, splits, the record.
+    """Check which rows a cache has: copies, leaks, benchmark questions.
 
     Rows are compared by their inputs, which are read again; or with --foreign, rows before a build or of another tool.
     Exit code 1 if a check fails. With -v, all examples are shown, with their whole texts.

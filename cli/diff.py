@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 @html_option
 @pager_option
 def command(*, old: Path, new: Path, documents: int, html: Path | None, reply: Reply) -> None:
-    """Say why two caches differ: rules, inputs, template, tokenizer, documents, tokens, blocks.
+    """Say why two caches differ.
 
-    Exit code 1 if their content or their recipe differs.
+    It compares rules, inputs, template, tokenizer, documents, tokens and blocks. Exit code 1 if their content or their
+    recipe differs.
     """
     from packer.audit import diff  # noqa: PLC0415 - not for --help
     from packer.store.mirror import shown  # noqa: PLC0415 - as above

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from packer.display import in_shell, number, percent, plural
-from packer_cli.options import Function, options
+from packer_cli.options import Function, number_of, options
 from packer_cli.output import print_table
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of, listener
@@ -91,9 +91,10 @@ def inspect_foreign(asked: Foreign, row: str, *, split: str | None, ids: bool, r
     from packer.audit.foreign import view_foreign_row  # noqa: PLC0415 - not for --help
     from packer_cli.page import ViewPage, view_fields  # noqa: PLC0415 - as above
 
-    if not row.isdecimal():
+    number = number_of(row)
+    if number is None:
         raise click.UsageError(f"--row {row}: with --foreign, the number of a row")
-    view = view_foreign_row(number=int(row), part=split, **asked._asdict())
+    view = view_foreign_row(number=number, part=split, **asked._asdict())
     fields = {"path": str(asked.path), "row": view_fields(view, with_ids=ids)}
     reply.data(fields, lambda: ViewPage(with_ids=ids).foreign(view, str(asked.path)))
 

@@ -43,7 +43,7 @@ def command(
     batch: dict[str, Any],
     reply: Reply,
 ) -> None:
-    """Show a block, a document, a row or a batch as text, trained runs marked.
+    """Show a block, a document, a row or a batch as text.
 
     Trained text is marked by a bar on its left, with the number of its message, from 0, where a run begins. All other
     text is context and is masked. Every run of tokens begins on a line of its own. With --foreign, a row that another

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.options import Command, RecipeOptions, html_option, pager_option, recipe_options
+from packer_cli.options import MOST_ROWS, Command, RecipeOptions, html_option, pager_option, recipe_options
 from packer_cli.output import print_table
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 @html_option
 @pager_option
 def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Reply) -> None:
-    """Report what a chat template does under a tokenizer, and with SOURCEs what becomes of their first rows.
+    """Report what a chat template does under a tokenizer.
 
-    Conversations are rendered and encoded as in `packer build`; nothing is written. Exit code 1 if nothing, or no plain
-    chat, could be built.
+    With SOURCEs, also what becomes of their first rows. Conversations are rendered and encoded as in `packer build`;
+    nothing is written. Exit code 1 if nothing, or no plain chat, could be built.
     """
     from packer.audit import lint  # noqa: PLC0415 - not for --help
 
@@ -33,7 +33,7 @@ def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Repl
         from packer.report import check_place  # noqa: PLC0415 - as above
 
         check_place(html)
-    report = lint(options.resolve(), num_rows=rows)
+    report = lint(options.resolve(), num_rows=min(rows, MOST_ROWS))
     message = failed(report, report.template or report.tokenizer)
     counts = {f"{level}s": report.count(level) for level in ("error", "warning", "note")}
     fields = {"ok": report.ok, **fields_of(report), "counts": counts}

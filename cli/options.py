@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
+_MOST_DIGITS = 18
+MOST_ROWS = 10**_MOST_DIGITS
+"""More than any input has, and no more than Python counts."""
+
 Function: TypeAlias = Callable[..., Any]
 """A command, or a function that will be decorated into one."""
 
@@ -250,7 +254,13 @@ def recipe_options(function: Function) -> Function:
 
 def file_and_row(text: str, option: str = "--row") -> tuple[str, int]:
     """Split `--row FILE:N`."""
-    source, separator, row = text.rpartition(":")
-    if not separator or not source or not row.isdecimal():
+    source, _, digits = text.rpartition(":")
+    row = number_of(digits)
+    if not source or row is None:
         raise click.UsageError(f"{option} {text}: expected FILE:N, for example {option} data/chat.jsonl:0")
-    return source, int(row)
+    return source, row
+
+
+def number_of(digits: str) -> int | None:
+    """Return the number of a row or a block; None if the text is no such number. No cache has 10^18 of them."""
+    return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None

@@ -372,7 +372,7 @@ def signs() -> Signs:
 
 def _columns_of_environment() -> int | None:
     columns = os.environ.get("COLUMNS", "")
-    return int(columns) or None if columns.isascii() and columns.isdigit() else None
+    return int(columns) or None if re.fullmatch("[0-9]{1,9}", columns) else None
 
 
 def print_table(out: Output, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:

@@ -47,10 +47,10 @@ def command(
     reply: Reply,
     **options: Any,
 ) -> None:
-    """Pack the documents of CACHE into other blocks; nothing is read or tokenized again.
+    """Pack the documents of CACHE into other blocks.
 
-    Rules that are not given stay as in CACHE. CACHE2 gets the same document shards, by hard link if both are on one
-    disk, and is what `packer build` would make with these rules, byte for byte.
+    Nothing is read or tokenized again. Rules that are not given stay as in CACHE. CACHE2 gets the same document shards,
+    by hard link if both are on one disk, and is what `packer build` would make with these rules, byte for byte.
     """
     from packer.pipeline import repack  # noqa: PLC0415 - not for --help
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import number, percent, plural
-from packer_cli.options import Command, RecipeOptions, file_and_row, pager_option, recipe_options
+from packer_cli.options import MOST_ROWS, Command, RecipeOptions, file_and_row, pager_option, recipe_options
 from packer_cli.output import print_table, stdout
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply, listener
@@ -36,10 +36,11 @@ def command(
     ids: bool,
     reply: Reply,
 ) -> None:
-    """Show what a build would make of the first rows of each SOURCE; nothing is written.
+    """Show what a build would make of the first rows of each SOURCE.
 
-    Rows are rendered, tokenized and masked as in `packer build`. Trained text is marked by a bar on its left, with
-    the number of its message, from 0. For a row that would be left out, the reason is shown, and what led to it.
+    Nothing is written. Rows are rendered, tokenized and masked as in `packer build`. Trained text is marked by a bar on
+    its left, with the number of its message, from 0. For a row that would be left out, the reason is shown, and what
+    led to it.
     """
     if row is not None and rejected:
         raise click.UsageError("--row and --rejected cannot go together")
@@ -48,7 +49,7 @@ def command(
     recipe = options.resolve(block_len=block_len, no_sources=_NO_SOURCES)
     place = None if row is None else file_and_row(row)
     with listener(quiet=reply.quiet) as progress:
-        found = preview(recipe, rows=rows, row=place, rejected_only=rejected, progress=progress)
+        found = preview(recipe, rows=min(rows, MOST_ROWS), row=place, rejected_only=rejected, progress=progress)
 
     def show() -> None:
         page = ViewPage(with_ids=ids)

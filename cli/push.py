@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 @click.option("--public", is_flag=True, help="Make a new dataset public instead of private.")
 @click.option("--replace", "replaces", is_flag=True, help="Replace another cache at the destination.")
 def command(*, cache: Path, name: str, reply: Reply, **options: bool) -> None:
-    """Verify CACHE and put it on the Hugging Face Hub as a dataset, with a card, in one commit.
+    """Verify CACHE and put it on the Hugging Face Hub as a dataset.
 
-    ORG/NAME may be hf://datasets/ORG/NAME[@BRANCH][/FOLDER]. A new dataset is created as a private one.
-    Commands and readers then take hf://datasets/ORG/NAME as a cache. Log in with `hf auth login`, or set HF_TOKEN.
+    It comes with a card, in one commit. ORG/NAME may be hf://datasets/ORG/NAME[@BRANCH][/FOLDER]. A new dataset is
+    created as a private one. Commands and readers then take hf://datasets/ORG/NAME as a cache. Log in with `hf auth
+    login`, or set HF_TOKEN.
     """
     from packer.report import push  # noqa: PLC0415 - not for --help
 

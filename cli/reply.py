@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import one_line, size
+from packer.display import size
 from packer.errors import PackerError
 from packer.limits import out_of
 from packer.progress import Lines, Progress, Silent
-from packer_cli.output import bars_console, recorded, stderr, stdout
+from packer_cli.output import bars_console, recorded, stderr, stdout, wrap_words
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
 
@@ -87,7 +87,10 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
         return error.code, error.message, error.hint, error.exit_code
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx is not None else "packer"
-        return "usage", _lower(error.format_message()), f"{path} --help lists what it takes", 2
+        told = error.format_message()
+        if isinstance(error, click.MissingParameter):
+            told = " ".join(told.split())  # it lists choices one a line
+        return "usage", _lower(told), f"{path} --help lists what it takes", 2
     if isinstance(error, click.ClickException):
         return "usage", error.format_message(), None, 2
     if isinstance(error, Signalled):
@@ -182,7 +185,8 @@ class Bars(Lines):
         self._bars.add_task(name or "starting", total=total or None)
 
     def note(self, message: str) -> None:
-        self._bars.console.out(one_line(f"note: {message}"), highlight=False)
+        lines = wrap_words(f"note: {message}", self._bars.console.width)
+        self._bars.console.out("\n".join(lines), highlight=False)
 
     def _show(self, line: str) -> None:
         self._bars.update(self._bars.task_ids[-1], completed=self._done, description=line)

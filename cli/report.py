@@ -6,7 +6,7 @@ from typing import TypeAlias
 import click
 
 from packer.display import number, plural, size
-from packer_cli.options import Command, cache_argument
+from packer_cli.options import Command, cache_argument, number_of
 from packer_cli.output import stdout
 from packer_cli.reply import Reply, fields_of
 
@@ -20,10 +20,11 @@ def _ranges(_context: click.Context, parameter: click.Parameter, texts: tuple[st
     found = []
     for text in texts:
         name, _, numbers = text.rpartition(":")
-        first, dash, last = numbers.partition("-")
-        if not first.isdecimal() or not (last.isdecimal() or not dash) or not (name or parameter.name == "blocks"):
+        begin, dash, end = numbers.partition("-")
+        first, last = number_of(begin), number_of(end if dash else begin)
+        if first is None or last is None or not (name or parameter.name == "blocks"):
             raise click.BadParameter(f"{text}: expected {parameter.metavar}")
-        places = range(int(first[:18]), int((last or first)[:18]) + 1)
+        places = range(first, last + 1)
         if not 0 < len(places) <= _MOST_PLACES:
             raise click.BadParameter(f"{text}: expected N not above M, and at most {_MOST_PLACES:,} of them")
         found += [(name, place) for place in places]
@@ -60,7 +61,7 @@ def command(
     documents: tuple[int, ...],
     reply: Reply,
 ) -> None:
-    """Write a page about CACHE: what it is, plots, what was left out and why, and tokens one by one.
+    """Write a page about CACHE: facts, plots, rows left out, tokens.
 
     The page is one file of at most 5 MB that loads nothing. It holds excerpts of the rows; share it with those who may
     read them. By default the tokens are a sample: blocks spread over each split, and the longest, shortest, most and

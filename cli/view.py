@@ -16,10 +16,10 @@ from packer_cli.reply import Reply
     "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Port of 127.0.0.1 to listen on [a free one]."
 )
 def command(*, cache: Path, port: int, reply: Reply) -> None:
-    """Serve the page of `packer report` to a browser on this machine, with every block and row of CACHE.
+    """Serve the page of `packer report`, with every block and row.
 
-    Prints the address; Ctrl-C ends it. Only those who have the address can use it; nothing is written, and nothing
-    leaves the machine.
+    Prints the address, for a browser on this machine; Ctrl-C ends it. Only those who have the address can use it;
+    nothing is written, and nothing leaves the machine.
     """
     from packer.report import PageServer  # noqa: PLC0415 - not for --help
 

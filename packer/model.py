@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from packer.backend import definition_of, is_panic, load_backend
 from packer.errors import InputError, RecipeError
 from packer.limits import out_of
+from packer.named_templates import NAMED_TEMPLATES
 from packer.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -255,6 +256,11 @@ def _read_config(files: Mapping[str, bytes], where: Path) -> _Config:
 
 
 def _read_template(path: Path) -> str:
+    if not path.exists():
+        raise InputError(
+            f"template {path}: no such file",
+            hint=f"--template takes a file, or the name of one of packer's: {', '.join(NAMED_TEMPLATES)}",
+        )
     content = read_regular(path, max_bytes=MAX_TEMPLATE_BYTES, what=f"template {path}")
     try:
         return content.decode("utf-8")

@@ -87,7 +87,7 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     on_prompt_mismatch: Literal["refuse", "common_prefix", "continue"] = "refuse"
     """What to do if a turn does not continue any prompt. ``common_prefix``: use their common prefix as the prompt.
-    ``continue``: train the answer behind its prompt, if that has opened the reasoning, or if the template writes the
+    ``continue``: train the answer after its prompt, if that has opened the reasoning, or if the template writes the
     context differently once it is answered."""
 
     reasoning: Literal["as_given", "field", "inline"] = "as_given"
@@ -284,6 +284,13 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
     except ValueError as error:
         raise RecipeError(f"{where}: template.date: {error}", hint="a date such as 2026-01-01") from None
     return recipe
+
+
+def for_one_source(hint: str, recipe: Recipe) -> str:
+    """Add to a hint about one source, where `--set sources.…` would set all of several, how a recipe sets one."""
+    if len(recipe.sources) < 2 or "--set 'sources." not in hint:
+        return hint
+    return f"{hint}; --set applies to all {len(recipe.sources)} sources: a recipe sets it for one, below its `path`"
 
 
 def _check_names(recipe: Recipe, where: str) -> None:

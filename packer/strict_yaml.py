@@ -5,7 +5,7 @@ Also translates msgspec's validation errors into messages in terms of the recipe
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -33,6 +33,8 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
         text = path.read_text("utf-8")
     except FileNotFoundError:
         raise RecipeError(f"{what}{path}: no such file", hint=hint) from None
+    except IsADirectoryError:
+        raise RecipeError(f"{what}{path}: is a folder, not a file", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{what}{path}: {error}") from error
     return parse_mapping(text, path, what=what)
@@ -166,12 +168,21 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
 
         keys = _kind_of(recipe, key).__struct_encode_fields__
         close = difflib.get_close_matches(unknown[1], keys, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else "keys here: " + ", ".join(keys)
+        meant = [*_places_of(recipe, unknown[1])] or close
+        hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else "keys here: " + ", ".join(keys)
         return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
     if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
         values = " | ".join(str(value) for value in get_args(_kind_of(recipe, key)))
         return f"{key}: expected {values}, found {invalid[1]}", every_key
     return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, every_key
+
+
+def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:
+    """Yield the keys of this name one level down: `pack.block_len` for `block_len`."""
+    for group in recipe.__struct_encode_fields__:
+        kind = _kind_of(recipe, group)
+        if name in getattr(kind, "__struct_encode_fields__", ()):
+            yield f"{group}.{name}"
 
 
 def _kind_of(recipe: type[msgspec.Struct], key: str) -> Any:

@@ -145,13 +145,15 @@ def test_the_batchings_and_mixtures_of_the_documentation_open(
     assert len(examples) == 4
 
 
-def test_the_example_of_a_seed_runs(starter_cache: Path) -> None:
+def test_the_example_of_a_seed_runs(few_blocks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    from packer import PackedLoader
     from packer.load import example_seed
 
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cache").symlink_to(few_blocks)
+
     code = next(block for block in blocks_of("docs/how-to/determinism.md") if "example_seed" in block)
-    names: dict[str, Any] = {"loader": PackedLoader(starter_cache, micro_batch_size=1, global_batch_size=1)}
+    names: dict[str, Any] = {}
     exec(code, names)
     assert len(names["seeds"]) > 1
     assert names["seeds"][-1] == example_seed(seed=0, doc_id=int(names["doc_ids"][-1]), epoch=0)

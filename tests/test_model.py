@@ -108,6 +108,12 @@ def test_a_template_file_beats_the_configuration(tmp_path: Path) -> None:
     assert load_model(folder).template == "from the file"
 
 
+def test_a_template_that_is_no_file_is_told_the_names_there_are(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="template chatm: no such file") as error:
+        load_model(twins.byte_level(tmp_path), template=Path("chatm"))
+    assert "packer's: chatml, llama-3" in (error.value.hint or "")
+
+
 def test_a_given_template_beats_the_folders_own(tmp_path: Path) -> None:
     folder = twins.byte_level(tmp_path / "model")
     (folder / "chat_template_tool_use.jinja").write_text("tools", "utf-8")

@@ -101,3 +101,18 @@ def test_keys_that_came_later_change_nothing_where_they_are_not_set() -> None:
 def test_rules_for_the_reader_that_mean_nothing_together_are_refused(rules: dict[str, object], message: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(message)):
         make_recipe({"read": rules})
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("block_len=5", "did you mean 'pack.block_len'?"),
+        ("seed=5", "did you mean 'split.seed' or 'pack.seed'?"),
+        ("pack.history_rewrite=last", "did you mean 'supervision.history_rewrite'?"),
+        ("pack.blocklen=5", "did you mean 'block_len'?"),
+    ],
+)
+def test_a_key_without_its_group_is_found(override, hint):
+    with pytest.raises(RecipeError) as error:
+        make_recipe({}, [override])
+    assert error.value.hint == hint

@@ -37,8 +37,7 @@ class Example:
 
     text: str
     mark: tuple[int, int] | None = None
-    """Range of characters in `text` that the finding is about; empty if it is about a position between two characters.
-            """
+    """Range of characters in `text` that the finding is about; an empty one is a position between two characters."""
 
     note: str = ""
     """A remark on the mark."""

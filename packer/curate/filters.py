@@ -19,7 +19,7 @@ import pyarrow as pa
 from packer.batches import Bool, Sample, numbers_of
 from packer.curate.texts import answers, conversation, prompts, sides
 from packer.errors import RecipeError
-from packer.row_rules import Condition, Filter, Range, Scalar
+from packer.row_rules import MEASURES, Condition, Filter, Range, Scalar
 
 FEWEST_LETTERS = 20
 """Texts with fewer letters pass every language filter. Of 4,000 answers of Alpaca, nearly all English, the language was
@@ -70,9 +70,6 @@ _TEXTS: dict[str, Callable[[Sample], list[str]]] = {
     "prompts": prompts,
     "conversation": lambda sample: [conversation(sample)],
 }
-
-_MEASURES: dict[str, Callable[[str], float]] = {"chars": len}
-"""Filter key → the number it limits, measured on each text."""
 
 
 class ConditionTester:
@@ -127,7 +124,7 @@ class ConditionTester:
         texts = [_TEXTS[rule.of](side) for side in samples]
         flat = list(chain(*texts))
         passed = self._matching(flat)
-        for key, measure in _MEASURES.items():
+        for key, measure in MEASURES.items():
             limits = getattr(rule, key)
             if limits is not None:
                 passed &= _within(np.array([measure(text) for text in flat], np.float64), limits)

@@ -12,7 +12,7 @@ from packer.model import Model
 from packer.pipeline.bucket_inputs import refuse_changed_objects
 from packer.pipeline.executor import ALONE, Workers, in_order
 from packer.pipeline.input_resolution import SourceFile
-from packer.recipe import Recipe
+from packer.recipe import Recipe, for_one_source
 from packer.row_rules import fields_of
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256, quoted
@@ -125,6 +125,11 @@ def _read_head(recipe: Recipe, task: tuple[SourceFile, bool]) -> _FileHead:
         if is_alone:
             raise
         return _FileHead(entry=None, names=frozenset())
+    except InputError as error:
+        hint = for_one_source(error.hint or "", recipe)
+        if hint == (error.hint or ""):
+            raise
+        raise InputError(error.message, hint=hint) from None
     is_asked = any(file.source.columns.values())
     names = field_names(file.path, format=entry.format) if is_asked else set()
     return _FileHead(entry=entry, names=frozenset(names))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from packer.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.stages import compile_template, split_markers, turn_end_marker
-from packer.recipe import Recipe
+from packer.recipe import Recipe, for_one_source
 from packer.rejections import allowing_hint, rejection_hint
 from packer.render.dropped import AS_TEXT
 from packer.render.unread import NOT_READ
@@ -72,9 +72,9 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
                     f"{what}, a stop token; generation has to stop at it, too"
                 )
     hint = _remedy(code, reason, file, recipe, lost=lost)
-    if code in {"unknown_schema", "nothing_trained"} or "sources.columns=" not in hint or not file.columns:
-        return hint
-    return _SET_COLUMNS.sub(lambda found: f"{{{_with_own_columns(found[1], file.columns)}}}", hint)
+    if code not in {"unknown_schema", "nothing_trained"} and "sources.columns=" in hint and file.columns:
+        hint = _SET_COLUMNS.sub(lambda found: f"{{{_with_own_columns(found[1], file.columns)}}}", hint)
+    return for_one_source(hint, recipe)
 
 
 def _with_own_columns(members: str, columns: Mapping[str, str | None]) -> str:

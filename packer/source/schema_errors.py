@@ -19,6 +19,9 @@ _MAX_LISTED = 12
 
 _REQUIRED = {"instruction", "output"}
 
+_SPEAKER = frozenset({"role", "from", "speaker", "sender"})
+"""Keys under which a turn of a dialogue names who speaks."""
+
 
 def no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
     """Return the error for a file of which no sampled row is an object; `first`: its first row, or why it has none."""
@@ -52,7 +55,9 @@ def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Column
 def _wrapped_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the hint for a file that is one object with the rows in one of its fields, such as `{"data": [...]}`."""
     for name, value in rows[0].items() if len(rows) == 1 else ():
-        if isinstance(value, list) and value and isinstance(value[0], dict) and schema_of(value[0]) is not None:
+        if not (isinstance(value, list) and value and isinstance(value[0], dict)) or not _SPEAKER.isdisjoint(value[0]):
+            continue  # turns of one dialogue are no rows
+        if schema_of(value[0]) is not None:
             command = jq_command(path, f".{json.dumps(name)}[]")
             return f"its rows are in the list {quoted(name)}" + (f": {command}" if command else "; write one a line")
     return None

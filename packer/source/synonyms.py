@@ -48,7 +48,7 @@ _WHOLE_LENGTH = 12
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
 _AROUND_THE_ANSWER = ("input", "system", "reasoning", "tools")
-"""Fields that a row may lack. One that is there under another name would not be missed."""
+"""Optional fields: one under another name would be lost without an error."""
 
 _AROUND_THE_ANSWER_BY_ANY_NAME = ("input", "context", "system", "reasoning")
 """The names by which schemas read such fields."""

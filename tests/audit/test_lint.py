@@ -490,7 +490,7 @@ def test_shapes_that_a_hint_names_are_built_with_it(tmp_path: Path) -> None:
     folder = byte_level(twins.MISTRAL_LIKE)(tmp_path)
     (before,) = [each for each in of(folder).findings if each.code == "shapes_rejected"]
     override, found, named = (
-        (before.hint or "").removeprefix("--set ").partition(" trains the answer behind its own prompt")
+        (before.hint or "").removeprefix("--set ").partition(" trains the answer after its own prompt")
     )
     assert found
     assert "a system message" in named
@@ -705,4 +705,4 @@ def test_calls_behind_the_end_of_their_turn_are_shown_there(tmp_path: Path) -> N
     early = changed(CONTENT, CONTENT + "{{- '<|im_end|>\\n' if m.tool_calls }}")
     found = finding(of(twins.byte_level(tmp_path, template=early)), "dropped_tool_call")
     assert "except behind the stop token" in found.message
-    assert [example.note for example in found.examples] == ["behind the turn"]
+    assert [example.note for example in found.examples] == ["after the turn"]

@@ -137,6 +137,11 @@ def test_trained_lines_have_a_bar_and_their_message_and_masked_lines_have_none(t
     ]
 
 
+def test_a_number_of_rows_may_be_larger_than_any_file(starter):
+    for command in ("preview", "lint"):
+        run(command, starter / "data" / "chat.jsonl", "--tokenizer", starter / "tokenizer", "-n", 2**64)
+
+
 def test_a_rejected_row_says_why(tmp_path, starter, rows):
     run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1")
     shown = run("inspect", tmp_path / "cache", "--row", f"{rows.name}:1").stdout
@@ -219,6 +224,7 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
     other = run("verify", cache, "--expect", "0" * 64, exit_code=1)
     assert other.stderr.startswith(f"error: {cache} is not the expected cache\n\nhint: ")
     assert "damaged" not in other.stdout + other.stderr
+    run("verify", cache, "--expect", "\udcff", exit_code=1)  # a byte that is not UTF-8
     assert f"  expected  {'0' * 64}\n  found     {fingerprint}" in other.stdout
 
 
@@ -241,6 +247,13 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
         ("stats {missing}", 3, "input"),
         ("frobnicate", 2, "usage"),
         ("build --frobnicate", 2, "usage"),
+        ("export {cache} -o {new}", 2, "usage"),
+        ("inspect {cache} --row chat.jsonl:{huge}", 2, "usage"),
+        ("inspect --foreign {cache} --row {huge}", 2, "usage"),
+        ("inspect {cache} --why chat.jsonl:{huge}", 2, "usage"),
+        ("report {cache} -o {new} --rows chat.jsonl:0-{huge}", 2, "usage"),
+        ("report {cache} -o {new} --block {huge}", 2, "usage"),
+        ("lint -c {cache}", 2, "recipe"),
     ],
 )
 def test_every_error_has_its_exit_code_a_message_and_a_hint(arguments, exit_code, code, tmp_path, starter, cache):
@@ -250,6 +263,7 @@ def test_every_error_has_its_exit_code_a_message_and_a_hint(arguments, exit_code
     places = {
         "missing": tmp_path / "missing", "new": tmp_path / "new", "rows": tmp_path / "rows.jsonl",
         "tokenizer": starter / "tokenizer", "bad": tmp_path / "bad.jsonl", "cache": cache,
+        "huge": "9" * 5000,  # more digits than Python reads
     }  # fmt: skip
     words = arguments.format(**places).split()
     assert_refused("", *words, exit_code=exit_code)

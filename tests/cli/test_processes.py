@@ -85,6 +85,19 @@ def test_a_build_on_a_terminal_draws_a_bar_and_a_quiet_one_nothing(starter, tmp_
     assert on_terminal(*words, tmp_path / "b", "-q") == ""
 
 
+def test_a_note_on_a_terminal_is_wrapped_at_spaces(starter, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").write_text(
+        '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], '
+        + ", ".join(f'"some_field_{number}": 1' for number in range(9))
+        + "}\n"
+    )
+    told = on_terminal("preview", "rows.jsonl", "--tokenizer", starter / "tokenizer", NO_COLOR="1")
+    lines = ("note: " + told.partition("note: ")[2]).split("\n")[:4]
+    assert " ".join(lines).endswith("`some_field_8`; sources.columns maps or hides them")
+    assert all(len(line) <= 80 for line in lines)
+
+
 def test_a_reader_that_leaves_is_no_error(starter_cache):
     reading, writing = os.pipe()
     os.close(reading)

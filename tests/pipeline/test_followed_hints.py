@@ -256,3 +256,33 @@ def test_the_hint_for_reasoning_under_a_key_that_nothing_reads_is_one_that_helps
     assert [each.code for each in shown.view.rejected] == ["dropped_reasoning"]
     _, override, *_ = shlex.split(shown.hint or "")
     assert preview(make_recipe(given_keys, [override])).totals.kept == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"question": "2 + 2?", "reply": "4"}, {"columns": {"instruction": "question", "output": "reply"}}),
+        (
+            {"messages": [{"role": "client", "content": "2 + 2?"}, {"role": "counselor", "content": "4"}]},
+            {"roles": {"client": "user", "counselor": "assistant"}},
+        ),
+    ],
+)
+def test_a_hint_about_one_of_several_sources_is_not_for_all_of_them(
+    row: dict[str, Any], named: dict[str, Any], tmp_path: Path, starter: Path
+) -> None:
+    (tmp_path / "chat.jsonl").write_text(json.dumps(ROWS["messages"]) + "\n", "utf-8")
+    (tmp_path / "other.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
+    sources: list[dict[str, Any]] = [{"path": str(tmp_path / name)} for name in ("chat.jsonl", "other.jsonl")]
+    values = {"sources": sources, "tokenizer": str(starter / "tokenizer")}
+    try:
+        shown = [shown.hint for shown in preview(make_recipe(values), progress=Notes()).rows]
+    except InputError as error:
+        shown = [None, error.hint]
+    assert shown[0] is None
+    assert shown[1] is not None
+    assert shown[1].endswith("--set applies to all 2 sources: a recipe sets it for one, below its `path`")
+    (key,) = named
+    assert f"--set 'sources.{key}={{" in shown[1]
+    sources[1] |= named
+    assert [row.hint for row in preview(make_recipe(values), progress=Notes()).rows] == [None, None]

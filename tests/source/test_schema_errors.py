@@ -85,3 +85,18 @@ def test_columns_that_no_row_is_read_from_are_refused_with_near_names(tmp_path, 
         refuse_unread_columns(tmp_path, columns, schema)
     assert caught.value.hint.startswith(near)
     refuse_unread_columns(tmp_path, dict.fromkeys(columns), schema)
+
+
+@pytest.mark.parametrize(
+    ("row", "is_wrapper"),
+    [
+        ({"data": [{"text": "a"}, {"text": "b"}]}, True),
+        ({"dialog": [{"speaker": "user", "text": "a"}, {"speaker": "bot", "text": "b"}]}, False),
+    ],
+)
+def test_the_turns_of_one_dialogue_are_not_taken_for_rows(row, is_wrapper, tmp_path):
+    path = tmp_path / "one.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(InputError) as error:
+        detect_schema(path, format="jsonl", columns={})
+    assert error.value.hint.startswith("its rows are in the list") == is_wrapper

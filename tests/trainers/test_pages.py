@@ -85,6 +85,8 @@ def test_what_a_page_shows_runs_block_after_block(page, place, starter, monkeypa
         as_somebody_who_has_rows(place, starter, monkeypatch)
     if page == "pytorch.md":
         as_torchrun_starts_one(monkeypatch)
+    for library in {library for entry in TRAINERS.values() if entry.page == page for library in entry.libraries}:
+        pytest.importorskip(library, reason=f"{library.upper()} MISSING: {page} is not run")
     names = {}
     for block in BLOCKS[page]:
         exec(compile(block, page, "exec"), names)

@@ -24,7 +24,7 @@ JACCARD = 0.8
 
 _LEAKAGE = (
     f"--set split.leakage.near={JACCARD} leaves such rows out of train; --set split.shares.validation=0.02 holds out "
-    "rows by their prompt, so that no two splits have one"
+    "rows by their prompt, so that no prompt is in two splits"
 )
 
 _OTHER_NAME = "with sources.split: train for what is trained on, as rules take all other splits for held out, "
@@ -55,7 +55,7 @@ def copies_between(facts: RowFacts) -> CheckResult:
         facts,
         "copies_between_splits",
         lambda rows, among: _same(facts.content, rows, among),
-        found="{stand} in {others} as well",
+        found="{are} also in {others}",
         none="no row of a held-out split is also in a split that is trained on",
         level=lambda share: "failure" if share else "ok",
     )
@@ -228,7 +228,7 @@ def _between(
         if alike:
             levels.append(level(len(alike) / len(rows)))
             one = "s" if len(alike) == 1 else ""
-            does = found.format(stand=f"stand{one}", ask=f"ask{one}", others=" or ".join(facts.trained))
+            does = found.format(are="is" if one else "are", ask=f"ask{one}", others=" or ".join(facts.trained))
             parts.append(f"{len(alike):,} of {plural(len(rows), 'row')} of {name} {does}")
         number += len(alike)
         pairs += sorted(alike, key=lambda pair: (_is_plain(facts, pair), -pair[2], pair[0]))[:SHOWN]

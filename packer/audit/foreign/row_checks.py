@@ -69,7 +69,7 @@ CODES: dict[str, Code] = {
         "warning",
         "headers of answers are trained, which the prompt gives at inference",
         "header",
-        "begin the marks of the template, or the completion, behind the header",
+        "begin the marks of the template, or the completion, after the header",
     ),
     "no_terminator": Code(
         "warning",

@@ -270,10 +270,10 @@ def _example(probed: ProbedTemplate, kind: str, outcome: Outcome) -> Iterator[Ex
     place = place if place >= 0 else len(text)
     if _is_written_as_text(outcome) and REASONING in text:
         place = text.find(REASONING)
-        yield Example(label="rendered", text=text, mark=(place, place + len(REASONING)), note="behind a closed block")
+        yield Example(label="rendered", text=text, mark=(place, place + len(REASONING)), note="after a closed block")
         return
     if _behind(outcome):
-        yield Example(label="rendered", text=text, mark=(len(text), len(text)), note="behind the turn")
+        yield Example(label="rendered", text=text, mark=(len(text), len(text)), note="after the turn")
         return
     changed = kind == "content" and outcome is probed.outcome(ESCAPABLE) and text.startswith(ANSWER, place)
     yield Example(label="rendered", text=text, mark=(place, place), note="changed" if changed else "nothing of it")
@@ -340,5 +340,5 @@ def _shapes_hint(probed: ProbedTemplate, rejected: Mapping[tuple[str, str], Sequ
         if code == "prompt_diverges":
             helped = [label for label in labels if probed.render(SHAPES[label], continues).rejection is None]
             if helped:
-                return f"{continues} trains the answer behind its own prompt in rows with {listed(helped)}"
+                return f"{continues} trains the answer after its own prompt in rows with {listed(helped)}"
     return None
