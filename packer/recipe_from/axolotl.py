@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
+from packer.recipe_from.axolotl_pairs import KINDS, STYLES, named_roles, read_answers
 from packer.recipe_from.config import (
     NAME_FILES,
     ConfigPaths,
@@ -21,7 +22,6 @@ from packer.recipe_from.config import (
     is_on_hub,
     load_tables,
     nested,
-    renamed_roles,
     rows_of,
 )
 from packer.source.files import is_data_set
@@ -51,6 +51,9 @@ _OWN_PROMPT = "axolotl writes a prompt of its own around each row; packer gives 
 _SAME_TEMPLATES = {"gemma": "gemma", "llama3": "llama-3"}
 """axolotl's name of a template → packer's name of one that writes the same."""
 
+_SAME_TEMPLATES_OF_TEXTS = {**_SAME_TEMPLATES, "chatml": "chatml"}
+"""The same for preference data, whose prompts are encoded as texts: they get the BOS that the tokenizer adds."""
+
 _CHATML = (
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
@@ -79,27 +82,40 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
     """Return the values of a recipe, and the text of a chat template that is part of the configuration.
 
     Raises:
-        RecipeError: the configuration is for preference or reward training, or a list of datasets is malformed.
+        RecipeError: the configuration is for reward training or for answers that are generated in training, or a list
+            of datasets is malformed.
     """
     keys = Keys(config, report)
+    kind = None if keys.take("rl") in (None, False) else KINDS.get(str(config["rl"]))
     for key in ("rl", "reward_model", "process_reward_model"):
-        if keys.take(key) not in (None, False):
+        if keys.take(key) not in (None, False) and (key != "rl" or kind is None):
             raise RecipeError(
-                f"{key}: {config[key]}: only configurations for supervised training are converted",
-                hint="packer prepares preference pairs, too: write a recipe with sources of schema preference",
+                f"{key}: {config[key]}: packer prepares examples to imitate, preference pairs and rated answers",
+                hint=f"its configurations have no rl, or one of {', '.join(KINDS)}",
             )
-    sources = _sources(keys, paths, report)
+    sources, style = _sources(keys, paths, report, kind=kind)
     if config.get("pretraining_dataset"):
         keys.report("pretraining_dataset", _WINDOWS if config.get("sample_packing") is True else _CUT)
     recipe = keys.apply(_RULES["config"]) | keys.held_out("val_set_size")
     recipe |= _tokenizer(keys, paths) | _pack(keys, {source["schema"] for source in sources})
-    template, text = _template(keys, paths)
+    if kind is not None and recipe.pop("pack.overlong", None):
+        keys.report("excess_length_strategy", "packer cuts no answer that is compared or rated: such rows are left out")
+    template, text = _template(keys, paths, _SAME_TEMPLATES if kind is None else _SAME_TEMPLATES_OF_TEXTS)
+    if style is not None and template.get("template.name") != style:
+        template, text = {"template.name": style}, None
+        says = f"without effect on types that name a template; packer takes {style}"
+        for key in ("chat_template", "chat_template_jinja"):
+            keys.report(key, says)
     keys.report_rest(own=_RULES["the trainer's own"])
     return {"sources": sources, **nested(recipe | template)}, text
 
 
-def _sources(keys: Keys, paths: ConfigPaths, report: Report) -> list[dict[str, Any]]:
+def _sources(
+    keys: Keys, paths: ConfigPaths, report: Report, *, kind: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the sources, and packer's name of the template that the first of them names in its type, if one does."""
     sources: list[dict[str, Any]] = []
+    styles: list[str | None] = []
     for name, split in (("pretraining_dataset", None), ("datasets", None), ("test_datasets", "eval")):
         entries = keys.take(name) or []
         if isinstance(entries, str) and name == "pretraining_dataset":  # may be a bare path
@@ -117,11 +133,15 @@ def _sources(keys: Keys, paths: ConfigPaths, report: Report) -> list[dict[str, A
                     raise EntryLeftOutError("path", "axolotl reads only the first of these")
                 if name == "datasets" and keys.take("pretraining_dataset"):
                     raise EntryLeftOutError("path", "beside pretraining_dataset axolotl reads no datasets")
-                shared = ({"split": split} if split else {}) | _rows(inner) | inner.apply(_RULES["entry"])
+                rows = _rows(inner) if kind is None else read_answers(inner, kind)
+                styles.append(STYLES.get(str(entry.get("type")).partition(".")[0]) if kind else None)
+                if styles[-1] != styles[0]:
+                    inner.report("type", "a recipe has one template: build this source into a cache of its own")
+                shared = ({"split": split} if split else {}) | rows | inner.apply(_RULES["entry"])
                 names = _entry_paths(inner, paths, split=split)
                 shared |= _limit(inner, several=are_several(names))
                 sources += [{"path": each, **shared} for each in names]
-    return sources
+    return sources, styles[0] if styles else None
 
 
 def _limit(keys: Keys, *, several: bool) -> dict[str, Any]:
@@ -236,9 +256,7 @@ def _chat(keys: Keys, *, messages: str, role: str, content: str) -> dict[str, An
         )
     elif trained == []:
         keys.report("roles_to_train", "packer trains every answer that has no train: false on its message")
-    senders = {name: roles.take(name, "texts") or () for name in ("system", "user", "assistant", "tool")}
-    roles.report_rest()
-    return rows | renamed_roles({sender: name for name, own in senders.items() for sender in own})
+    return rows | named_roles(roles)
 
 
 def _tokenizer(keys: Keys, paths: ConfigPaths) -> dict[str, Any]:
@@ -250,13 +268,13 @@ def _tokenizer(keys: Keys, paths: ConfigPaths) -> dict[str, Any]:
     return {} if model is None else {"tokenizer": paths.tokenizer(model, revision)}
 
 
-def _template(keys: Keys, paths: ConfigPaths) -> tuple[dict[str, Any], str | None]:
+def _template(keys: Keys, paths: ConfigPaths, same: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:
     """Return the keys of `template`, and the text of a template that must be written beside the recipe."""
     name, jinja = keys.take("chat_template", "text"), keys.take("chat_template_jinja", "text")
+    if jinja is None and name in same:
+        return {"template.name": same[name]}, None
     if jinja is None and name == "chatml":
         jinja = _CHATML
-    elif jinja is None and name in _SAME_TEMPLATES:
-        return {"template.name": _SAME_TEMPLATES[name]}, None
     if jinja is None:
         if name not in ("tokenizer_default", None):
             keys.report(

@@ -35,6 +35,12 @@ _UNNAMED = ("functions", "chat_template_kwargs")
 _UNNAMED_OF_INSTRUCTIONS = ("history", "system", "tools", *_UNNAMED, "context", "reasoning")
 """The same for alpaca rows, and fields that other trainers read only if a key names them."""
 
+_UNNAMED_OF_ANSWERS = (
+    *("prompt", "messages", "conversations", "conversation", "instruction", "query", "input"),
+    *_UNNAMED_OF_INSTRUCTIONS,
+)
+"""The same for preference data."""
+
 Kind = Literal["differs", "training", "unknown"]
 """``differs``: about rows, and means something different in packer, or nothing. ``training``: the trainer's own."""
 
@@ -335,6 +341,11 @@ def chat_rows(key: str, *, messages: str, role: str, content: str, columns: Mapp
 def alpaca_rows(columns: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the keys of an alpaca source; optional columns that packer could read are off unless given."""
     return rows_of("alpaca", _hidden(_UNNAMED_OF_INSTRUCTIONS, columns))
+
+
+def answer_rows(schema: str, columns: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the keys of a source of preference data; other columns that packer could read are off."""
+    return rows_of(schema, _hidden(_UNNAMED_OF_ANSWERS, columns))
 
 
 def _hidden(unnamed: Iterable[str], columns: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -302,14 +302,14 @@ ENTRY = keys_of(
     texts=(
         (
             "split ds_type field text_column field_messages field_tools message_field_role message_field_content revision chat_template "
-            "chat_template_jinja"
+            "chat_template_jinja field_chosen field_rejected message_field_training"
         ),
         TEXTS,
     ),
     lists=("roles_to_train data_files", LISTS),
     others=(
         (
-            "shards shards_idx name field_thinking train_on_eos train_on_eot message_field_training drop_system_message split_thinking "
+            "shards shards_idx name field_thinking train_on_eos train_on_eot drop_system_message split_thinking "
             "conversation logprobs_field input_format trust_remote_code preprocess_shards template_thinking_key"
         ),
         VALUES,
@@ -317,6 +317,9 @@ ENTRY = keys_of(
 )
 TYPES = st.sampled_from(
     ["chat_template", "sharegpt.load_guanaco", "alpaca", "alpaca:chat", "completion", "input_output", "new", "", None]
+)
+TYPES_OF_PAIRS = st.sampled_from(
+    ["chat_template.default", "chat_template.argilla", "chatml.intel", "llama3.argilla_chat", "chatml", "new", "", None]
 )
 OWN_TYPES = st.dictionaries(
     st.sampled_from(["field_instruction", "field_output", "format", "else"]), st.just("x"), min_size=1
@@ -384,6 +387,111 @@ def test_every_key_of_an_axolotl_config_is_carried_over_or_reported(
     config = {**others, **top, **PACKED, "datasets": [entry, {"path": "org/name", "type": "completion"}]}
     config_file.write_text(json.dumps(config))
     assert unanswered(paths_of(config), read_config(config_file, config_file.parent)) == []
+
+
+@given(
+    rl=st.sampled_from(["dpo", "ipo", "orpo", "simpo", "kto"]),
+    top=AXOLOTL,
+    entry=ENTRY,
+    more=UNKNOWN,
+    kind=TYPES_OF_PAIRS | OWN_TYPES,
+    mapped=st.none() | INNER,
+    roles=st.none() | ROLES,
+)
+def test_every_key_of_an_axolotl_config_of_preference_data_is_carried_over_or_reported(
+    config_file, rl, top, entry, more, kind, mapped, roles
+):
+    below = {name: values for name, values in (("message_property_mappings", mapped), ("roles", roles)) if values}
+    entry = {**more, **entry, **below, "path": "hf://datasets/org/name", "type": kind}
+    config = {**top, "rl": rl, "datasets": [entry, {"path": "org/name", "type": "chatml.intel"}]}
+    config_file.write_text(json.dumps(config))
+    found = read_config(config_file, config_file.parent)
+    assert unanswered(paths_of(config), found) == []
+    assert {source["schema"] for source in found.values["sources"]} == {"rated" if rl == "kto" else "preference"}
+
+
+ASKED = [[{"role": "user", "content": f"What is {n} + {n}?"}] for n in range(3)]
+GOOD = [[{"role": "assistant", "content": f"It is {2 * n}."}] for n in range(3)]
+BAD = [[{"role": "assistant", "content": f"It is {n}!"}] for n in range(3)]
+SYSTEM = [{"role": "system", "content": "Be brief."}]
+UNREAD = {"context": "unread", "history": [["un", "read"]], "tools": [{"name": "unread"}]}
+
+
+def texts_of(number):
+    return [messages[number][0]["content"] for messages in (ASKED, GOOD, BAD)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "row", "system"),
+    [
+        ({"type": "chat_template.default"}, lambda n: {"messages": ASKED[n], "chosen": GOOD[n][0], "rejected": BAD[n][0], "prompt": "unread"}, []),
+        (
+            {"type": "chat_template", "field_messages": "talk", "field_chosen": "good", "field_rejected": "bad"}
+            | {"message_property_mappings": {"role": "from", "content": "value"}, "roles": {"user": ["client"], "assistant": ["agent"]}},
+            lambda n: {"talk": [{"from": "client", "value": texts_of(n)[0]}]} | {side: {"from": "agent", "value": text} for side, text in zip(("good", "bad"), texts_of(n)[1:], strict=True)},
+            [],
+        ),
+        ({"type": "chat_template.argilla_chat"}, lambda n: {"chosen": ASKED[n] + GOOD[n], "rejected": ASKED[n] + BAD[n], "prompt": "unread", "system": "unread"}, []),
+        ({"type": "chat_template.argilla"}, lambda n: {"prompt": texts_of(n)[0], "chosen": ASKED[n] + GOOD[n], "rejected": ASKED[n] + BAD[n], "system": "Be brief."}, SYSTEM),
+        ({"type": "chatml.argilla"}, lambda n: {**dict(zip(("instruction", "chosen_response", "rejected_response"), texts_of(n), strict=True)), "input": "unread", "system": "Be brief."}, SYSTEM),
+        ({"type": "chatml.argilla_chat"}, lambda n: {"chosen": ASKED[n] + GOOD[n], "rejected": ASKED[n] + BAD[n], "messages": ASKED[0], "system": "unread"}, []),
+        ({"type": "chatml.icr"}, lambda n: {**dict(zip(("input", "chosen", "rejected"), texts_of(n), strict=True)), "instruction": "unread"}, []),
+        ({"type": "chatml.intel"}, lambda n: {**dict(zip(("question", "chosen", "rejected"), texts_of(n), strict=True)), "prompt": "unread", "system": "Be brief."}, SYSTEM),
+        ({"type": "chatml.prompt_pairs"}, lambda n: {**dict(zip(("prompt", "chosen", "rejected"), texts_of(n), strict=True)), "instruction": "unread"}, []),
+        ({"type": "chatml.ultra"}, lambda n: {"prompt": texts_of(n)[0], "chosen": ASKED[n] + GOOD[n], "rejected": ASKED[n] + BAD[n], "messages": ASKED[0]}, []),
+    ],
+)  # fmt: skip
+def test_each_type_of_pairs_reads_the_columns_that_axolotl_reads(place, entry, row, system):
+    for name, rows in (
+        ("theirs", [UNREAD | row(n) for n in range(3)]),
+        ("plain", [{"prompt": system + ASKED[n], "chosen": GOOD[n], "rejected": BAD[n]} for n in range(3)]),
+    ):
+        Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = convert({"base_model": "tokenizer", "rl": "dpo", "datasets": [{"path": "theirs.jsonl", **entry}]})
+    assert (
+        found.values["template"] == {"name": "chatml"}
+        if entry["type"].startswith("chatml")
+        else "template" not in found.values
+    )
+    write_recipe(found, Path("out"))
+    plain = make_recipe({**found.values, "tokenizer": "tokenizer", "sources": [{"path": "plain.jsonl"}]})
+    assert documents_of(load_recipe("out/recipe.yaml"), Path("a")) == documents_of(plain, Path("b"))
+
+
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [
+        ("argilla", lambda n: {"instruction": texts_of(n)[0], "completion": texts_of(n)[1], "prompt": "unread"}),
+        ("argilla_chat", lambda n: {"completion": ASKED[n] + GOOD[n], "prompt": ASKED[0]}),
+        ("intel", lambda n: {"question": texts_of(n)[0], "completion": texts_of(n)[1], "prompt": "unread"}),
+        ("prompt_pairs", lambda n: {"prompt": texts_of(n)[0], "completion": texts_of(n)[1], "instruction": "unread"}),
+        ("ultra", lambda n: {"prompt": texts_of(n)[0], "completion": texts_of(n)[1], "messages": ASKED[0]}),
+    ],
+)
+def test_each_type_of_rated_answers_reads_the_columns_that_axolotl_reads(place, form, row):
+    for name, rows in (
+        ("theirs", [UNREAD | row(n) | {"label": n > 0} for n in range(3)]),
+        ("plain", [{"prompt": ASKED[n], "completion": GOOD[n], "label": n > 0} for n in range(3)]),
+    ):
+        Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    entry = {"path": "theirs.jsonl", "type": f"chatml.{form}"}
+    found = convert({"base_model": "tokenizer", "rl": "kto", "datasets": [entry]})
+    write_recipe(found, Path("out"))
+    plain = make_recipe({**found.values, "tokenizer": "tokenizer", "sources": [{"path": "plain.jsonl"}]})
+    assert documents_of(load_recipe("out/recipe.yaml"), Path("a")) == documents_of(plain, Path("b"))
+
+
+def test_what_a_recipe_of_preference_data_cannot_hold_is_told(place):
+    pairs = {"path": "org/name", "type": "chatml.intel"}
+    others = [{**pairs, "type": "llama3.intel"}, {**pairs, "type": "chatml"}, {**pairs, "type": {"field_prompt": "q"}}]
+    found = convert(
+        {"rl": "dpo", "datasets": [pairs, *others], "chat_template": "gemma", "excess_length_strategy": "truncate"}
+    )
+    notes = told(found)
+    assert found.values["template"] == {"name": "chatml"} and "pack.overlong" not in found.values["pack"]
+    assert len(found.values["sources"]) == 2 and "a recipe has one template" in notes["datasets[1].type"]
+    assert "first of several columns" in notes["datasets[2].type"] and "of your own" in notes["datasets[3].type"]
+    assert "packer takes chatml" in notes["chat_template"] and "cuts no answer" in notes["excess_length_strategy"]
 
 
 @given(
@@ -824,7 +932,9 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ('{"datasets": [], "seed\\ud800": 1}', "c.json", r"seed\\ud800.* is not UTF-8"),
         ("datasets: rows", "c.yaml", "datasets: expected a list"),
         ("datasets: []", "c.yaml", "contains no rows that packer reads"),
-        ("rl: dpo\ndatasets: []", "c.yaml", "rl: dpo: only configurations for supervised training"),
+        ("rl: grpo\ndatasets: []", "c.yaml", "rl: grpo: packer prepares examples to imitate, preference pairs and rated"),
+        ("reward_model: true\ndatasets: []", "c.yaml", "reward_model: True: packer prepares"),
+        ("rl: dpo\ndatasets: [{path: a/b, type: chatml}]", "c.yaml", "contains no rows that packer reads"),
         ("stage: rm\ndataset: a", "c.yaml", "stage: rm: packer prepares"),
         ("dataset: a\ndataset_dir: nowhere", "c.yaml", "dataset_dir: nowhere: no dataset_info.json there"),
         ("dataset: a/b\ndataset_dir: ONLINE", "c.yaml", "dataset_dir: ONLINE: its data sets are on the Hub"),

@@ -64,6 +64,12 @@ CODES: dict[str, Code] = {
         "border",
         "keep seq_lengths, or position_ids that begin again at 0",
     ),
+    "borders_joined": Code(
+        "warning",
+        "position_ids begin again beside an attention_mask of ones, so SDPA and eager attention join the sequences",
+        "border",
+        "leave the attention_mask out; LLaMA-Factory: neat_packing: true",
+    ),
     "padding_trained": Code("error", "padding is trained", "token", "set the labels of padding to -100"),
     "header_trained": Code(
         "warning",
@@ -107,7 +113,9 @@ CODES: dict[str, Code] = {
 }
 """Code → level, meaning, unit and hint, in the order of a report."""
 
-WITHOUT_TOKENIZER = frozenset({"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained"})
+WITHOUT_TOKENIZER = frozenset(
+    {"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained", "borders_joined"}
+)
 """Codes that do not depend on the tokenizer, and the code for ids outside its vocabulary."""
 
 
@@ -148,7 +156,7 @@ def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit
     if facts.stops:
         yield from _terminators(parts, counted)
     yield from _beginnings(ids, parts, facts)
-    yield from _boundaries(parts, trained)
+    yield from _boundaries(row, parts, trained)
 
 
 def _is_shifted(ids: Int64, labels: Int64) -> bool:
@@ -210,10 +218,16 @@ def _beginnings(ids: Int64, parts: RowParts, facts: TokenizerFacts) -> Iterator[
         yield Hit("bos_missing", 1, (parts.content, parts.content + 1))
 
 
-def _boundaries(parts: RowParts, trained: Bool) -> Iterator[Hit]:
+def _boundaries(row: TokenRow, parts: RowParts, trained: Bool) -> Iterator[Hit]:
     """Check that sequences within a row are marked, and that no target crosses from one to the next."""
     unmarked = np.flatnonzero(parts.openings & ~parts.starts).tolist()
     yield from _ranges("borders_missing", [(max(place - 4, 0), place + 1) for place in unmarked])
+    mask = row.columns.get("attention_mask")
+    if row.seq_lengths is None and mask is not None and mask.max(initial=0) == 1:  # marked by position_ids alone
+        joined = np.flatnonzero(parts.starts & ~parts.padding).tolist()
+        yield from _ranges(
+            "borders_joined", [(max(place - 4, 0), place + 1) for place in joined if place > parts.content]
+        )
     crossing = np.flatnonzero((parts.starts | parts.openings) & trained & ~parts.padding).tolist()
     yield from _ranges("border_trained", [(place, place + 1) for place in crossing if place])
 

@@ -324,6 +324,30 @@ def test_numbers_in_the_attention_mask_are_borders(scratch, words):
     assert counts == {"borders_missing": (2, 2)}
 
 
+def test_a_mask_of_ones_joins_what_position_ids_part(scratch, words):
+    """As LLaMA-Factory packs without neat_packing; collators that read seq_lengths make a mask of their own."""
+    rows = [Row(words.conversation([("a", "b")]), words.conversation([("c", "d")])) for _ in range(2)]
+    ones, positions = [[1] * len(row.ids) for row in rows], [row.positions() for row in rows]
+    for tokenizer in (None, words.folder):
+        counts, _ = found(
+            write(new(scratch), rows, attention_mask=ones, position_ids=positions), words, tokenizer=tokenizer
+        )
+        assert counts == {"borders_joined": (2, 2)}
+    padded = [Row(words.conversation([("a", "b")]), words.conversation([("c", "d")]))]
+    padded[0].ids += [words.pad] * 3
+    padded[0].labels += [-100] * 3
+    columns = {"attention_mask": [[1] * len(padded[0].ids)], "position_ids": [[*positions[0], 0, 0, 0]]}
+    assert found(write(new(scratch), padded, **columns), words)[0] == {"borders_joined": (1, 1)}
+    lengths = [row.seq_lengths for row in rows]
+    folder = write(new(scratch), rows, attention_mask=ones, position_ids=positions, seq_lengths=lengths)
+    assert found(folder, words)[0] == {}
+    numbers = [[1] * row.seq_lengths[0] + [2] * row.seq_lengths[1] for row in rows]
+    assert found(write(new(scratch), rows, attention_mask=numbers, position_ids=positions), words)[0] == {}
+    single = [Row(words.conversation([("a", "b")]))]
+    masks, own = [[1] * len(single[0].ids)], [single[0].positions()]
+    assert found(write(new(scratch), single, attention_mask=masks, position_ids=own), words)[0] == {}
+
+
 def test_a_stop_token_that_is_masked_as_padding_is_found_where_pad_is_eos(scratch, starter, words):
     tokenizer = starter / "tokenizer"  # its pad token is a stop token
     plain = Words(tokenizer)
@@ -442,7 +466,7 @@ def test_rows_of_another_template_are_not_said_to_begin_within_a_message(scratch
 
 
 def test_codes_have_a_meaning_and_a_hint():
-    assert len(CODES) == 17
+    assert len(CODES) == 18
     for code, kind in CODES.items():
         assert kind.meaning and kind.hint and code == code.lower()
 
