@@ -22,6 +22,7 @@ from packer.render.reasoning import (
     ANY_TAG,
     closes_reasoning,
     continuation,
+    goes_on,
     opened_by,
     reasoning_of,
     shows_as_reasoning,
@@ -91,8 +92,14 @@ class _Attempt(NamedTuple):
     mode: Mode
 
     @property
-    def fits(self) -> bool:
+    def begins(self) -> bool:
+        """Whether the turn begins with the prompt."""
         return self.whole.startswith(self.prompt)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the turn continues the prompt, and closes the reasoning that it opens."""
+        return self.begins and goes_on(self.prompt, self.whole[len(self.prompt) :])
 
     @property
     def turn_length(self) -> int:
@@ -154,7 +161,10 @@ class Conversation:
         tried, failure = self._try_modes(k, prompts)
         chosen = self._choose(k, tried, rules)
         if chosen is None:
-            reason = f"messages[{k}]: the template does not begin this turn with its own prompt"
+            how = "does not begin this turn with its own prompt"
+            if any(attempt.begins for attempt in tried):
+                how = "does not close the reasoning that this turn's prompt opens, or opens it once more"
+            reason = f"messages[{k}]: the template {how}"
             raise failure or RenderError(reason, code="prompt_diverges", message=k)
         (prompt, whole, mode), continued = chosen
         text = self._terminated(k, len(prompt), whole, mode, rules)
@@ -211,7 +221,9 @@ class Conversation:
         fitting = shown or fitting
         if fitting:
             return fitting[0], False
-        if rules.on_prompt_mismatch != "common_prefix" or default is None or self._cuts_context(k, default.mode):
+        if rules.on_prompt_mismatch != "common_prefix" or default is None or default.begins:
+            return None
+        if self._cuts_context(k, default.mode):
             return None
         return self._cut(k, default, rules.control), False
 
@@ -306,11 +318,13 @@ class Conversation:
         """
         inline = split_inline(self.messages[k].get("content"))
         found: _Attempt | None = None
-        for prompt, whole, mode in tried:
+        for attempt in tried:
+            prompt, whole, mode = attempt
             opened = opened_by(prompt)
             if opened is None or not whole.startswith(prompt[: opened.start]):
                 continue
-            reasoning, answer = reasoning_of(self.messages[k]), whole[opened.start :]
+            is_open = attempt.begins and not attempt.fits  # the template left the block open; it is none of its own
+            reasoning, answer = reasoning_of(self.messages[k]), whole[len(prompt) if is_open else opened.start :]
             before, written, rest = (
                 answer.partition(inline[0]) if inline and split_inline(answer) is None else ("",) * 3
             )

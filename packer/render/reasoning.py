@@ -85,6 +85,17 @@ def closes_reasoning(prompt: str) -> bool:
     return match is not None and match["again"] is None
 
 
+def goes_on(prompt: str, completion: str) -> bool:
+    """Whether a completion closes the block of reasoning that its prompt opens, and does not open it once more.
+
+    Nemotron Nano's template writes the prompt and then the text of the last answer as it stands.
+    """
+    opened = opened_by(prompt)
+    if opened is None or opened.closed:
+        return True
+    return _CLOSING[opened.open_tag] in completion and not completion.lstrip().startswith(opened.open_tag)
+
+
 def shows_as_reasoning(reasoning: str, prompt: str, completion: str) -> bool:
     """Whether a completion shows a reasoning, and not behind a block of reasoning that is closed already.
 
@@ -110,7 +121,7 @@ def continuation(opened: ReasoningOpening, reasoning: str, answer: str) -> str:
     if inline is not None:
         _, written, answer = inline
         reasoning = written if written.strip() else reasoning
-    answer = answer.removeprefix(close_tag)
+    answer = re.sub(rf"\A\s*{re.escape(close_tag)}", "", answer)
     if opened.closed:
         return answer
     before, after = ("\n", "\n\n") if "\n" in opened.space else ("", "")

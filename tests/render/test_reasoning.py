@@ -96,6 +96,29 @@ def test_continue_does_not_write_inline_reasoning_twice(make: Make) -> None:
     assert completion == "[<think>\nCount.\n</think>\n\nOne.<|im_end|>"
 
 
+PREFILLS = OPENS.replace(
+    "text +", "('<think>\\n' if message.role == 'assistant' and loop.last else '') + message.content +"
+)
+"""As Nemotron Nano: the prompt, and then the text of the last answer as it stands."""
+
+
+@pytest.mark.parametrize("turn", [PLAIN, FIELD, INLINE])
+def test_an_answer_is_not_learned_inside_the_reasoning_that_its_prompt_opens(make: Make, turn: dict[str, Any]) -> None:
+    for rule in ("refuse", "common_prefix"):
+        stages = make(PREFILLS, f"supervision.on_prompt_mismatch={rule}", "supervision.allow_dropped=[reasoning]")
+        ((code, reason),) = stages.reasons([chat(ASKED, turn)])
+        assert code == "prompt_diverges"
+        assert reason.endswith("does not close the reasoning that this turn's prompt opens, or opens it once more")
+    stages = make(PREFILLS, "supervision.on_prompt_mismatch=continue")
+    completion = ("" if turn is PLAIN else "Count.") + "\n</think>\n\nOne.<|im_end|>"
+    assert learned(stages, ASKED, turn) == [("<think>\n", completion)]
+
+
+def test_a_text_that_closes_the_reasoning_which_its_prompt_opens_is_learned_as_it_stands(make: Make) -> None:
+    turn = assistant("Count.\n</think>\n\nOne.")
+    assert learned(make(PREFILLS), ASKED, turn) == [("<think>\n", "Count.\n</think>\n\nOne.<|im_end|>")]
+
+
 def test_continue_gives_every_turn_its_own_context(make: Make) -> None:
     """History is shown without reasoning, so that each turn is a document of its own."""
     stages = make(OPENS, "supervision.on_prompt_mismatch=continue")
@@ -251,6 +274,7 @@ def test_a_prompt_that_does_not_end_in_a_tag_opens_nothing(prompt: str) -> None:
         ("P<think>\n", "", "<think>r</think>\n\na", "r\n</think>\n\na"),
         ("P<think>", "r", "<think></think>a", "r</think>a"),
         ("P<think>", "r", "</think>a", "r</think>a"),
+        ("P<think>", "r", "  </think>  a", "r</think>  a"),
     ],
 )
 def test_reasoning_is_closed_as_it_was_opened(prompt: str, reasoning: str, answer: str, written: str) -> None:
