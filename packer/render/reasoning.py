@@ -18,6 +18,8 @@ TAGS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("[THINK]", "[/THINK]"),
     ("<|channel>thought", "<channel|>"),
+    ("<mm:think>", "</mm:think>"),
+    ("<seed:think>", "</seed:think>"),
 )
 """Opening and closing tags that templates delimit reasoning with."""
 

@@ -8,7 +8,7 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, chat, user
 
-from packer.render.reasoning import continuation, opened_by, reasoning_of, with_reasoning_as
+from packer.render.reasoning import TAGS, continuation, opened_by, reasoning_of, with_reasoning_as
 
 Make = Callable[..., Stages]
 
@@ -321,14 +321,29 @@ def test_an_answer_is_learned_in_the_mode_that_shows_its_reasoning(make: Make, r
     assert learned(stages, ASKED, PLAIN) == [("</think>", "One.<|im_end|>")]
 
 
-def test_reasoning_that_a_prompt_has_closed_is_not_learned_as_text(make: Make) -> None:
+@pytest.mark.parametrize(("opening", "closing"), TAGS)
+def test_reasoning_that_a_prompt_has_closed_is_not_learned_as_text(make: Make, opening: str, closing: str) -> None:
     """A template that knows reasoning in a field only writes the block of a text behind a block that is closed."""
+    tagged = HYBRID.replace("<think>", opening).replace("</think>", closing)
+    assert make(tagged).outcomes([chat(ASKED, INLINE)]) == ["dropped_reasoning"]
+
+
+def test_a_row_whose_reasoning_would_be_text_says_so(make: Make) -> None:
     stages = make(HYBRID)
     ((code, reason),) = stages.reasons([chat(ASKED, INLINE)])
     assert code == "dropped_reasoning"
     assert reason.endswith("as part of the answer, behind a block that is closed")
     as_field = make(HYBRID, "supervision.reasoning=field")
     assert learned(as_field, ASKED, INLINE) == [("<think>", "Count.</think>One.<|im_end|>")]
+
+
+def test_an_empty_block_is_not_learned_behind_a_closed_one(make: Make) -> None:
+    """As the plain answers of Qwen3 have it."""
+    turn = assistant("<think>\n\n</think>\n\nOne.")
+    assert make(HYBRID).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
+    as_field = make(HYBRID, "supervision.reasoning=field")
+    assert learned(as_field, ASKED, turn) == [("</think>", "One.<|im_end|>")]
+    assert learned(make(RAW.replace("<think>\\n", "")), ASKED, turn) == [("", turn["content"] + "<|im_end|>")]
 
 
 def test_that_reasoning_may_be_dropped_does_not_let_it_be_learned_as_text(make: Make) -> None:

@@ -582,6 +582,8 @@ TAGS = {
     "<|START_THINKING|>": "<|END_THINKING|>",
     "[THINK]": "[/THINK]",
     "<|channel>thought": "<channel|>",
+    "<mm:think>": "</mm:think>",
+    "<seed:think>": "</seed:think>",
 }
 
 
