@@ -92,14 +92,15 @@ class _Attempt(NamedTuple):
     mode: Mode
 
     @property
-    def begins(self) -> bool:
-        """Whether the turn begins with the prompt."""
-        return self.whole.startswith(self.prompt)
+    def fits(self) -> bool:
+        """Whether the turn continues the prompt."""
+        return self.whole.startswith(self.prompt) and not self.is_open
 
     @property
-    def fits(self) -> bool:
-        """Whether the turn continues the prompt, and closes the reasoning that it opens."""
-        return self.begins and goes_on(self.prompt, self.whole[len(self.prompt) :])
+    def is_open(self) -> bool:
+        """Whether the turn begins with a prompt that opens the reasoning, and goes on as if it did not."""
+        whole, prompt = self.whole, self.prompt
+        return whole.startswith(prompt) and not goes_on(prompt, whole[len(prompt) :])
 
     @property
     def turn_length(self) -> int:
@@ -162,7 +163,7 @@ class Conversation:
         chosen = self._choose(k, tried, rules)
         if chosen is None:
             how = "does not begin this turn with its own prompt"
-            if any(attempt.begins for attempt in tried):
+            if any(attempt.is_open for attempt in tried):
                 how = "does not close the reasoning that this turn's prompt opens, or opens it once more"
             reason = f"messages[{k}]: the template {how}"
             raise failure or RenderError(reason, code="prompt_diverges", message=k)
@@ -221,7 +222,7 @@ class Conversation:
         fitting = shown or fitting
         if fitting:
             return fitting[0], False
-        if rules.on_prompt_mismatch != "common_prefix" or default is None or default.begins:
+        if rules.on_prompt_mismatch != "common_prefix" or default is None or default.is_open:
             return None
         if self._cuts_context(k, default.mode):
             return None
@@ -323,8 +324,10 @@ class Conversation:
             opened = opened_by(prompt)
             if opened is None or not whole.startswith(prompt[: opened.start]):
                 continue
-            is_open = attempt.begins and not attempt.fits  # the template left the block open; it is none of its own
-            reasoning, answer = reasoning_of(self.messages[k]), whole[len(prompt) if is_open else opened.start :]
+            reasoning, answer = (
+                reasoning_of(self.messages[k]),
+                whole[len(prompt) if attempt.is_open else opened.start :],
+            )
             before, written, rest = (
                 answer.partition(inline[0]) if inline and split_inline(answer) is None else ("",) * 3
             )

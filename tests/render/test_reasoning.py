@@ -381,7 +381,8 @@ def test_a_plain_answer_is_not_learned_under_a_prompt_that_asks_for_reasoning(
     make: Make, opening: str, closing: str
 ) -> None:
     source = ASKS_TO_REASON.replace("OPEN", opening).replace("CLOSE", closing)
-    assert make(source).outcomes([chat(ASKED, PLAIN)]) == ["prompt_diverges"]
+    reason = "messages[1]: the template does not begin this turn with its own prompt"
+    assert make(source).reasons([chat(ASKED, PLAIN)]) == [("prompt_diverges", reason)]
     stages = make(source, "supervision.on_prompt_mismatch=continue")
     ((prompt, completion),) = stages.turns(chat(ASKED, PLAIN))
     assert "Reason." not in prompt
