@@ -27,6 +27,7 @@ from packer.render.reasoning import (
     reasoning_of,
     shows_as_reasoning,
     split_inline,
+    without_ending,
 )
 from packer.render.recorder import TemplateRecorder
 
@@ -190,14 +191,13 @@ class Conversation:
         """
         tried: list[_Attempt] = []
         failure: RenderError | None = None
-        default = next((prompt for prompt, mode in prompts if not mode), None)
+        same_context = all(prompts[0][0].startswith(without_ending(prompt)) for prompt, _ in prompts)
         for prompt, mode in prompts:
             try:
                 tried.append(_Attempt(prompt, self.render(self.messages[: k + 1], mode), mode))
             except RenderError as error:
                 failure = error if failure is None or not mode else failure  # prefer the default mode's reason
                 continue
-            same_context = default is None or prompt.startswith(default)
             if tried[-1].fits and same_context and not self._lacks_reasoning(k, tried[-1]):
                 break
         return tried, failure

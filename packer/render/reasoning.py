@@ -81,6 +81,13 @@ def opened_by(prompt: str) -> ReasoningOpening | None:
     return ReasoningOpening(match.start(), match["open"], match["space"], close is not None)
 
 
+def without_ending(prompt: str) -> str:
+    """Return a prompt without the tags and the white space at its end, in which its modes may differ."""
+    bare = prompt.rstrip()
+    tag = next((tag for tag in _ALL if bare.endswith(tag)), None)
+    return bare if tag is None else without_ending(bare.removesuffix(tag))
+
+
 def closes_reasoning(prompt: str) -> bool:
     """Whether a prompt ends with a closing tag, so that the model is to answer without reasoning."""
     match = _CLOSED.search(prompt)

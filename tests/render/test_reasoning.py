@@ -405,3 +405,26 @@ def test_an_answer_whose_reasoning_is_dropped_is_a_plain_one(make: Make) -> None
     allowed = "supervision.allow_dropped=[reasoning]"
     assert make(drops, allowed).outcomes([chat(ASKED, FIELD)]) == ["prompt_diverges"]
     assert make(drops, allowed).outcomes([chat(ASKED, PLAIN)]) == ["prompt_diverges"]
+
+
+TOLD_TO_REASON = """\
+{% set off = enable_thinking is defined and not enable_thinking %}
+{{ '' if off else '<|im_start|>system\\nReason well.<|im_end|>\\n' }}
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' }}
+{%- if message.role == 'assistant' %}{{ '<think>\\n' + (message.reasoning_content or '') + '\\n</think>\\n\\n' }}{% endif %}
+{{- message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' + ('\\n</think>\\n\\n' if off else '') }}{% endif %}"""
+"""As Qwen3.8: the default prompt is the longest, because it also says how to reason."""
+
+
+def test_a_plain_answer_is_learned_under_the_prompt_without_reasoning_that_has_another_context(make: Make) -> None:
+    stages = make(TOLD_TO_REASON)
+    ((prompt, completion),) = stages.turns(chat(ASKED, PLAIN))
+    assert "Reason well." not in prompt
+    assert prompt.endswith("<think>\n\n</think>\n\n")
+    assert completion == "One.<|im_end|>"
+    ((prompt, completion),) = stages.turns(chat(ASKED, FIELD))
+    assert "Reason well." in prompt
+    assert completion == "Count.\n</think>\n\nOne.<|im_end|>"
