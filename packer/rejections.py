@@ -53,7 +53,7 @@ CODES: dict[str, str] = {
     # rendered
     "template_error": "the chat template raised an error for this row",
     "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes",
-    "prompt_diverges": "the turn that the template renders does not begin with any of its prompts",
+    "prompt_diverges": "the turn that the template renders does not continue any of its prompts",
     "no_terminator": "the template writes no stop token after a turn",
     "bad_marks": "generation blocks of the template do not say which message they belong to",
     "dropped_system": "the template does not render a system message",

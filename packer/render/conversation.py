@@ -22,10 +22,12 @@ from packer.render.reasoning import (
     ANY_TAG,
     closes_reasoning,
     continuation,
+    goes_on,
     opened_by,
     reasoning_of,
     shows_as_reasoning,
     split_inline,
+    without_ending,
 )
 from packer.render.recorder import TemplateRecorder
 
@@ -92,7 +94,14 @@ class _Attempt(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        return self.whole.startswith(self.prompt)
+        """Whether the turn continues the prompt."""
+        return self.whole.startswith(self.prompt) and not self.is_open
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the turn begins with a prompt that opens the reasoning, and goes on as if it did not."""
+        whole, prompt = self.whole, self.prompt
+        return whole.startswith(prompt) and not goes_on(prompt, whole[len(prompt) :])
 
     @property
     def turn_length(self) -> int:
@@ -154,7 +163,10 @@ class Conversation:
         tried, failure = self._try_modes(k, prompts)
         chosen = self._choose(k, tried, rules)
         if chosen is None:
-            reason = f"messages[{k}]: the template does not begin this turn with its own prompt"
+            how = "does not begin this turn with its own prompt"
+            if any(attempt.is_open for attempt in tried):
+                how = "does not close the reasoning that this turn's prompt opens, or opens it once more"
+            reason = f"messages[{k}]: the template {how}"
             raise failure or RenderError(reason, code="prompt_diverges", message=k)
         (prompt, whole, mode), continued = chosen
         text = self._terminated(k, len(prompt), whole, mode, rules)
@@ -179,14 +191,13 @@ class Conversation:
         """
         tried: list[_Attempt] = []
         failure: RenderError | None = None
-        default = next((prompt for prompt, mode in prompts if not mode), None)
+        same_context = all(prompts[0][0].startswith(without_ending(prompt)) for prompt, _ in prompts)
         for prompt, mode in prompts:
             try:
                 tried.append(_Attempt(prompt, self.render(self.messages[: k + 1], mode), mode))
             except RenderError as error:
                 failure = error if failure is None or not mode else failure  # prefer the default mode's reason
                 continue
-            same_context = default is None or prompt.startswith(default)
             if tried[-1].fits and same_context and not self._lacks_reasoning(k, tried[-1]):
                 break
         return tried, failure
@@ -211,7 +222,9 @@ class Conversation:
         fitting = shown or fitting
         if fitting:
             return fitting[0], False
-        if rules.on_prompt_mismatch != "common_prefix" or default is None or self._cuts_context(k, default.mode):
+        if rules.on_prompt_mismatch != "common_prefix" or default is None or default.is_open:
+            return None
+        if self._cuts_context(k, default.mode):
             return None
         return self._cut(k, default, rules.control), False
 
@@ -306,11 +319,15 @@ class Conversation:
         """
         inline = split_inline(self.messages[k].get("content"))
         found: _Attempt | None = None
-        for prompt, whole, mode in tried:
+        for attempt in tried:
+            prompt, whole, mode = attempt
             opened = opened_by(prompt)
             if opened is None or not whole.startswith(prompt[: opened.start]):
                 continue
-            reasoning, answer = reasoning_of(self.messages[k]), whole[opened.start :]
+            reasoning, answer = (
+                reasoning_of(self.messages[k]),
+                whole[len(prompt) if attempt.is_open else opened.start :],
+            )
             before, written, rest = (
                 answer.partition(inline[0]) if inline and split_inline(answer) is None else ("",) * 3
             )

@@ -328,7 +328,7 @@ def _inline_losses(message: Message, turn: RenderedTurn) -> Iterator[Loss]:
     if not ANY_TAG.search(text):
         return
     inline = split_inline(text)
-    reasoning = inline[1].strip() if inline else ""
+    reasoning = inline[1].strip() or inline[0] if inline else ""  # an empty block is found by its tags
     prompt = turn.text[: turn.prompt_end]
     if reasoning and reasoning in completion and not shows_as_reasoning(reasoning, prompt, completion):
         yield Loss("reasoning", turn.message, AS_TEXT)

@@ -18,6 +18,8 @@ TAGS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("[THINK]", "[/THINK]"),
     ("<|channel>thought", "<channel|>"),
+    ("<mm:think>", "</mm:think>"),
+    ("<seed:think>", "</seed:think>"),
 )
 """Opening and closing tags that templates delimit reasoning with."""
 
@@ -79,10 +81,28 @@ def opened_by(prompt: str) -> ReasoningOpening | None:
     return ReasoningOpening(match.start(), match["open"], match["space"], close is not None)
 
 
+def without_ending(prompt: str) -> str:
+    """Return a prompt without the tags and the white space at its end, in which its modes may differ."""
+    bare = prompt.rstrip()
+    tag = next((tag for tag in _ALL if bare.endswith(tag)), None)
+    return bare if tag is None else without_ending(bare.removesuffix(tag))
+
+
 def closes_reasoning(prompt: str) -> bool:
     """Whether a prompt ends with a closing tag, so that the model is to answer without reasoning."""
     match = _CLOSED.search(prompt)
     return match is not None and match["again"] is None
+
+
+def goes_on(prompt: str, completion: str) -> bool:
+    """Whether a completion closes the block of reasoning that its prompt opens, and does not open it once more.
+
+    Nemotron Nano's template writes the prompt and then the text of the last answer as it stands.
+    """
+    opened = opened_by(prompt)
+    if opened is None or opened.closed:
+        return True
+    return _CLOSING[opened.open_tag] in completion and not completion.lstrip().startswith(opened.open_tag)
 
 
 def shows_as_reasoning(reasoning: str, prompt: str, completion: str) -> bool:
@@ -110,7 +130,7 @@ def continuation(opened: ReasoningOpening, reasoning: str, answer: str) -> str:
     if inline is not None:
         _, written, answer = inline
         reasoning = written if written.strip() else reasoning
-    answer = answer.removeprefix(close_tag)
+    answer = re.sub(rf"\A\s*{re.escape(close_tag)}", "", answer)
     if opened.closed:
         return answer
     before, after = ("\n", "\n\n") if "\n" in opened.space else ("", "")

@@ -8,7 +8,7 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, chat, user
 
-from packer.render.reasoning import continuation, opened_by, reasoning_of, with_reasoning_as
+from packer.render.reasoning import TAGS, continuation, opened_by, reasoning_of, with_reasoning_as
 
 Make = Callable[..., Stages]
 
@@ -94,6 +94,29 @@ def test_continue_does_not_write_inline_reasoning_twice(make: Make) -> None:
     ((prompt, completion),) = learned(make(keeps, "supervision.on_prompt_mismatch=continue"), ASKED, INLINE)
     assert prompt == "<think></think>"
     assert completion == "[<think>\nCount.\n</think>\n\nOne.<|im_end|>"
+
+
+PREFILLS = OPENS.replace(
+    "text +", "('<think>\\n' if message.role == 'assistant' and loop.last else '') + message.content +"
+)
+"""As Nemotron Nano: the prompt, and then the text of the last answer as it stands."""
+
+
+@pytest.mark.parametrize("turn", [PLAIN, FIELD, INLINE])
+def test_an_answer_is_not_learned_inside_the_reasoning_that_its_prompt_opens(make: Make, turn: dict[str, Any]) -> None:
+    for rule in ("refuse", "common_prefix"):
+        stages = make(PREFILLS, f"supervision.on_prompt_mismatch={rule}", "supervision.allow_dropped=[reasoning]")
+        ((code, reason),) = stages.reasons([chat(ASKED, turn)])
+        assert code == "prompt_diverges"
+        assert reason.endswith("does not close the reasoning that this turn's prompt opens, or opens it once more")
+    stages = make(PREFILLS, "supervision.on_prompt_mismatch=continue")
+    completion = ("" if turn is PLAIN else "Count.") + "\n</think>\n\nOne.<|im_end|>"
+    assert learned(stages, ASKED, turn) == [("<think>\n", completion)]
+
+
+def test_a_text_that_closes_the_reasoning_which_its_prompt_opens_is_learned_as_it_stands(make: Make) -> None:
+    turn = assistant("Count.\n</think>\n\nOne.")
+    assert learned(make(PREFILLS), ASKED, turn) == [("<think>\n", "Count.\n</think>\n\nOne.<|im_end|>")]
 
 
 def test_continue_gives_every_turn_its_own_context(make: Make) -> None:
@@ -251,6 +274,7 @@ def test_a_prompt_that_does_not_end_in_a_tag_opens_nothing(prompt: str) -> None:
         ("P<think>\n", "", "<think>r</think>\n\na", "r\n</think>\n\na"),
         ("P<think>", "r", "<think></think>a", "r</think>a"),
         ("P<think>", "r", "</think>a", "r</think>a"),
+        ("P<think>", "r", "  </think>  a", "r</think>  a"),
     ],
 )
 def test_reasoning_is_closed_as_it_was_opened(prompt: str, reasoning: str, answer: str, written: str) -> None:
@@ -297,14 +321,29 @@ def test_an_answer_is_learned_in_the_mode_that_shows_its_reasoning(make: Make, r
     assert learned(stages, ASKED, PLAIN) == [("</think>", "One.<|im_end|>")]
 
 
-def test_reasoning_that_a_prompt_has_closed_is_not_learned_as_text(make: Make) -> None:
+@pytest.mark.parametrize(("opening", "closing"), TAGS)
+def test_reasoning_that_a_prompt_has_closed_is_not_learned_as_text(make: Make, opening: str, closing: str) -> None:
     """A template that knows reasoning in a field only writes the block of a text behind a block that is closed."""
+    tagged = HYBRID.replace("<think>", opening).replace("</think>", closing)
+    assert make(tagged).outcomes([chat(ASKED, INLINE)]) == ["dropped_reasoning"]
+
+
+def test_a_row_whose_reasoning_would_be_text_says_so(make: Make) -> None:
     stages = make(HYBRID)
     ((code, reason),) = stages.reasons([chat(ASKED, INLINE)])
     assert code == "dropped_reasoning"
     assert reason.endswith("as part of the answer, behind a block that is closed")
     as_field = make(HYBRID, "supervision.reasoning=field")
     assert learned(as_field, ASKED, INLINE) == [("<think>", "Count.</think>One.<|im_end|>")]
+
+
+def test_an_empty_block_is_not_learned_behind_a_closed_one(make: Make) -> None:
+    """As the plain answers of Qwen3 have it."""
+    turn = assistant("<think>\n\n</think>\n\nOne.")
+    assert make(HYBRID).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
+    as_field = make(HYBRID, "supervision.reasoning=field")
+    assert learned(as_field, ASKED, turn) == [("</think>", "One.<|im_end|>")]
+    assert learned(make(RAW.replace("<think>\\n", "")), ASKED, turn) == [("", turn["content"] + "<|im_end|>")]
 
 
 def test_that_reasoning_may_be_dropped_does_not_let_it_be_learned_as_text(make: Make) -> None:
@@ -342,7 +381,8 @@ def test_a_plain_answer_is_not_learned_under_a_prompt_that_asks_for_reasoning(
     make: Make, opening: str, closing: str
 ) -> None:
     source = ASKS_TO_REASON.replace("OPEN", opening).replace("CLOSE", closing)
-    assert make(source).outcomes([chat(ASKED, PLAIN)]) == ["prompt_diverges"]
+    reason = "messages[1]: the template does not begin this turn with its own prompt"
+    assert make(source).reasons([chat(ASKED, PLAIN)]) == [("prompt_diverges", reason)]
     stages = make(source, "supervision.on_prompt_mismatch=continue")
     ((prompt, completion),) = stages.turns(chat(ASKED, PLAIN))
     assert "Reason." not in prompt
@@ -365,3 +405,26 @@ def test_an_answer_whose_reasoning_is_dropped_is_a_plain_one(make: Make) -> None
     allowed = "supervision.allow_dropped=[reasoning]"
     assert make(drops, allowed).outcomes([chat(ASKED, FIELD)]) == ["prompt_diverges"]
     assert make(drops, allowed).outcomes([chat(ASKED, PLAIN)]) == ["prompt_diverges"]
+
+
+TOLD_TO_REASON = """\
+{% set off = enable_thinking is defined and not enable_thinking %}
+{{ '' if off else '<|im_start|>system\\nReason well.<|im_end|>\\n' }}
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' }}
+{%- if message.role == 'assistant' %}{{ '<think>\\n' + (message.reasoning_content or '') + '\\n</think>\\n\\n' }}{% endif %}
+{{- message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' + ('\\n</think>\\n\\n' if off else '') }}{% endif %}"""
+"""As Qwen3.8: the default prompt is the longest, because it also says how to reason."""
+
+
+def test_a_plain_answer_is_learned_under_the_prompt_without_reasoning_that_has_another_context(make: Make) -> None:
+    stages = make(TOLD_TO_REASON)
+    ((prompt, completion),) = stages.turns(chat(ASKED, PLAIN))
+    assert "Reason well." not in prompt
+    assert prompt.endswith("<think>\n\n</think>\n\n")
+    assert completion == "One.<|im_end|>"
+    ((prompt, completion),) = stages.turns(chat(ASKED, FIELD))
+    assert "Reason well." in prompt
+    assert completion == "Count.\n</think>\n\nOne.<|im_end|>"

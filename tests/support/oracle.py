@@ -158,7 +158,7 @@ class Oracle:
 
     def _is_learnable(self, messages: list, k: int, tools: Any, mode: dict) -> bool:
         prompt, turn = self._try(messages[:k], tools, mode, prompt=True), self._try(messages[: k + 1], tools, mode)
-        if prompt is None or turn is None or not turn.startswith(prompt):
+        if prompt is None or turn is None or not turn.startswith(prompt) or stays_open(prompt, turn):
             return False
         own, plain = self._try(messages[:k], tools, {}, prompt=True), self._try(messages[: k + 1], tools, {})
         closed = own is not None and plain is not None and ends_closed(own) and not plain.startswith(own)
@@ -315,7 +315,7 @@ class Oracle:
         pairs = [
             (prompt, turn, mode)
             for prompt, turn, mode in zip(prompts, turns, modes, strict=True)
-            if prompt is not None and turn is not None and turn.startswith(prompt)
+            if prompt is not None and turn is not None and turn.startswith(prompt) and not stays_open(prompt, turn)
         ]
         tried = [(p, t, m) for p, t, m in zip(prompts, turns, modes, strict=True) if p is not None and t is not None]
         own = [(p, t) for p, t, m in tried if m == {}]
@@ -338,7 +338,7 @@ class Oracle:
             raise Refused("template_error")
         if not pairs and self.rules.on_prompt_mismatch == "common_prefix" and tried[0][2] == {}:
             prompt, turn, mode = tried[0]
-            if self._parts_in_context(messages[: k + 1], tools, kwargs):
+            if stays_open(prompt, turn) or self._parts_in_context(messages[: k + 1], tools, kwargs):
                 raise Refused("prompt_diverges")
             pairs = [(self._common_prompt(prompt, turn, messages[: k + 1], tools, kwargs), turn, mode)]
         if not pairs:
@@ -582,12 +582,23 @@ TAGS = {
     "<|START_THINKING|>": "<|END_THINKING|>",
     "[THINK]": "[/THINK]",
     "<|channel>thought": "<channel|>",
+    "<mm:think>": "</mm:think>",
+    "<seed:think>": "</seed:think>",
 }
 
 
 def ends_closed(text: str) -> bool:
     """Whether a text ends with the end of reasoning."""
     return text.rstrip().endswith(tuple(TAGS.values()))
+
+
+def stays_open(prompt: str, turn: str) -> bool:
+    """Whether a turn begins with a prompt that opens the reasoning, and does not close that, or opens it once more."""
+    for opening, closing in TAGS.items():
+        if prompt.rstrip().endswith(opening) and turn.startswith(prompt):
+            written = turn[len(prompt) :]
+            return closing not in written or written.lstrip().startswith(opening)
+    return False
 
 
 def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> tuple[bool, str, str, dict] | None:
@@ -601,7 +612,7 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
         before = bare.removesuffix(closing).rstrip() if closed else bare
         if not before.endswith(opening) or not turn.startswith(before.removesuffix(opening)):
             continue
-        answer = turn[len(before) - len(opening) :]
+        answer = turn[len(prompt) :] if stays_open(prompt, turn) else turn[len(before) - len(opening) :]
         reasoning, inline = spoken_reasoning(message), split_inline(message.get("content"))
         block = str(message.get("content")).strip().removesuffix(inline[1].strip()).strip() if inline else ""
         if inline and block in answer and split_inline(answer) is None:
@@ -616,7 +627,8 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
         written = split_inline(answer)
         if written:
             reasoning, answer = written[0].strip() or reasoning, written[1]
-        answer = answer.removeprefix(closing)
+        if answer.lstrip().startswith(closing):
+            answer = answer.lstrip().removeprefix(closing)
         if closed:
             return True, prompt, prompt + answer, mode
         if "\n" in prompt[len(before) :]:
@@ -661,7 +673,8 @@ def shows_reasoning(message: Mapping[str, Any], pair: tuple[str, str, dict]) -> 
 def speaks_late(message: Mapping[str, Any], prompt: str, completion: str) -> bool:
     """Whether the reasoning that a text opens with is written after the end of reasoning, where no server reads it."""
     inline = split_inline(message.get("content"))
-    reasoning = inline[0].strip() if inline else ""
+    block = as_text(message.get("content")).strip().removesuffix(inline[1].strip()).strip() if inline else ""
+    reasoning = inline[0].strip() or block if inline else ""
     if not reasoning or reasoning not in completion:
         return False
     before = (prompt + completion.split(reasoning, 1)[0]).rstrip()
