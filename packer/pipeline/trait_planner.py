@@ -102,7 +102,7 @@ class TraitPlanner:
                     continue
                 note(f"the first rows have no field '{field}': looking for it in all rows")
                 asked = [file for file, part in files if part == i or field not in each.where]
-                if not any(has_field(file.path, field, format=file.format, limit=file.limit) for file in asked):
+                if not any(has_field(file, field) for file in asked):
                     raise InputError(
                         f"{self._named(i, field)}: no row has a field '{field}'",
                         hint="fields are named as the files have them, as in metadata.user_id",

@@ -23,7 +23,7 @@ from packer.source.file_bytes import (
 )
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.row import Columns, rename
-from packer.source.rows import file_rows, file_stream
+from packer.source.rows import InputFile, file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
 from packer.source.schema_errors import no_object, no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
@@ -198,16 +198,16 @@ def fields_found(path: FilePath, fields: Collection[str], *, format: Format) -> 
     return {field for field in fields if any(_has_field(row, field) for row in rows)}
 
 
-def has_field(path: FilePath, field: str, *, format: Format, limit: int | None) -> bool:  # noqa: A002 - as above
-    """Whether a table, or any of the first `limit` rows of JSON, has a field, null or not; reads until one does.
+def has_field(file: InputFile, field: str) -> bool:
+    """Whether a table, or any row of JSON that the recipe uses, has a field, null or not; reads until one does.
 
     Raises:
         InputError: the file cannot be read.
     """
-    if format in CSV_FORMATS or format in TABLE_FORMATS:
-        return bool(fields_found(path, [field], format=format))
-    rows = file_rows(path, format=format, schema=None, columns={}, max_row_bytes=_LONGEST_SAMPLED_BYTES)
-    for row in islice(rows, limit):
+    if file.format in CSV_FORMATS or file.format in TABLE_FORMATS:
+        return bool(fields_found(file.path, [field], format=file.format))
+    rows = file_rows(file.path, format=file.format, schema=None, columns={}, max_row_bytes=file.max_row_bytes)
+    for row in islice(rows, file.limit):
         with suppress(Refused):
             if _has_field(row.value(), field):
                 return True

@@ -522,6 +522,17 @@ def test_a_field_that_only_late_rows_have_is_found(name, asked, tmp_path, monkey
         build(make_recipe(values | {"sources": [values["sources"][0] | {"limit": 50}]}), tmp_path / "d", jobs=1)
 
 
+def test_a_field_of_rows_too_long_to_sample_is_found(asked, tmp_path, monkeypatch):
+    monkeypatch.setattr(detect, "_LONGEST_SAMPLED_BYTES", 1000)
+    rows = [chat(0), chat(1) | {"late": "x" * 2000}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    values = without_rules(asked) | {
+        "sources": [{"path": str(tmp_path / "a.jsonl"), "where": {"late": {"matches": "x"}}}]
+    }
+    build(make_recipe(values), tmp_path / "c", jobs=1)
+    assert rows_of(tmp_path / "c", "train") == [1]
+
+
 def test_dead_and_greedy_filters_are_warned_about(asked, tmp_path):
     overrides = ["filters=[{name: dead, of: answers, not_matches: qqq}, {name: greedy, field: score, max: 0.3}]"]
     result = build(make_recipe(asked, overrides), tmp_path / "cache", jobs=1)
