@@ -84,8 +84,9 @@ def opened_by(prompt: str) -> ReasoningOpening | None:
 def without_ending(prompt: str) -> str:
     """Return a prompt without the tags and the white space at its end, in which its modes may differ."""
     bare = prompt.rstrip()
-    tag = next((tag for tag in _ALL if bare.endswith(tag)), None)
-    return bare if tag is None else without_ending(bare.removesuffix(tag))
+    while tag := next((tag for tag in _ALL if bare.endswith(tag)), None):
+        bare = bare.removesuffix(tag).rstrip()
+    return bare
 
 
 def closes_reasoning(prompt: str) -> bool:

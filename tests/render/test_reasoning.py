@@ -8,7 +8,7 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, chat, user
 
-from packer.render.reasoning import TAGS, continuation, opened_by, reasoning_of, with_reasoning_as
+from packer.render.reasoning import TAGS, continuation, opened_by, reasoning_of, with_reasoning_as, without_ending
 
 Make = Callable[..., Stages]
 
@@ -428,3 +428,8 @@ def test_a_plain_answer_is_learned_under_the_prompt_without_reasoning_that_has_a
     ((prompt, completion),) = stages.turns(chat(ASKED, FIELD))
     assert "Reason well." in prompt
     assert completion == "Count.\n</think>\n\nOne.<|im_end|>"
+
+
+def test_any_number_of_tags_may_end_a_prompt() -> None:
+    """Where a template writes nothing between a question and the answer, the question may end in them."""
+    assert without_ending("one?\n" + "<think>\n</think> " * 2000) == "one?"
