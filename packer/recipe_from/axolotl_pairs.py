@@ -57,7 +57,7 @@ def read_answers(keys: Keys, schema: str) -> dict[str, Any]:
     if name == "chat_template.argilla" and schema == "preference":
         return answer_rows(schema, {"system": "system", **types["ultra"]})
     if style not in STYLES or form not in types:
-        reason = "no type of packer's"
+        reason = "no type that packer reads"
         if style in STYLES and form in ("", "default"):
             reason = "axolotl takes the first of several columns that the rows have"
         raise EntryLeftOutError("type", f"{reason}: rename the columns for one of {', '.join(types)}")
