@@ -38,7 +38,6 @@ EMPTY_BLOCK = re.compile("(?:" + "|".join(rf"{opening}\s*{closing}" for opening,
 _INLINE = re.compile(
     r"\s*(?:" + "|".join(f"{opening}(.*?){closing}" for opening, closing in _PAIRS) + r")\s*", re.DOTALL
 )
-_OPENED = re.compile(rf"(?P<open>{_OPENINGS})(?P<space>\s*)(?:(?P<close>{_CLOSINGS})\s*)?\Z")
 _CLOSED = re.compile(rf"(?:{_CLOSINGS})\s*(?P<again>(?:{_OPENINGS})\s*)?\Z")
 
 _ALL = [tag for pair in TAGS for tag in pair]
@@ -72,13 +71,15 @@ def may_make_tags(between: Sequence[str]) -> bool:
 
 def opened_by(prompt: str) -> ReasoningOpening | None:
     """Return the block of reasoning that a prompt ends with, open or empty; None if there is none."""
-    match = _OPENED.search(prompt)
-    if match is None:
+    bare = prompt.rstrip()  # no search: prompts are long
+    close = next((tag for tag in _CLOSING.values() if bare.endswith(tag)), "")
+    before = bare.removesuffix(close)
+    inner = before.rstrip() if close else bare
+    open_tag = next((tag for tag in _CLOSING if inner.endswith(tag)), None)
+    if open_tag is None or close not in ("", _CLOSING[open_tag]):
         return None
-    close = match["close"]
-    if close is not None and close != _CLOSING[match["open"]]:
-        return None
-    return ReasoningOpening(match.start(), match["open"], match["space"], close is not None)
+    space = (before if close else prompt)[len(inner) :]
+    return ReasoningOpening(len(inner) - len(open_tag), open_tag, space, bool(close))
 
 
 def without_ending(prompt: str) -> str:
