@@ -5,16 +5,21 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from processes import free_ports, wait_until
 from written_formats import as_jsonl, some_rows
 
-pytest.importorskip("ray", reason="make cluster installs Ray")
-pytest.importorskip("grpc", reason="GRPCIO MISSING: Ray's client is not tested; make cluster installs it")
-
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("ray") is None, reason="make cluster installs Ray"),
+    pytest.mark.skipif(
+        find_spec("grpc") is None,
+        reason="GRPCIO MISSING: Ray's client is not tested; make cluster installs it",
+    ),
+]
 # A new cluster asks for a token where this machine has one, which a client gets from its user alone.
 ENVIRONMENT = os.environ | {
     "RAY_AUTH_MODE": "disabled",

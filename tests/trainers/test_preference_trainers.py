@@ -133,13 +133,15 @@ def test_kto_batches_losses_and_gradients_are_those_of_trls_own_preparation(answ
     assert ("KL_input_ids" in found[0]) == (loss_type == "kto")
 
 
-@pytest.mark.parametrize("kind", [trl.DPOTrainer, trl.KTOTrainer])
-def test_an_export_to_trl_gives_the_batches_of_trls_own_preparation(kind, pairs, answers, llama_like, tmp_path):
+@pytest.mark.parametrize("name", ["DPOTrainer", "KTOTrainer"])  # collecting tests must not import TRL's trainers
+def test_an_export_to_trl_gives_the_batches_of_trls_own_preparation(name, pairs, answers, llama_like, tmp_path):
+    kind = getattr(trl, name)
+
     class OfExport(kind):
         def _prepare_dataset(self, dataset, *args):
             return dataset
 
-    cache, rows = (pairs, PAIRS) if kind is trl.DPOTrainer else (answers, RATED)
+    cache, rows = (pairs, PAIRS) if name == "DPOTrainer" else (answers, RATED)
     export(cache, tmp_path / "exported", to="trl")
     exported = datasets.load_from_disk(tmp_path / "exported")
     options = {"per_device_train_batch_size": len(rows)}  # then TRL's rotation of the answers is that of all rows
