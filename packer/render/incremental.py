@@ -20,7 +20,7 @@ templates of Llama 3.1 and Qwen3. Rows of 24 messages, including all checks, tak
 16 would take longer, and are rendered from the first message.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jinja2
@@ -75,13 +75,13 @@ class Renderings:
         ending = [variables[name] if name in variables else undefined(name=name) for name in late]
         early = {name: value for name, value in variables.items() if name not in late}
         same = {name: id(value) for name, value in early.items()}
-        opening: _Opening | None = None
+        opening: Opening | None = None
         for rendering in self._kept:
             if rendering.same != same or not rendering.covers(messages):
                 continue
             if not rendering.depends_on_end or len(rendering.messages.known) == len(messages):
                 break
-            opening = opening or self._opened(messages, early)
+            opening = opening or opened(self._stoppable, self._context_of, messages, early)
             # A rendering that adopts the state of more messages must continue with these messages right away.
             if rendering.adopts(opening.state, self._stoppable.bounds):
                 break
@@ -93,23 +93,76 @@ class Renderings:
         self._kept = [rendering, *others[: _MAX_KEPT - 1]]
         return text
 
-    def _opened(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> "_Opening":
-        opening = _Opening(MessageList(messages))
-        for piece in self._pieces(self._stoppable.opening, variables, opening):
-            opening.written.append(piece)  # one by one, since `begin` reads it in the meantime
-        return opening
-
     def _begin(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> "_Rendering":
         self._num_begun += 1
         if self._num_begun > _FEW_BEGUN + len(messages) / 2:
             raise NotIncrementalError  # it starts over at nearly every turn
         begun = _Rendering(MessageList(messages), variables)
-        begun.pieces = self._pieces(self._stoppable.template, variables, begun)
+        begun.pieces = _pieces(self._stoppable.template, self._context_of, variables, begun)
         return begun
 
-    def _pieces(self, template: jinja2.Template, variables: Mapping[str, Any], opening: "_Opening") -> Iterator[str]:
-        own = {"messages": opening.messages, RENDERING: opening, STOP: _STOPPED}
-        return template.root_render_func(self._context_of(template, {**variables, **own}))
+
+def opened(
+    stoppable: Stoppable,
+    context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
+    messages: Sequence[Any],
+    variables: Mapping[str, Any],
+    half: "FirstHalf | None" = None,
+) -> "Opening":
+    """Render the part of a template before the loop; if given, continue from its first half.
+
+    Raises:
+        NotIncrementalError: the state in which it enters the loop cannot be compared with another.
+    """
+    opening, template = Opening(MessageList(messages)), stoppable.opening
+    if half is not None:
+        template, variables = half.rest, {**variables, **half.found}
+        half.resume(opening)
+    for piece in _pieces(template, context_of, variables, opening):
+        opening.written.append(piece)  # one by one, since `begin` reads it in the meantime
+    return opening
+
+
+class FirstHalf:
+    """A rendering of the first half of the part before the loop, see :attr:`Stoppable.halves`."""
+
+    found: Mapping[str, Any]
+    """The variables that it sets."""
+
+    def __init__(
+        self,
+        halves: tuple[jinja2.Template, jinja2.Template, int],
+        context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
+        messages: Sequence[Any],
+        variables: Mapping[str, Any],
+    ) -> None:
+        first, self.rest, num_read = halves
+        self.read = messages[:num_read]
+        self.messages = MessageList(messages)
+        self._text = "".join(_pieces(first, context_of, variables, self))
+        self._spaces = [(attributes_of(space), dict(attributes_of(space))) for space in namespaces_of(self.found.values())]
+
+    def begin(self, context: jinja2.runtime.Context, items: Any) -> str:
+        del items
+        self.found = dict(context.vars)
+        return ""
+
+    def resume(self, opening: "Opening") -> None:
+        """Prepare an opening that continues from here."""
+        opening.found, opening.written = self.found, [self._text]
+        for space, attributes in self._spaces:
+            space.clear()
+            space.update(attributes)
+
+
+def _pieces(
+    template: jinja2.Template,
+    context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
+    variables: Mapping[str, Any],
+    opening: "Opening | FirstHalf",
+) -> Iterator[str]:
+    own = {"messages": opening.messages, RENDERING: opening, STOP: _STOPPED}
+    return template.root_render_func(context_of(template, {**variables, **own}))
 
 
 class _State(NamedTuple):
@@ -123,15 +176,22 @@ class _State(NamedTuple):
     """Attributes of each namespace, in the same form."""
 
 
-class _Opening:
+class Opening:
     """A rendering of the part of the template before the loop."""
 
     state: _State
     depends_on_end: bool
     """Whether the state depends on where the conversation ends."""
 
+    start: int
+    """Index of the first message that the loop runs over."""
+
+    found: Mapping[str, Any]
+    """Variables that were set before."""
+
     def __init__(self, messages: MessageList) -> None:
         self.messages = messages
+        self.found = {}
         self.written: list[str] = []
 
     def begin(self, context: jinja2.runtime.Context, items: Any) -> Any:
@@ -149,15 +209,17 @@ class _Opening:
             raise NotIncrementalError
         self.depends_on_end = self.messages.depends_on_end
         spaces: list[Any] = []
-        variables = {name: _comparable(value, spaces) for name, value in context.vars.items()}
+        set_before = {**self.found, **context.vars}
+        variables = {name: _comparable(value, spaces) for name, value in set_before.items()}
         variables[""] = _comparable(items, spaces)
-        held = [{name: _comparable(value, spaces) for name, value in _attributes(space).items()} for space in spaces]
+        self.start = items.start
+        held = [{name: _comparable(value, spaces) for name, value in attributes_of(space).items()} for space in spaces]
         self.state = _State("".join(self.written), variables, held)
         self.written.clear()
         return spaces
 
 
-class _Rendering(_Opening):
+class _Rendering(Opening):
     """A rendering that pauses after its ending, and resumes when there are more messages.
 
     `variables` are all but the messages and those that only the ending reads.
@@ -239,7 +301,7 @@ class _Rendering(_Opening):
 
     def begin(self, context: jinja2.runtime.Context, items: Any) -> Any:
         """Record the state at the start of the loop. Return the iterable that the loop runs over."""
-        self._spaces = [_attributes(space) for space in self._note(context, items)]
+        self._spaces = [attributes_of(space) for space in self._note(context, items)]
         self._text = self.state.text
         return _Items(self, items)
 
@@ -349,13 +411,26 @@ def _comparable(value: Any, spaces: list[Any]) -> tuple[Any, ...]:
     return _Space, number
 
 
-def _attributes(space: Any) -> Attributes:
+def namespaces_of(values: Iterable[Any]) -> list[Any]:
+    """Return the namespaces that values refer to, in the order in which states number them.
+
+    Raises:
+        NotIncrementalError: a value may have hidden state.
+    """
+    spaces: list[Any] = []
+    for value in values:
+        _comparable(value, spaces)
+    return spaces
+
+
+def attributes_of(space: Any) -> Attributes:
+    """Return the attributes of a namespace; changes of them are changes of the namespace."""
     attributes: Attributes = object.__getattribute__(space, "_Namespace__attrs")
     return attributes
 
 
 @pass_context
-def _items(context: jinja2.runtime.Context, messages: Any, opening: _Opening) -> Any:
+def _items(context: jinja2.runtime.Context, messages: Any, opening: Opening) -> Any:
     return opening.begin(context, messages)
 
 

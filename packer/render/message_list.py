@@ -6,6 +6,8 @@ from typing import Any
 
 import jinja2
 
+from packer.render.symbolic import OpaqueError
+
 
 class MessageList(list[Any]):
     """The messages of a conversation so far, or a suffix of them.
@@ -26,9 +28,21 @@ class MessageList(list[Any]):
         self.root = self if root is None else root
         self.depends_on_end = False
         self.num_in_every_extension = len(known)
+        self.recorder: Any = None
+        """Who answers for the messages instead, from the start of the loop on (root only)."""
+
         self.parts: list[MessageList] = [self] if root is None else root.parts
         if root is not None:
             self.parts.append(self)
+
+    def refuse_if_recorded(self) -> None:
+        """Refuse to be asked for anything but single messages and the length while what a template does is recorded.
+
+        Raises:
+            OpaqueError: it is recorded.
+        """
+        if self.root.recorder is not None:
+            raise OpaqueError("the list of messages is used in another way")
 
     def watch(self, num_in_every_extension: int) -> None:
         """Reset `depends_on_end`; from now on, reading beyond `num_in_every_extension` messages sets it."""
@@ -51,6 +65,7 @@ class MessageList(list[Any]):
                 part.known.extend(more)
 
     def __getitem__(self, place: Any) -> Any:
+        self.refuse_if_recorded()
         if type(place) is int and place >= 0 and self.is_in_every_extension(place + 1):
             return self.known[place]
         if isinstance(place, slice) and place.stop is None and place.step is None and (place.start or 0) >= 0:
@@ -65,6 +80,7 @@ def _records_dependence(name: str) -> Callable[..., Any]:
     of_list = getattr(list, name)
 
     def method(self: MessageList, *args: Any, **kwargs: Any) -> Any:
+        self.refuse_if_recorded()
         self.root.depends_on_end = True
         return of_list(self, *args, **kwargs)
 
@@ -73,6 +89,7 @@ def _records_dependence(name: str) -> Callable[..., Any]:
 
 def _radd(self: MessageList, other: list[Any]) -> list[Any]:
     """Return `other + messages`; list's own method would read the messages without setting `depends_on_end`."""
+    self.refuse_if_recorded()
     self.root.depends_on_end = True
     return other + self.known
 

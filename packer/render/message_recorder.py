@@ -1,0 +1,436 @@
+"""Records what a template writes for one message, or as its ending, as a function of what it reads.
+
+The rewritten template of :mod:`packer.render.stoppable` runs up to its loop over the messages, with a real
+conversation. From there on, each iteration runs on its own, with unknown values: texts are symbolic
+(:mod:`packer.render.symbolic`), numbers and the arguments of calls are unknown (:mod:`packer.render.unknowns`). What
+an iteration reads of other messages is their shape, which is recorded as well. So what was recorded holds for any
+conversation of which the same is true.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jinja2
+import jinja2.runtime
+from jinja2 import pass_context
+
+from packer.render import symbolic
+from packer.render.incremental import attributes_of, namespaces_of
+from packer.render.message_list import MessageList
+from packer.render.stoppable import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, STOP, Stoppable, stoppable
+from packer.render.symbolic import OpaqueError, Slot, SymbolicText, pieces_of
+from packer.render.symbolic_environment import ContainerQueries, SymbolicEnvironment, join_texts, symbolic_environment
+from packer.render.tojson import ToJson
+from packer.render.unknowns import HIDDEN, ITEM, SIZE, ZERO, Arguments, Condition, Number
+
+_END = object()
+_STOPPED = "\ue0f6"
+_SEEN_BLINDLY = (HIDDEN, f"\\u{ord(HIDDEN):04x}")
+
+_FOR_UNKNOWN = {
+    "filters": {"trim", "string", "join", "replace", "default", "d"},
+    "tests": {"defined", "undefined", "string", "mapping", "none", "true", "false", "boolean", "in", "sequence", "iterable"},
+}
+"""Filters and tests that handle symbolic texts, unknown values and the list of messages; the others refuse them."""
+
+CONSTANT = frozenset({"role", "type"})
+"""Fields whose texts templates compare with words, and which have few values: these are known."""
+
+JsonSettings = tuple[bool, int | str | None, tuple[str, str] | None, bool]
+
+
+class Leaf(NamedTuple):
+    """A text of a message, or a value of it as JSON."""
+
+    base: int
+    shift: int
+    """Where the message is: so many behind the base (:mod:`packer.render.unknowns`)."""
+
+    path: tuple[str | int, ...]
+    """Keys and indices that lead to it."""
+
+    settings: JsonSettings | None = None
+    """Arguments of `tojson`; None for a text as it is."""
+
+
+class Neighbor(NamedTuple):
+    """That there is a message of this shape; None: that there is none."""
+
+    base: int
+    shift: int
+    shape: int | None
+
+
+class TextCondition(NamedTuple):
+    """That a text meets a condition."""
+
+    leaf: Leaf
+    condition: symbolic.Condition
+
+
+class Placed(NamedTuple):
+    """A text in the output, and how it is stripped."""
+
+    leaf: Leaf
+    slot: Slot
+
+
+class Written(NamedTuple):
+    """What a template writes for a message, or as its ending, under these conditions."""
+
+    conditions: tuple[Condition, ...]
+    neighbors: tuple[Neighbor, ...]
+    texts: tuple[TextCondition, ...]
+    parts: tuple[str | Placed, ...] | None
+    """None: the template raises, or looks into what it is not given."""
+
+    namespaces: tuple[tuple[int, str, Any], ...]
+    """Attributes that it sets: the number of the namespace, the name, and the value; base and shift of a number."""
+
+
+class MessageRecorder:
+    """A template that runs for one message at a time.
+
+    Args:
+        template: rewritten for symbolic texts, see :func:`recordable`.
+        context_of: creates the Jinja context of a template and its variables.
+        shape_of: returns the number of a message's shape.
+        messages: of a conversation, from its first.
+        variables: all but the messages, and those that only the ending reads.
+
+    Raises:
+        OpaqueError: the loop runs over something else than messages.
+    """
+
+    def __init__(
+        self,
+        template: jinja2.Template,
+        context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
+        shape_of: Callable[[Any], int],
+        messages: Sequence[Any],
+        variables: Mapping[str, Any],
+    ) -> None:
+        self.ending: Sequence[Any] | None = None
+        self.start = 0
+        self.numbers: Sequence[int] = ()
+        self.conditions: list[Any] = []
+        self._shape_of = shape_of
+        self._spaces: list[dict[str, Any]] = []
+        self._list = MessageList(messages)
+        own = {"messages": self._list, RENDERING: self, STOP: _STOPPED}
+        self._pieces = template.root_render_func(context_of(template, {**variables, **own}))
+        self._forget()
+        self._written()  # up to the loop
+
+    def _forget(self) -> None:
+        self.conditions.clear()
+        self._neighbors: list[Neighbor] = []
+        self._texts: list[symbolic.Condition] = []
+        self._leaves: list[Leaf] = []
+        self._arguments: list[tuple[Arguments, Leaf]] = []
+
+    def _written(self) -> list[str]:
+        written: list[str] = []
+        for piece in self._pieces:
+            if piece is _STOPPED:
+                return written
+            written.append(piece)
+        raise OpaqueError("the template ended")
+
+    def begin(self, context: jinja2.runtime.Context, items: Any) -> "MessageRecorder":
+        """Begin the loop: return the iterable that it runs over."""
+        if type(items) is not MessageList:
+            raise OpaqueError("the loop runs over something else than messages")
+        self.start = items.start
+        self._spaces = [attributes_of(space) for space in namespaces_of(context.vars.values())]
+        self._list.recorder = self
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        yield _END
+        while True:
+            if self.ending is None:
+                yield self.at(ITEM, 0)
+            yield _END
+
+    def record(
+        self,
+        messages: Sequence[Any],
+        numbers: Sequence[int],
+        held: Sequence[Mapping[str, Any]],
+        ending: Sequence[Any] | None,
+    ) -> Written:
+        """Run the template for one message, or for its ending.
+
+        Args:
+            messages: the conversation.
+            numbers: the index of the message, the number of messages, and the integers that namespaces hold.
+            held: attributes of each namespace; in place of an integer, the index of its value in `numbers`.
+            ending: values of the variables that only the ending reads; None to run it for a message.
+
+        Raises:
+            Exception: any that the template raises, or OpaqueError. :meth:`failed` tells what it had asked before.
+        """
+        self._messages, self.numbers, self.ending = messages, numbers, ending
+        self._forget()
+        before = [
+            {name: Number(self, value) if type(value) is int else value for name, value in attributes.items()}
+            for attributes in held
+        ]
+        for space, attributes in zip(self._spaces, before, strict=True):
+            space.clear()
+            space.update(attributes)
+        _RUNNING.append(self)
+        try:
+            written = self._written()
+        finally:
+            _RUNNING.pop()
+        parts: list[str | Placed] = []
+        for piece in (piece for text in written for piece in pieces_of(text)):
+            if isinstance(piece, Slot):
+                parts.append(Placed(self._leaves[piece.number], piece._replace(number=0)))
+            elif any(hidden in piece for hidden in _SEEN_BLINDLY):
+                raise OpaqueError("code in C handled an unknown value")
+            elif parts and isinstance(parts[-1], str):
+                parts[-1] += piece
+            else:
+                parts.append(piece)
+        return self._made(tuple(parts), tuple(self._changes(before)))
+
+    def failed(self) -> Written:
+        """Return that the template cannot be recorded, under the conditions so far."""
+        return self._made(None, ())
+
+    def _made(self, parts: Any, changes: tuple[tuple[int, str, Any], ...]) -> Written:
+        asked = dict.fromkeys((self._leaves[each.slot.number], each) for each in self._texts)
+        return Written(
+            tuple(dict.fromkeys(self.conditions)),
+            tuple(dict.fromkeys(self._neighbors)),
+            tuple(TextCondition(leaf, each._replace(slot=each.slot._replace(number=0))) for leaf, each in asked),
+            parts,
+            changes,
+        )
+
+    def _changes(self, before: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, Any]]:
+        for number, (old, now) in enumerate(zip(before, self._spaces, strict=True)):
+            for name, value in now.items():
+                if name in old and old[name] is value:
+                    continue
+                if type(value) is Number:
+                    yield number, name, (value.base, value.shift)
+                elif value is None or type(value) in (bool, int, str):
+                    yield number, name, value
+                else:
+                    raise OpaqueError("a namespace holds something else")
+
+    def at(self, base: int, shift: int) -> Any:
+        """Return a message with unknown values, or None if there is none."""
+        place = shift if base == ZERO else self.numbers[base] + shift
+        if place < 0:
+            raise OpaqueError("a message before the first")
+        message = self._messages[place] if place < len(self._messages) else None
+        if base != ITEM or shift:
+            self._neighbors.append(Neighbor(base, shift, None if message is None else self._shape_of(message)))
+        return None if message is None else self._unknown(message, Leaf(base, shift, ()))
+
+    def _unknown(self, value: Any, leaf: Leaf) -> Any:
+        name = leaf.path[-1] if leaf.path else None
+        if is_unknown_text(value, name):
+            return self.symbolic(leaf)
+        if type(value) is dict and name == "arguments":
+            made = Arguments(is_empty=not value)
+            self._arguments.append((made, leaf))
+            return made
+        if type(value) is dict:
+            return {key: self._unknown(each, leaf._replace(path=(*leaf.path, key))) for key, each in value.items()}
+        if type(value) is list:
+            return [self._unknown(each, leaf._replace(path=(*leaf.path, n))) for n, each in enumerate(value)]
+        return value
+
+    def symbolic(self, leaf: Leaf) -> SymbolicText:
+        self._leaves.append(leaf)
+        return SymbolicText([Slot(len(self._leaves) - 1)], self._texts)
+
+    def as_json(self, value: Arguments | SymbolicText, settings: JsonSettings) -> SymbolicText:
+        """Return an unknown value as JSON.
+
+        Raises:
+            OpaqueError: a text was changed before.
+        """
+        if isinstance(value, Arguments):
+            leaf = next(leaf for made, leaf in self._arguments if made is value)
+        else:
+            (slot,) = value.pieces if len(value.pieces) == 1 else ("",)
+            if not isinstance(slot, Slot) or slot.strips or self._leaves[slot.number].settings is not None:
+                raise OpaqueError("JSON of a text that was changed")
+            leaf = self._leaves[slot.number]
+        return self.symbolic(leaf._replace(settings=settings))
+
+
+_RUNNING: list[MessageRecorder] = []
+"""The recorder that runs: filters are not told."""
+
+
+def is_unknown_text(value: Any, name: str | int | None) -> bool:
+    """Whether templates do not know this value of a message, a text with this name."""
+    return type(value) is str and name not in CONSTANT and bool(value) and not value.isspace()
+
+
+class _Loop:
+    """The variable `loop` of the loop over the messages."""
+
+    depth, depth0 = 1, 0
+
+    def __init__(self, recorder: MessageRecorder) -> None:
+        self._recorder = recorder
+
+    @property
+    def index0(self) -> Number:
+        return Number(self._recorder, ITEM, -self._recorder.start)
+
+    @property
+    def index(self) -> Number:
+        return self.index0 + 1
+
+    @property
+    def length(self) -> Number:
+        return Number(self._recorder, SIZE, -self._recorder.start)
+
+    @property
+    def first(self) -> bool:
+        return self.index0 == 0
+
+    @property
+    def last(self) -> bool:
+        return self.index == self.length
+
+    @property
+    def nextitem(self) -> Any:
+        item = self._recorder.at(ITEM, 1)
+        return jinja2.Undefined("there is no next item") if item is None else item
+
+    @property
+    def previtem(self) -> Any:
+        return jinja2.Undefined("there is no previous item") if self.first else self._recorder.at(ITEM, -1)
+
+    def __getattr__(self, name: str) -> Any:
+        raise OpaqueError(f"loop.{name}")
+
+
+class _Environment(SymbolicEnvironment):
+    """Also answers for the list of messages."""
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        recorder = obj.root.recorder if type(obj) is MessageList else None
+        if recorder is None or type(argument) not in (int, Number):
+            if isinstance(argument, Number | Arguments):
+                raise OpaqueError("something is looked up by an unknown value")
+            return super().getitem(obj, argument)
+        base, shift = (argument.base, argument.shift) if type(argument) is Number else (ZERO, argument)
+        if base == ZERO and shift < 0:
+            base = SIZE
+        elif base in (ZERO, ITEM, SIZE):
+            shift += obj.start
+        else:
+            raise OpaqueError("a message of an unknown number")
+        item = recorder.at(base, shift)
+        return self.undefined(obj=obj, name=argument) if item is None else item
+
+    def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
+        if isinstance(left, str) and _is_unknown(right):
+            raise OpaqueError("an unknown value in a format")
+        return super().call_binop(context, operator, left, right)
+
+    intercepted_binops = frozenset({"*", "**", "%"})
+
+
+class _ToJson:
+    """The filter `tojson`, for unknown values too."""
+
+    def __init__(self) -> None:
+        self._usual = ToJson()
+
+    def __call__(
+        self,
+        value: Any,
+        ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates may pass it by position
+        indent: int | str | None = None,
+        separators: Any = None,
+        sort_keys: bool = False,  # noqa: FBT001, FBT002 - as above
+    ) -> str:
+        if isinstance(value, Arguments | SymbolicText):
+            between = None if separators is None else tuple(separators)
+            return _RUNNING[-1].as_json(value, (bool(ensure_ascii), indent, between, bool(sort_keys)))
+        if _is_unknown(value):
+            raise OpaqueError("something else as JSON")
+        return self._usual(value, ensure_ascii, indent, separators, sort_keys)
+
+
+@pass_context
+def _items(context: jinja2.runtime.Context, items: Any, recorder: MessageRecorder) -> MessageRecorder:
+    return recorder.begin(context, items)
+
+
+def _endings(item: Any, recorder: MessageRecorder) -> list[tuple[Any, ...]]:
+    return [] if recorder.ending is None else [(item, *recorder.ending)]
+
+
+def _length(items: Any, enough: int | None = None) -> Any:
+    del enough
+    if type(items) is MessageList and items.root.recorder is not None:
+        return Number(items.root.recorder, SIZE, -items.start)
+    if isinstance(items, Number | Arguments):
+        raise OpaqueError("the length of an unknown value")
+    return len(items)
+
+
+def _is_unknown(value: Any) -> bool:
+    if type(value) is MessageList:
+        return value.root.recorder is not None
+    return isinstance(value, SymbolicText | Number | Arguments)
+
+
+def _for_known_only(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        if any(map(_is_unknown, (*args, *kwargs.values()))):
+            raise OpaqueError("an unknown value is passed to a filter or a test")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+@functools.cache
+def _environment(date: str) -> _Environment:
+    environment = symbolic_environment(date, _Environment)
+    for kind, known in _FOR_UNKNOWN.items():
+        functions = getattr(environment, kind)
+        setattr(
+            environment,
+            kind,
+            {name: each if name in known else _for_known_only(each) for name, each in functions.items()},
+        )
+    environment.filters |= {"tojson": _ToJson(), "length": _length, "count": _length, LENGTH: _length}
+    environment.filters |= {ITEMS: _items, IS_END: lambda item: item is _END, ENDINGS: _endings}
+    return environment
+
+
+def _loop_of(items: Any, *rest: Any) -> Any:
+    if type(items) is not MessageRecorder:
+        return jinja2.runtime.LoopContext(items, *rest)
+    loop = _Loop(items)
+    return ((item, loop) for item in items)
+
+
+def recordable(date: str, source: str, switches: Sequence[str]) -> Stoppable | None:
+    """Rewrite a template for a :class:`MessageRecorder`; None if it does not have the required form.
+
+    Raises:
+        OpaqueError: the template does what cannot be recorded.
+    """
+    found = stoppable(_environment(date), source, ("add_generation_prompt", *switches), ContainerQueries())
+    if found is not None:
+        join_texts(found.template)
+        found.template.root_render_func.__globals__["LoopContext"] = _loop_of
+    return found
