@@ -9,7 +9,6 @@ the same answers, the template would do the same again. So a conversation is com
 A template that looks into texts, or does something else that cannot be recorded, is run from the first message.
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
@@ -18,10 +17,10 @@ from typing import Any, NamedTuple
 import jinja2
 
 from packer.batches import REASONING_FIELDS
-from packer.render.incremental import FirstHalf, Opening, opened
-from packer.render.message_recorder import Leaf, MessageRecorder, Placed, Written, is_unknown_text
+from packer.render.incremental import FirstHalf, opened
+from packer.render.message_recorder import AT, Leaf, MessageRecorder, OpeningRecorder, Placed, Written, is_unknown_text
 from packer.render.readback import ESCAPE
-from packer.render.stoppable import Stoppable
+from packer.render.stoppable import Halves, Stoppable
 from packer.render.symbolic import OpaqueError
 from packer.render.tojson import ToJson
 from packer.render.unknowns import ITEM, SIZE, ZERO
@@ -33,13 +32,16 @@ _LONGEST_WORD = 64
 _MAX_KNOWN = 4096
 """Maximum number of recordings that are kept of one template."""
 
+_MAX_OUTER = 256
+"""Maximum number of different values of the variables that iterations may read."""
+
 _MAX_FAILURES = 32
 """Number of conversations in a row that cannot be composed after which no more are tried."""
 
 ContextOf = Callable[[jinja2.Template, Mapping[str, Any]], Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _State:
     """What namespaces hold before an iteration; equal states are one object."""
 
@@ -161,6 +163,17 @@ class ComposedText(str):
         return all([step.known.is_complete for step in steps]) and self._opening.is_plain
 
 
+class _KnownOpening(NamedTuple):
+    """A recording of the second half of what comes before the loop."""
+
+    known: _Known
+    variables: Mapping[str, tuple[Any, ...]]
+    """Those that it sets, as far as later parts of the template may read them, in comparable form."""
+
+    num_namespaces: int
+    start: int
+
+
 class Composer:
     """The recordings of one template.
 
@@ -179,6 +192,7 @@ class Composer:
         self._keys: dict[Any, int] = {}
         self._states: dict[Any, _State] = {}
         self._outer: dict[Any, int] = {}
+        self._openings: dict[int, list[_KnownOpening]] = {}
         self._known: dict[Any, list[_Known]] = {}
         self._num_known = 0
         self._recorders: dict[int, MessageRecorder] = {}
@@ -238,23 +252,67 @@ class Composer:
             held[space][name] = numbers[value[0]] + value[1] if type(value) is tuple else value
         return self.state_of(held)
 
-    def outer_of(self, opening: Opening, variables: Mapping[str, Any]) -> int:
+    def outer_of(self, names: Sequence[str], found: Mapping[str, tuple[Any, ...]], variables: Mapping[str, Any]) -> int:
         """Return the number of what the template may read of variables, except for messages and namespaces.
+
+        Args:
+            names: names that occur in the part of the template.
+            found: variables that the template set before, in comparable form.
+            variables: those that it was given.
 
         Raises:
             OpaqueError: it may read something else than words, numbers and macros.
         """
-        found = []
-        for name in self.plain.names:
-            known = opening.state.variables.get(name)
+        read = []
+        for name in names:
+            known = found.get(name)
             if known is None and name in variables:
                 known = (type(variables[name]), variables[name])
             if known is None:
                 continue
             if known[0] in (list, tuple, dict) or (known[0] is str and len(known[1]) > _LONGEST_WORD):
                 raise OpaqueError(f"the variable {name}")
-            found.append((name, known))
-        return self._outer.setdefault(tuple(found), len(self._outer))
+            read.append((name, known))
+        if len(self._outer) >= _MAX_OUTER:
+            raise OpaqueError("variables that differ from row to row")
+        return self._outer.setdefault(tuple(read), len(self._outer))
+
+    def opening(
+        self, half: FirstHalf, messages: Sequence[Any], variables: Mapping[str, Any]
+    ) -> tuple[_KnownOpening, Sequence[int]]:
+        """Return what the template does between the first half of its opening and its loop.
+
+        Raises:
+            OpaqueError: that cannot be recorded.
+        """
+        halves, recorded = self.plain.halves, self._recorded.halves
+        assert halves is not None and recorded is not None
+        size = len(messages)
+        numbers = (size, size)
+        found = self._openings.setdefault(self.outer_of(halves.names, half.comparable, variables), [])
+        for opening in found:
+            if opening.known.answers(numbers, messages, self.shape_of):
+                break
+        else:
+            opening = self._recorded_opening(recorded, messages, {**variables, **half.found})
+            found.append(opening)
+        if opening.known.written.parts is None or not opening.known.suits(numbers, messages):
+            raise OpaqueError("not composed")
+        return opening, numbers
+
+    def _recorded_opening(
+        self, recorded: Halves, messages: Sequence[Any], variables: Mapping[str, Any]
+    ) -> _KnownOpening:
+        recorder = OpeningRecorder(self.shape_of)
+        names = self.plain.names
+        try:
+            written = recorder.record(recorded.second, self.context_of, messages, variables, names)
+        except TemplateOverrunError:
+            raise
+        except Exception:  # noqa: BLE001 - a template may raise anything; rendering it tells
+            return _KnownOpening(_known(recorder.failed()), {}, 0, 0)
+        found = {name: recorder.found[name] for name in names if name in recorder.found}
+        return _KnownOpening(_known(written), found, recorder.num_namespaces, recorder.start)
 
     def known(
         self,
@@ -306,15 +364,21 @@ class Composer:
             written = recorder.failed()
         else:
             self._recorders[outer] = recorder
-        placed = [part for part in written.parts or () if isinstance(part, Placed)]
-        is_complete = ending is None and written.parts is not None and _shows_all(messages[numbers[ITEM]], written.parts)
-        bases = {base for each in written.conditions for base in (each.base, getattr(each, "other", ZERO))}
-        return _Known(
-            written,
-            is_complete,
-            is_local=all(part.leaf.base in (ITEM, ZERO) for part in placed),
-            ignores_namespaces=not written.namespaces and bases <= {ZERO, ITEM, SIZE},
+        is_complete = (
+            ending is None and written.parts is not None and _shows_all(messages[numbers[ITEM]], written.parts)
         )
+        return _known(written, is_complete=is_complete)
+
+
+def _known(written: Written, *, is_complete: bool = False) -> _Known:
+    placed = [part for part in written.parts or () if isinstance(part, Placed)]
+    bases = {base for each in written.conditions for base in (each.base, getattr(each, "other", ZERO))}
+    return _Known(
+        written,
+        is_complete,
+        is_local=all(part.leaf.base in (ITEM, ZERO) for part in placed),
+        ignores_namespaces=not written.namespaces and bases <= {ZERO, ITEM, SIZE},
+    )
 
 
 class Composition:
@@ -324,6 +388,9 @@ class Composition:
         self._composer = composer
         self._openings: list[_Opened] = []
         self._half: tuple[Sequence[int], FirstHalf] | None = None
+        self._outer: dict[int, tuple[int, bool]] = {}
+        """What the first half contributes, by recordings of the second: see `_Opened`."""
+
         self._chains: list[_Chain] = []
 
     def text(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> ComposedText:
@@ -353,31 +420,73 @@ class Composition:
             if known.same == same and known.holds_for(messages):
                 return known
         composer = self._composer
-        half = self._first_half(same, messages, variables) if self._openings else None
-        opening = opened(composer.plain, composer.context_of, messages, variables, half)
-        held = [{name: value[1] for name, value in each.items()} for each in opening.state.held]
-        made = _Opened(
+        made = (self._recorded_opening(same, messages, variables) if self._openings else None) or self._run_opening(
+            same, messages, variables
+        )
+        self._openings = [made, *self._openings[:3]]
+        return made
+
+    def _run_opening(self, same: Sequence[int], messages: Sequence[Any], variables: Mapping[str, Any]) -> "_Opened":
+        composer = self._composer
+        opening = opened(composer.plain, composer.context_of, messages, variables)
+        if AT in opening.state.text:
+            raise OpaqueError("it may write an address")
+        return _Opened(
             same=same,
             variables=variables,
             messages=messages,
             depends_on_end=opening.depends_on_end,
             text=opening.state.text,
+            is_plain=_is_plain(opening.state.text),
             start=opening.start,
-            outer=composer.outer_of(opening, variables),
+            outer=composer.outer_of(composer.plain.names, opening.state.variables, variables),
+            state=composer.state_of([{name: value[1] for name, value in each.items()} for each in opening.state.held]),
+        )
+
+    def _recorded_opening(
+        self, same: Sequence[int], messages: Sequence[Any], variables: Mapping[str, Any]
+    ) -> "_Opened | None":
+        """Return the opening if only its first half has to be run, once for all renderings of the conversation."""
+        composer = self._composer
+        half = self._first_half(same, messages, variables)
+        if half is None:
+            return None
+        try:
+            known, numbers = composer.opening(half, messages, variables)
+        except OpaqueError:
+            return None
+        held: list[dict[str, Any]] = [{} for _ in range(known.num_namespaces)]
+        for space, name, value in known.known.written.namespaces:
+            held[space][name] = numbers[value[0]] + value[1] if type(value) is tuple else value
+        outer, is_plain = self._outer.get(id(known)) or (
+            composer.outer_of(composer.plain.names, {**half.comparable, **known.variables}, variables),
+            _is_plain(half.text),
+        )
+        self._outer[id(known)] = outer, is_plain
+        text = known.known.text(numbers, messages)
+        return _Opened(
+            same=same,
+            variables=variables,
+            messages=messages,
+            depends_on_end=True,
+            text=half.text + text,
+            is_plain=is_plain and _is_plain(text),
+            start=known.start,
+            outer=outer,
             state=composer.state_of(held),
         )
-        self._openings = [made, *self._openings[:3]]
-        return made
 
     def _first_half(
         self, same: Sequence[int], messages: Sequence[Any], variables: Mapping[str, Any]
     ) -> FirstHalf | None:
         halves = self._composer.plain.halves
-        if halves is None or len(messages) < halves[2]:
+        if halves is None or len(messages) < halves.num_read:
             return None
         if self._half is None or self._half[0] != same or not all(map(is_, self._half[1].read, messages)):
             self._half = same, FirstHalf(halves, self._composer.context_of, messages, variables)
-        return self._half[1]
+            self._outer = {}
+        half = self._half[1]
+        return half if half.has_no_namespaces and AT not in half.text else None
 
     def _steps(self, opening: "_Opened", messages: Sequence[Any], variables: Mapping[str, Any]) -> list[_Step]:
         """Return the steps of all messages that the loop runs over."""
@@ -412,19 +521,19 @@ class Composition:
     ) -> _Step:
         composer, size = self._composer, len(messages)
         numbers = (number, size, *state.numbers)
-        hint = chain.hint(number - opening.start, messages[number])
-        if hint is not None and not (hint.before.key == state.key and hint.known.is_local):
+        hint, most = chain.hint(number - opening.start, messages[number]), opening.start + len(chain.hints)
+        if hint is not None and (
+            hint.before.key != state.key or not hint.known.is_local or hint.least_size is None or hint.least_size > most
+        ):
             hint = None
-        if hint is not None and hint.known.ignores_namespaces and (hint.least_size or size) <= len(chain.hints):
-            return hint._replace(before=state, state=state)
+        if hint is not None and hint.known.ignores_namespaces and hint.least_size <= size:
+            return _Step(hint.known, hint.text, state, state, hint.least_size)
         if hint is not None and hint.known.answers(numbers, messages, composer.shape_of):
             known, text = hint.known, hint.text
         else:
             known = composer.known(opening.outer, state, numbers, messages, variables)
             text = known.text(numbers, messages)
-        return _Step(
-            known, text, state, composer.state_behind(state, known, numbers), known.least_size(numbers)
-        )
+        return _Step(known, text, state, composer.state_behind(state, known, numbers), known.least_size(numbers))
 
     def _chain(self, opening: "_Opened", messages: Sequence[Any]) -> "_Chain":
         """Return the chain that shares most messages, cut to what it shares."""
@@ -455,6 +564,11 @@ class Composition:
         return made
 
 
+def _is_plain(text: str) -> bool:
+    """Whether a text has no escape."""
+    return ("&" not in text and "\ufffd" not in text) or not ESCAPE.search(text)
+
+
 def _num_shared(known: Sequence[Any], messages: Sequence[Any]) -> int:
     """Return how many messages two conversations begin with in common."""
     same = [*map(is_, known, messages)]
@@ -479,7 +593,7 @@ class _Chain:
         return self.hints[place] if place < len(self.hints) and self.hinted[place] is message else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class _Opened:
     """What a template writes before its loop, and the state in which it enters it."""
 
@@ -495,11 +609,8 @@ class _Opened:
 
     outer: int
     state: _State
-
-    @functools.cached_property
-    def is_plain(self) -> bool:
-        """Whether the text has no escape."""
-        return not ESCAPE.search(self.text)
+    is_plain: bool
+    """Whether the text has no escape."""
 
     def holds_for(self, messages: Sequence[Any]) -> bool:
         if self.depends_on_end and len(messages) != len(self.messages):

@@ -156,7 +156,12 @@ class ConversationLosses:
         shown = {number for number in range(first, k) if whole is not None and whole.shows(number)}
         if whole is not None and whole.shows_within(messages[k], k, turn.prompt_end, len(turn.text)):
             shown.add(k)
-        items = [item for number in range(first, k) if number not in shown for item in _items(messages[number], number, own=None)]
+        items = [
+            item
+            for number in range(first, k)
+            if number not in shown
+            for item in _items(messages[number], number, own=None)
+        ]
         items += _items(messages[k], k, own=turn) if k not in shown else []
         lost = self._messages(turn, [item for item in items if item.loss.kind not in allowed], first)
         if lost is None:

@@ -16,7 +16,7 @@ import jinja2.nodes
 
 from packer.render.composed import Composer, Composition
 from packer.render.incremental import NotIncrementalError, Renderings, loop_of
-from packer.render.message_recorder import recordable
+from packer.render.message_recorder import AT, recordable
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import is_default
 from packer.render.stoppable import Stoppable, stoppable
@@ -42,7 +42,6 @@ _FEWEST = 3
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
-_AT = " at 0x"
 _ADDRESS = re.compile(" at (0x[0-9a-f]+)")
 
 _SWITCH_LIKE = re.compile("think|reason")
@@ -184,6 +183,8 @@ class ChatTemplate:
         """
         variables = {"documents": None, **self.variables, **(kwargs or {})}
         variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt}
+        if isinstance(renderings, Composition):
+            return self._checked(lambda: renderings.text(messages, variables))
         if renderings is not None:
             return self._checked(lambda: renderings.text(messages, variables), (messages, tools, kwargs))
         template, variables["messages"] = self._template, messages
@@ -195,8 +196,10 @@ class ChatTemplate:
         everything = {**self._globals, **variables}
         return Context(template.environment, everything, template.name, template.blocks, self._globals)
 
-    def _checked(self, render: Callable[[], str], row: Any) -> str:
+    def _checked(self, render: Callable[[], str], row: Any = None) -> str:
         """Run a rendering and return its text if the text is acceptable.
+
+        `row`: what the template was given; None if its text has no memory address.
 
         Raises:
             RenderError: the template raised, its text is too large, or it contains a memory address.
@@ -209,7 +212,7 @@ class ChatTemplate:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
         if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
             raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
-        if _AT in text:
+        if row is not None and AT in text:
             self._refuse_addresses(text, row)
         return text
 

@@ -29,7 +29,7 @@ import jinja2.utils
 from jinja2 import pass_context
 
 from packer.render.message_list import Loop, MessageList
-from packer.render.stoppable import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, STOP, Bound, Stoppable
+from packer.render.stoppable import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, STOP, Bound, Halves, Stoppable
 
 _END = object()
 _STOPPED = "\ue0f6"
@@ -107,18 +107,14 @@ def opened(
     context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
     messages: Sequence[Any],
     variables: Mapping[str, Any],
-    half: "FirstHalf | None" = None,
 ) -> "Opening":
-    """Render the part of a template before the loop; if given, continue from its first half.
+    """Render the part of a template before the loop.
 
     Raises:
         NotIncrementalError: the state in which it enters the loop cannot be compared with another.
     """
-    opening, template = Opening(MessageList(messages)), stoppable.opening
-    if half is not None:
-        template, variables = half.rest, {**variables, **half.found}
-        half.resume(opening)
-    for piece in _pieces(template, context_of, variables, opening):
+    opening = Opening(MessageList(messages))
+    for piece in _pieces(stoppable.opening, context_of, variables, opening):
         opening.written.append(piece)  # one by one, since `begin` reads it in the meantime
     return opening
 
@@ -131,28 +127,22 @@ class FirstHalf:
 
     def __init__(
         self,
-        halves: tuple[jinja2.Template, jinja2.Template, int],
+        halves: Halves,
         context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
         messages: Sequence[Any],
         variables: Mapping[str, Any],
     ) -> None:
-        first, self.rest, num_read = halves
-        self.read = messages[:num_read]
+        self.read = messages[: halves.num_read]
         self.messages = MessageList(messages)
-        self._text = "".join(_pieces(first, context_of, variables, self))
-        self._spaces = [(attributes_of(space), dict(attributes_of(space))) for space in namespaces_of(self.found.values())]
+        self.text = "".join(_pieces(halves.first, context_of, variables, self))
 
     def begin(self, context: jinja2.runtime.Context, items: Any) -> str:
+        """Record the variables. Return a text without content."""
         del items
         self.found = dict(context.vars)
+        self.comparable = comparable(self.found)
+        self.has_no_namespaces = not namespaces_of(self.found.values())
         return ""
-
-    def resume(self, opening: "Opening") -> None:
-        """Prepare an opening that continues from here."""
-        opening.found, opening.written = self.found, [self._text]
-        for space, attributes in self._spaces:
-            space.clear()
-            space.update(attributes)
 
 
 def _pieces(
@@ -186,12 +176,8 @@ class Opening:
     start: int
     """Index of the first message that the loop runs over."""
 
-    found: Mapping[str, Any]
-    """Variables that were set before."""
-
     def __init__(self, messages: MessageList) -> None:
         self.messages = messages
-        self.found = {}
         self.written: list[str] = []
 
     def begin(self, context: jinja2.runtime.Context, items: Any) -> Any:
@@ -209,8 +195,7 @@ class Opening:
             raise NotIncrementalError
         self.depends_on_end = self.messages.depends_on_end
         spaces: list[Any] = []
-        set_before = {**self.found, **context.vars}
-        variables = {name: _comparable(value, spaces) for name, value in set_before.items()}
+        variables = {name: _comparable(value, spaces) for name, value in context.vars.items()}
         variables[""] = _comparable(items, spaces)
         self.start = items.start
         held = [{name: _comparable(value, spaces) for name, value in attributes_of(space).items()} for space in spaces]
@@ -409,6 +394,16 @@ def _comparable(value: Any, spaces: list[Any]) -> tuple[Any, ...]:
     if number == len(spaces):
         spaces.append(value)
     return _Space, number
+
+
+def comparable(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return values in a comparable form: if two values have equal forms, no template can distinguish them.
+
+    Raises:
+        NotIncrementalError: a value may have hidden state.
+    """
+    spaces: list[Any] = []
+    return {name: _comparable(value, spaces) for name, value in values.items()}
 
 
 def namespaces_of(values: Iterable[Any]) -> list[Any]:

@@ -65,6 +65,8 @@ class MessageList(list[Any]):
                 part.known.extend(more)
 
     def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice) and self.root.recorder is not None:
+            return self.root.recorder.cut(self, place)
         self.refuse_if_recorded()
         if type(place) is int and place >= 0 and self.is_in_every_extension(place + 1):
             return self.known[place]

@@ -7,8 +7,9 @@ an iteration reads of other messages is their shape, which is recorded as well. 
 conversation of which the same is true.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jinja2
@@ -16,7 +17,7 @@ import jinja2.runtime
 from jinja2 import pass_context
 
 from packer.render import symbolic
-from packer.render.incremental import attributes_of, namespaces_of
+from packer.render.incremental import attributes_of, comparable, namespaces_of
 from packer.render.message_list import MessageList
 from packer.render.stoppable import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, STOP, Stoppable, stoppable
 from packer.render.symbolic import OpaqueError, Slot, SymbolicText, pieces_of
@@ -28,9 +29,24 @@ _END = object()
 _STOPPED = "\ue0f6"
 _SEEN_BLINDLY = (HIDDEN, f"\\u{ord(HIDDEN):04x}")
 
+AT = " at 0x"
+"""Part of what Python writes for an object that has no text of its own."""
+
 _FOR_UNKNOWN = {
     "filters": {"trim", "string", "join", "replace", "default", "d"},
-    "tests": {"defined", "undefined", "string", "mapping", "none", "true", "false", "boolean", "in", "sequence", "iterable"},
+    "tests": {
+        "defined",
+        "undefined",
+        "string",
+        "mapping",
+        "none",
+        "true",
+        "false",
+        "boolean",
+        "in",
+        "sequence",
+        "iterable",
+    },
 }
 """Filters and tests that handle symbolic texts, unknown values and the list of messages; the others refuse them."""
 
@@ -38,6 +54,9 @@ CONSTANT = frozenset({"role", "type"})
 """Fields whose texts templates compare with words, and which have few values: these are known."""
 
 JsonSettings = tuple[bool, int | str | None, tuple[str, str] | None, bool]
+
+
+ContextOf = Callable[[jinja2.Template, Mapping[str, Any]], Any]
 
 
 class Leaf(NamedTuple):
@@ -89,140 +108,61 @@ class Written(NamedTuple):
     """Attributes that it sets: the number of the namespace, the name, and the value; base and shift of a number."""
 
 
-class MessageRecorder:
-    """A template that runs for one message at a time.
+class _Recorder:
+    """Passes unknown values to a template, and records what it asks about them."""
 
-    Args:
-        template: rewritten for symbolic texts, see :func:`recordable`.
-        context_of: creates the Jinja context of a template and its variables.
-        shape_of: returns the number of a message's shape.
-        messages: of a conversation, from its first.
-        variables: all but the messages, and those that only the ending reads.
+    start: int
+    """Index of the first message that the loop runs over."""
 
-    Raises:
-        OpaqueError: the loop runs over something else than messages.
-    """
-
-    def __init__(
-        self,
-        template: jinja2.Template,
-        context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
-        shape_of: Callable[[Any], int],
-        messages: Sequence[Any],
-        variables: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, shape_of: Callable[[Any], int]) -> None:
         self.ending: Sequence[Any] | None = None
-        self.start = 0
         self.numbers: Sequence[int] = ()
         self.conditions: list[Any] = []
         self._shape_of = shape_of
-        self._spaces: list[dict[str, Any]] = []
-        self._list = MessageList(messages)
-        own = {"messages": self._list, RENDERING: self, STOP: _STOPPED}
-        self._pieces = template.root_render_func(context_of(template, {**variables, **own}))
-        self._forget()
-        self._written()  # up to the loop
+        self._begin((), ())
 
-    def _forget(self) -> None:
+    def _begin(self, messages: Sequence[Any], numbers: Sequence[int]) -> None:
+        self._messages, self.numbers = messages, numbers
         self.conditions.clear()
         self._neighbors: list[Neighbor] = []
         self._texts: list[symbolic.Condition] = []
         self._leaves: list[Leaf] = []
         self._arguments: list[tuple[Arguments, Leaf]] = []
 
-    def _written(self) -> list[str]:
-        written: list[str] = []
-        for piece in self._pieces:
-            if piece is _STOPPED:
-                return written
-            written.append(piece)
-        raise OpaqueError("the template ended")
-
-    def begin(self, context: jinja2.runtime.Context, items: Any) -> "MessageRecorder":
-        """Begin the loop: return the iterable that it runs over."""
-        if type(items) is not MessageList:
-            raise OpaqueError("the loop runs over something else than messages")
-        self.start = items.start
-        self._spaces = [attributes_of(space) for space in namespaces_of(context.vars.values())]
-        self._list.recorder = self
-        return self
-
-    def __iter__(self) -> Iterator[Any]:
-        yield _END
-        while True:
-            if self.ending is None:
-                yield self.at(ITEM, 0)
-            yield _END
-
-    def record(
-        self,
-        messages: Sequence[Any],
-        numbers: Sequence[int],
-        held: Sequence[Mapping[str, Any]],
-        ending: Sequence[Any] | None,
-    ) -> Written:
-        """Run the template for one message, or for its ending.
-
-        Args:
-            messages: the conversation.
-            numbers: the index of the message, the number of messages, and the integers that namespaces hold.
-            held: attributes of each namespace; in place of an integer, the index of its value in `numbers`.
-            ending: values of the variables that only the ending reads; None to run it for a message.
-
-        Raises:
-            Exception: any that the template raises, or OpaqueError. :meth:`failed` tells what it had asked before.
-        """
-        self._messages, self.numbers, self.ending = messages, numbers, ending
-        self._forget()
-        before = [
-            {name: Number(self, value) if type(value) is int else value for name, value in attributes.items()}
-            for attributes in held
-        ]
-        for space, attributes in zip(self._spaces, before, strict=True):
-            space.clear()
-            space.update(attributes)
-        _RUNNING.append(self)
-        try:
-            written = self._written()
-        finally:
-            _RUNNING.pop()
+    def _parts(self, written: Iterable[str]) -> tuple[str | Placed, ...]:
         parts: list[str | Placed] = []
         for piece in (piece for text in written for piece in pieces_of(text)):
             if isinstance(piece, Slot):
                 parts.append(Placed(self._leaves[piece.number], piece._replace(number=0)))
-            elif any(hidden in piece for hidden in _SEEN_BLINDLY):
-                raise OpaqueError("code in C handled an unknown value")
+            elif any(hidden in piece for hidden in (*_SEEN_BLINDLY, AT)):
+                raise OpaqueError("code in C handled an unknown value, or wrote an address")
             elif parts and isinstance(parts[-1], str):
                 parts[-1] += piece
             else:
                 parts.append(piece)
-        return self._made(tuple(parts), tuple(self._changes(before)))
+        return tuple(parts)
+
+    def cut(self, messages: MessageList, place: slice) -> Any:
+        """Refuse to give more than one message.
+
+        Raises:
+            OpaqueError: always.
+        """
+        raise OpaqueError("some of the messages")
 
     def failed(self) -> Written:
         """Return that the template cannot be recorded, under the conditions so far."""
         return self._made(None, ())
 
-    def _made(self, parts: Any, changes: tuple[tuple[int, str, Any], ...]) -> Written:
+    def _made(self, parts: tuple[str | Placed, ...] | None, changes: Iterable[tuple[int, str, Any]]) -> Written:
         asked = dict.fromkeys((self._leaves[each.slot.number], each) for each in self._texts)
         return Written(
             tuple(dict.fromkeys(self.conditions)),
             tuple(dict.fromkeys(self._neighbors)),
             tuple(TextCondition(leaf, each._replace(slot=each.slot._replace(number=0))) for leaf, each in asked),
             parts,
-            changes,
+            tuple(changes),
         )
-
-    def _changes(self, before: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, Any]]:
-        for number, (old, now) in enumerate(zip(before, self._spaces, strict=True)):
-            for name, value in now.items():
-                if name in old and old[name] is value:
-                    continue
-                if type(value) is Number:
-                    yield number, name, (value.base, value.shift)
-                elif value is None or type(value) in (bool, int, str):
-                    yield number, name, value
-                else:
-                    raise OpaqueError("a namespace holds something else")
 
     def at(self, base: int, shift: int) -> Any:
         """Return a message with unknown values, or None if there is none."""
@@ -268,8 +208,183 @@ class MessageRecorder:
         return self.symbolic(leaf._replace(settings=settings))
 
 
-_RUNNING: list[MessageRecorder] = []
+class MessageRecorder(_Recorder):
+    """A template that runs for one message at a time.
+
+    Args:
+        template: rewritten for symbolic texts, see :func:`recordable`.
+        context_of: creates the Jinja context of a template and its variables.
+        shape_of: returns the number of a message's shape.
+        messages: of a conversation, from its first.
+        variables: all but the messages, and those that only the ending reads.
+
+    Raises:
+        OpaqueError: the loop runs over something else than messages.
+    """
+
+    def __init__(
+        self,
+        template: jinja2.Template,
+        context_of: ContextOf,
+        shape_of: Callable[[Any], int],
+        messages: Sequence[Any],
+        variables: Mapping[str, Any],
+    ) -> None:
+        super().__init__(shape_of)
+        self._spaces: list[dict[str, Any]] = []
+        self._list = MessageList(messages)
+        own = {"messages": self._list, RENDERING: self, STOP: _STOPPED}
+        self._pieces = template.root_render_func(context_of(template, {**variables, **own}))
+        self._written()  # up to the loop
+
+    def _written(self) -> list[str]:
+        written: list[str] = []
+        for piece in self._pieces:
+            if piece is _STOPPED:
+                return written
+            written.append(piece)
+        raise OpaqueError("the template ended")
+
+    def begin(self, context: jinja2.runtime.Context, items: Any) -> "MessageRecorder":
+        """Begin the loop: return the iterable that it runs over."""
+        if type(items) is not MessageList:
+            raise OpaqueError("the loop runs over something else than messages")
+        self.start = items.start
+        self._spaces = [attributes_of(space) for space in namespaces_of(context.vars.values())]
+        self._list.recorder = self
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        yield _END
+        while True:
+            if self.ending is None:
+                yield self.at(ITEM, 0)
+            yield _END
+
+    def record(
+        self,
+        messages: Sequence[Any],
+        numbers: Sequence[int],
+        held: Sequence[Mapping[str, Any]],
+        ending: Sequence[Any] | None,
+    ) -> Written:
+        """Run the template for one message, or for its ending.
+
+        Args:
+            messages: the conversation.
+            numbers: the index of the message, the number of messages, and the integers that namespaces hold.
+            held: attributes of each namespace; in place of an integer, the index of its value in `numbers`.
+            ending: values of the variables that only the ending reads; None to run it for a message.
+
+        Raises:
+            Exception: any that the template raises, or OpaqueError. :meth:`failed` tells what it had asked before.
+        """
+        self._begin(messages, numbers)
+        self.ending = ending
+        before = [
+            {name: Number(self, value) if type(value) is int else value for name, value in attributes.items()}
+            for attributes in held
+        ]
+        for space, attributes in zip(self._spaces, before, strict=True):
+            space.clear()
+            space.update(attributes)
+        with _running(self):
+            written = self._written()
+        return self._made(self._parts(written), self._changes(before))
+
+    def _changes(self, before: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, Any]]:
+        for number, (old, now) in enumerate(zip(before, self._spaces, strict=True)):
+            for name, value in now.items():
+                if name not in old or old[name] is not value:
+                    yield number, name, _held(value)
+
+
+class OpeningRecorder(_Recorder):
+    """The second half of what a template does before its loop; see :attr:`packer.render.stoppable.Stoppable.halves`."""
+
+    found: dict[str, tuple[Any, ...]]
+    """The variables that it sets, in comparable form."""
+
+    num_namespaces: int
+
+    def record(
+        self,
+        template: jinja2.Template,
+        context_of: ContextOf,
+        messages: Sequence[Any],
+        variables: Mapping[str, Any],
+        names: Container[str],
+    ) -> Written:
+        """Run it. The changes are the attributes of new namespaces; `names` are read later.
+
+        Raises:
+            Exception: as in :meth:`MessageRecorder.record`.
+        """
+        self._begin(messages, (len(messages), len(messages)))
+        known = MessageList(messages)
+        known.recorder = self
+        own = {"messages": known, RENDERING: self, STOP: _STOPPED}
+        with _running(self):
+            parts = self._parts(template.root_render_func(context_of(template, {**variables, **own})))
+        unknown = {name for name, value in self._set.items() if isinstance(value, SymbolicText | Number | Arguments)}
+        if any(name in names for name in unknown):
+            raise OpaqueError("a variable that is unknown")
+        left = {name: value for name, value in self._set.items() if name not in unknown}
+        self.found = comparable(left)
+        spaces = namespaces_of(left.values())
+        self.num_namespaces = len(spaces)
+        return self._made(
+            parts,
+            [(n, name, _held(value)) for n, space in enumerate(spaces) for name, value in attributes_of(space).items()],
+        )
+
+    def begin(self, context: jinja2.runtime.Context, items: Any) -> str:
+        """Record the state at the start of the loop."""
+        if type(items) is not MessageList:
+            raise OpaqueError("the loop runs over something else than messages")
+        self.start, self._set = items.start, dict(context.vars)
+        return ""
+
+    def cut(self, messages: MessageList, place: slice) -> Any:
+        """Return a suffix of the messages, or all of them from the last to the first."""
+        if (place.start, place.stop, place.step) == (None, None, -1):
+            return self._backwards(messages.start)
+        start = 0 if place.start is None else place.start
+        if place.stop is not None or place.step is not None or type(start) is not int or start < 0:
+            raise OpaqueError("some of the messages")
+        start += messages.start
+        if Number(self, SIZE) < start:
+            raise OpaqueError("messages behind the last")
+        return MessageList(self._messages[start:], start, messages.root)
+
+    def _backwards(self, start: int) -> Iterator[Any]:
+        size = len(self._messages)
+        for number in range(size - start):
+            yield self.at(SIZE, -1 - number)
+        if Number(self, SIZE) != size:  # recorded: there were no more
+            raise AssertionError
+
+
+def _held(value: Any) -> Any:
+    """Return the value of an attribute of a namespace; base and shift of a number."""
+    if type(value) is Number:
+        return value.base, value.shift
+    if value is None or type(value) in (bool, int, str):
+        return value
+    raise OpaqueError("a namespace holds something else")
+
+
+_RUNNING: list[_Recorder] = []
 """The recorder that runs: filters are not told."""
+
+
+@contextlib.contextmanager
+def _running(recorder: _Recorder) -> Iterator[None]:
+    _RUNNING.append(recorder)
+    try:
+        yield
+    finally:
+        _RUNNING.pop()
 
 
 def is_unknown_text(value: Any, name: str | int | None) -> bool:
@@ -431,6 +546,7 @@ def recordable(date: str, source: str, switches: Sequence[str]) -> Stoppable | N
     """
     found = stoppable(_environment(date), source, ("add_generation_prompt", *switches), ContainerQueries())
     if found is not None:
-        join_texts(found.template)
+        for each in (found.template, *(found.halves or ())[1:2]):
+            join_texts(each)
         found.template.root_render_func.__globals__["LoopContext"] = _loop_of
     return found

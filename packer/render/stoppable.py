@@ -46,6 +46,18 @@ class Bound(NamedTuple):
         return max(min(before, now) + (self.operator in {"gt", "lteq"}) - self.shift, 0)
 
 
+class Halves(NamedTuple):
+    """The part of a template before its loop: what reads single messages from the start, and what may read them all."""
+
+    first: jinja2.Template
+    second: jinja2.Template
+    num_read: int
+    """Number of messages that the first half may read."""
+
+    names: tuple[str, ...]
+    """Names that occur in the second half."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stoppable:
     """A rewritten template.
@@ -58,6 +70,7 @@ class Stoppable:
         place: index of the loop among the template's top-level statements.
         names: names that occur in the loop, in the ending, and in macros, except for the messages and what the loop
             sets.
+        transformer: applied to what is compiled, last of all.
     """
 
     template: jinja2.Template
@@ -66,6 +79,7 @@ class Stoppable:
     source: str
     place: int
     names: tuple[str, ...]
+    transformer: NodeTransformer | None = None
 
     @functools.cached_property
     def opening(self) -> jinja2.Template:
@@ -73,12 +87,8 @@ class Stoppable:
         return self._part(0, self.place)
 
     @functools.cached_property
-    def halves(self) -> tuple[jinja2.Template, jinja2.Template, int] | None:
-        """The part before the loop in two: what reads single messages from the start only, and what may read them all.
-
-        Also the number of messages that the first half may read. None if it cannot be cut: macros see what is set
-        behind them.
-        """
+    def halves(self) -> "Halves | None":
+        """The part before the loop in two; None if it cannot be cut: macros see what is set behind them."""
         statements = self.template.environment.parse(self.source).body[: self.place]
         if _all_of(statements, nodes.Macro | nodes.CallBlock):
             return None
@@ -89,7 +99,10 @@ class Stoppable:
             if [*(name.name for name in _all_of([statement], nodes.Name))].count("messages") > len(fixed):
                 break
             num_read, cut = max(num_read, *(index + 1 for index in fixed), 0), cut + 1
-        return (self._part(0, cut), self._part(cut, self.place), num_read) if cut else None
+        if not cut:
+            return None
+        names = tuple(sorted(_names(statements[cut:]) - {"messages"}))
+        return Halves(self._part(0, cut), self._part(cut, self.place), num_read, names)
 
     def _part(self, first: int, end: int) -> jinja2.Template:
         """Compile some of the statements before the loop, and what begins the loop."""
@@ -101,12 +114,17 @@ class Stoppable:
         _reduce_queries(body)
         items = loop.iter if end == self.place else nodes.Const(None)
         parsed.body = [*body, nodes.Output([_filtered(items, ITEMS, nodes.Name(RENDERING, "load"))]).set_lineno(1)]
+        if self.transformer is not None:
+            self.transformer.visit(parsed)
         parsed.set_environment(environment)
         return environment.from_string(parsed)
 
 
 def stoppable(
-    environment: ImmutableSandboxedEnvironment, source: str, variables: Sequence[str], transformer: NodeTransformer | None = None
+    environment: ImmutableSandboxedEnvironment,
+    source: str,
+    variables: Sequence[str],
+    transformer: NodeTransformer | None = None,
 ) -> Stoppable | None:
     """Rewrite a template; return None if it does not have the required form.
 
@@ -144,7 +162,15 @@ def stoppable(
     if transformer is not None:
         transformer.visit(parsed)
     parsed.set_environment(environment)
-    return Stoppable(template=environment.from_string(parsed), late=changing, bounds=bounds, source=source, place=place, names=names)
+    return Stoppable(
+        template=environment.from_string(parsed),
+        late=changing,
+        bounds=bounds,
+        source=source,
+        place=place,
+        names=names,
+        transformer=transformer,
+    )
 
 
 def _distinguishes_copies(template: nodes.Template) -> bool:
