@@ -14,9 +14,10 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
-from packer.render.composed import Composer, Composition
+from packer.render.composed import Composition
 from packer.render.incremental import NotIncrementalError, Renderings, loop_of
 from packer.render.message_recorder import AT, recordable
+from packer.render.recordings import Recordings
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import is_default
 from packer.render.stoppable import Stoppable, stoppable
@@ -164,7 +165,7 @@ class ChatTemplate:
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
         kwargs: Mapping[str, Any] | None = None,
-        renderings: Renderings | Composition | None = None,
+        renderings: Renderings | None = None,
     ) -> str:
         """Render messages to text.
 
@@ -173,18 +174,16 @@ class ChatTemplate:
             tools: definitions of tools.
             add_generation_prompt: end with the header of an answer, from which the model continues.
             kwargs: further variables.
-            renderings: from :meth:`new_renderings` or :meth:`new_composition`, to render incrementally. It must belong to the same conversation,
+            renderings: from :meth:`new_renderings`, to render incrementally. It must belong to the same conversation,
                 and the values passed here must not be modified between calls.
 
         Raises:
             RenderError: the template raised (the text is its own message), or the output cannot be accepted.
-            NotIncrementalError, OpaqueError: `renderings` cannot be continued.
+            NotIncrementalError: `renderings` cannot be continued.
             TemplateOverrunError: it takes too long or too much memory.
         """
         variables = {"documents": None, **self.variables, **(kwargs or {})}
         variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt}
-        if isinstance(renderings, Composition):
-            return self._checked(lambda: renderings.text(messages, variables))
         if renderings is not None:
             return self._checked(lambda: renderings.text(messages, variables), (messages, tools, kwargs))
         template, variables["messages"] = self._template, messages
@@ -196,25 +195,31 @@ class ChatTemplate:
         everything = {**self._globals, **variables}
         return Context(template.environment, everything, template.name, template.blocks, self._globals)
 
-    def _checked(self, render: Callable[[], str], row: Any = None) -> str:
+    def _checked(self, render: Callable[[], str], row: Any) -> str:
         """Run a rendering and return its text if the text is acceptable.
-
-        `row`: what the template was given; None if its text has no memory address.
 
         Raises:
             RenderError: the template raised, its text is too large, or it contains a memory address.
         """
         try:
             text = watched(render)
-        except (TemplateOverrunError, NotIncrementalError, OpaqueError):
+        except (TemplateOverrunError, NotIncrementalError):
             raise
         except Exception as error:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
-        if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
-            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
-        if row is not None and AT in text:
+        self.refuse_if_large(text)
+        if AT in text:
             self._refuse_addresses(text, row)
         return text
+
+    def refuse_if_large(self, text: str) -> None:
+        """Refuse a text of more bytes than a rendering may have.
+
+        Raises:
+            RenderError: it has.
+        """
+        if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
+            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
 
     def _refuse_addresses(self, text: str, row: Any) -> None:
         """Refuse a text such as `<function f at 0x7f…>` that occurs neither in the row nor in the template.
@@ -244,19 +249,20 @@ class ChatTemplate:
     def new_composition(self, num_messages: int) -> Composition | None:
         """Return the state for composed renderings of one conversation; None as for :meth:`new_renderings`."""
         self._num_rendered += num_messages**2
-        if num_messages <= FEW_COMPOSED or self._num_rendered < WORTH_COMPILING or self._composer is None:
+        if num_messages <= FEW_COMPOSED or self._num_rendered < WORTH_COMPILING or self.recordings is None:
             return None
-        return Composition(self._composer) if self._composer.is_worth_trying else None
+        return Composition(self.recordings, self.variables) if self.recordings.are_worth_trying else None
 
     @functools.cached_property
-    def _composer(self) -> Composer | None:
+    def recordings(self) -> Recordings | None:
+        """What is recorded of the template; None if it cannot be."""
         if self._stoppable is None:
             return None
         try:
             recorded = watched(lambda: recordable(self.date, self.source, self.switches))
         except (OpaqueError, RecursionError, SyntaxError, jinja2.TemplateError):
             return None
-        return None if recorded is None else Composer(self._stoppable, recorded, self._context)
+        return None if recorded is None else Recordings(self._stoppable, recorded, self._context)
 
     @functools.cached_property
     def _stoppable(self) -> Stoppable | None:
@@ -323,16 +329,18 @@ class IncrementalTemplate:
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """As :meth:`ChatTemplate.render`."""
+        if self._composition is not None and len(messages) > 1:
+            try:
+                text = self._composition.text(
+                    messages, tools, kwargs or {}, add_generation_prompt=add_generation_prompt
+                )
+                self._template.refuse_if_large(text)
+                return text
+            except OpaqueError:
+                self._composition = None
         render = functools.partial(
             self._template.render, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
         )
-        if self._composition is not None and len(messages) > 1:
-            try:
-                return render(renderings=self._composition)
-            except (OpaqueError, NotIncrementalError) as error:
-                self._composition = None
-            except RenderError:
-                pass
         if add_generation_prompt and messages:
             self._first = messages[0]
         is_own = bool(messages) and messages[0] is self._first

@@ -125,6 +125,9 @@ class FirstHalf:
     found: Mapping[str, Any]
     """The variables that it sets."""
 
+    comparable: Mapping[str, tuple[Any, ...]]
+    """The same in comparable form."""
+
     def __init__(
         self,
         halves: Halves,
@@ -133,6 +136,9 @@ class FirstHalf:
         variables: Mapping[str, Any],
     ) -> None:
         self.read = messages[: halves.num_read]
+        self.outer: dict[int, int] = {}
+        self.recordings: list[Any] | None = None
+        self.is_plain = False
         self.messages = MessageList(messages)
         self.text = "".join(_pieces(halves.first, context_of, variables, self))
 

@@ -209,33 +209,30 @@ class _Recorder:
 
 
 class MessageRecorder(_Recorder):
-    """A template that runs for one message at a time.
+    """A template that runs for one message at a time."""
 
-    Args:
-        template: rewritten for symbolic texts, see :func:`recordable`.
-        context_of: creates the Jinja context of a template and its variables.
-        shape_of: returns the number of a message's shape.
-        messages: of a conversation, from its first.
-        variables: all but the messages, and those that only the ending reads.
-
-    Raises:
-        OpaqueError: the loop runs over something else than messages.
-    """
-
-    def __init__(
+    def run(
         self,
         template: jinja2.Template,
         context_of: ContextOf,
-        shape_of: Callable[[Any], int],
         messages: Sequence[Any],
         variables: Mapping[str, Any],
     ) -> None:
-        super().__init__(shape_of)
-        self._spaces: list[dict[str, Any]] = []
+        """Run the template up to its loop.
+
+        Args:
+            template: rewritten for symbolic texts, see :func:`recordable`.
+            context_of: creates the Jinja context of a template and its variables.
+            messages: of a conversation, from its first.
+            variables: all but the messages, and those that only the ending reads.
+
+        Raises:
+            OpaqueError: the loop runs over something else than messages.
+        """
         self._list = MessageList(messages)
         own = {"messages": self._list, RENDERING: self, STOP: _STOPPED}
         self._pieces = template.root_render_func(context_of(template, {**variables, **own}))
-        self._written()  # up to the loop
+        self._written()
 
     def _written(self) -> list[str]:
         written: list[str] = []

@@ -19,27 +19,23 @@ Further bases are the integers that namespaces hold."""
 HIDDEN = "\ue0f5"
 """What code that bypasses Python's methods sees of an unknown value, as of a symbolic text."""
 
-_OPERATORS: dict[str, Callable[[int, int], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-}
-
 
 class Compared(NamedTuple):
     """That a number compares with another, increased by `shift`, as it did."""
 
-    operator: str
+    operator: Callable[[int, int], bool]
     base: int
     other: int
     shift: int
     answer: bool
 
+    @property
+    def bases(self) -> set[int]:
+        return {self.base, self.other}
+
     def holds(self, numbers: Sequence[int]) -> bool:
         other = self.shift if self.other == ZERO else numbers[self.other] + self.shift
-        return _OPERATORS[self.operator](numbers[self.base], other) is self.answer
+        return self.operator(numbers[self.base], other) is self.answer
 
     def least_size(self, numbers: Sequence[int]) -> int | None:
         """Return the least number of messages from which on it always holds; None if it does not hold for all greater.
@@ -62,6 +58,10 @@ class Remainder(NamedTuple):
     shift: int
     divisor: int
     answer: int
+
+    @property
+    def bases(self) -> set[int]:
+        return {self.base}
 
     def holds(self, numbers: Sequence[int]) -> bool:
         return (numbers[self.base] + self.shift) % self.divisor == self.answer
@@ -92,35 +92,35 @@ class Number:
     def __init__(self, recorder: Recorder, base: int, shift: int = 0) -> None:
         self._recorder, self.base, self.shift = recorder, base, shift
 
-    def _compared(self, sign: str, other: Any) -> bool:
+    def _compared(self, compare: Callable[[int, int], bool], other: Any) -> bool:
         if type(other) is Number:
             base, shift = other.base, other.shift
         elif type(other) is int:
             base, shift = ZERO, other
-        elif sign == "==" and (other is None or isinstance(other, str | jinja2.Undefined)):
+        elif compare is operator.eq and (other is None or isinstance(other, str | jinja2.Undefined)):
             return False
         else:
             _refuse()
         numbers = self._recorder.numbers
-        made = Compared(sign, self.base, base, shift - self.shift, answer=True)
+        made = Compared(compare, self.base, base, shift - self.shift, answer=True)
         made = made._replace(answer=made.holds(numbers))
         self._recorder.conditions.append(made)
         return made.answer
 
     def __lt__(self, other: Any) -> bool:
-        return self._compared("<", other)
+        return self._compared(operator.lt, other)
 
     def __le__(self, other: Any) -> bool:
-        return self._compared("<=", other)
+        return self._compared(operator.le, other)
 
     def __gt__(self, other: Any) -> bool:
-        return self._compared(">", other)
+        return self._compared(operator.gt, other)
 
     def __ge__(self, other: Any) -> bool:
-        return self._compared(">=", other)
+        return self._compared(operator.ge, other)
 
     def __eq__(self, other: object) -> bool:
-        return self._compared("==", other)
+        return self._compared(operator.eq, other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other

@@ -1,0 +1,424 @@
+"""The recordings of one template: what it writes for messages of each shape, before them, and behind them.
+
+:mod:`packer.render.message_recorder` makes a recording. It is found again by the shape of the message and by what
+namespaces hold, and serves if numbers, neighbors and texts give the same answers as when it was made.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from packer.batches import REASONING_FIELDS
+from packer.render.incremental import FirstHalf
+from packer.render.message_recorder import (
+    ContextOf,
+    Leaf,
+    MessageRecorder,
+    OpeningRecorder,
+    Placed,
+    Written,
+    is_unknown_text,
+)
+from packer.render.readback import ESCAPE
+from packer.render.stoppable import Halves, Stoppable
+from packer.render.symbolic import OpaqueError
+from packer.render.tojson import ToJson
+from packer.render.unknowns import ITEM, SIZE, ZERO
+from packer.watchdog import TemplateOverrunError, watched
+
+_LONGEST_WORD = 64
+"""Texts in namespaces and variables of up to this many characters are part of what a recording is found by."""
+
+_MAX_RECORDINGS = 4096
+_MAX_SHAPES = 2**16
+_MAX_OUTER = 256
+"""Maximum number of different values of the variables that iterations may read."""
+
+_MAX_FAILURES = 32
+"""Number of conversations in a row that cannot be composed after which no more are tried."""
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """What namespaces hold before an iteration; equal states are one object."""
+
+    key: int
+    """Number of what they hold, except for the values of integers."""
+
+    layout: tuple[dict[str, Any], ...]
+    """Attributes of each namespace; in place of an integer, its index in the numbers of an iteration."""
+
+    numbers: tuple[int, ...]
+    """Values of the integers; they follow the index of the message and the number of messages."""
+
+
+class Recording(NamedTuple):
+    """What a template writes, and under which conditions."""
+
+    written: Written
+    is_complete: bool
+    """Whether it writes all content of the message, as the message has it."""
+
+    is_local: bool
+    """Whether all texts that it writes are found by the index of the message, or by a constant one."""
+
+    ignores_namespaces: bool
+    """Whether it asks for no integer that a namespace holds, and changes no namespace."""
+
+    @classmethod
+    def of(cls, written: Written, message: Mapping[str, Any] | None = None) -> "Recording":
+        placed = [part for part in written.parts or () if isinstance(part, Placed)]
+        bases = {base for each in written.conditions for base in each.bases}
+        return cls(
+            written,
+            is_complete=message is not None and written.parts is not None and _shows_all(message, written.parts),
+            is_local=all(part.leaf.base in {ITEM, ZERO} for part in placed),
+            ignores_namespaces=not written.namespaces and bases <= {ZERO, ITEM, SIZE},
+        )
+
+    def answers(self, numbers: Sequence[int], messages: Sequence[Any], shape_of: Callable[[Any], int]) -> bool:
+        """Whether the template would get the same answers about numbers and other messages."""
+        for condition in self.written.conditions:
+            if not condition.holds(numbers):
+                return False
+        for base, shift, shape in self.written.neighbors:
+            place = shift if base == ZERO else numbers[base] + shift
+            if place < 0 or (shape_of(messages[place]) if place < len(messages) else None) != shape:
+                return False
+        return True
+
+    def suits(self, numbers: Sequence[int], messages: Sequence[Any]) -> bool:
+        """Whether the texts meet the conditions."""
+        for leaf, condition in self.written.texts:
+            if not condition.met(condition.slot.value(value_of(leaf, numbers, messages))):
+                return False
+        return True
+
+    def least_size(self, numbers: Sequence[int]) -> int | None:
+        """Return the least number of messages from which on it gets the same answers, however many follow.
+
+        None if it depends on where the conversation ends.
+        """
+        least = 1
+        for condition in self.written.conditions:
+            size = condition.least_size(numbers)
+            if size is None:
+                return None
+            least = max(least, size)
+        for base, shift, shape in self.written.neighbors:
+            if base == SIZE or shape is None:
+                return None
+            least = max(least, (shift if base == ZERO else numbers[base] + shift) + 1)
+        return least
+
+    def text(self, numbers: Sequence[int], messages: Sequence[Any]) -> str:
+        """Return what the template writes."""
+        parts = self.written.parts
+        assert parts is not None
+        return "".join(
+            [part if type(part) is str else part[1].value(value_of(part[0], numbers, messages)) for part in parts]
+        )
+
+
+class RecordedOpening(NamedTuple):
+    """A recording of the second half of what comes before the loop."""
+
+    recording: Recording
+    variables: Mapping[str, tuple[Any, ...]]
+    """Those that it sets, as far as later parts of the template may read them, in comparable form."""
+
+    num_namespaces: int
+    start: int
+    """Index of the first message that the loop runs over."""
+
+
+class Recordings:
+    """The recordings of one template.
+
+    Args:
+        plain: the template, rewritten to run up to its loop.
+        recorded: the template, rewritten for a :class:`MessageRecorder`.
+        context_of: creates the Jinja context of a template and its variables.
+    """
+
+    def __init__(self, plain: Stoppable, recorded: Stoppable, context_of: ContextOf) -> None:
+        self.plain = plain
+        self.context_of = context_of
+        self._recorded = recorded
+        self._shapes: dict[Any, int] = {}
+        self._shape_of: dict[int, tuple[Any, int]] = {}
+        self._keys: dict[Any, int] = {}
+        self._states: dict[Any, State] = {}
+        self._outer: dict[Any, int] = {}
+        self._openings: dict[int, list[RecordedOpening]] = {}
+        self._kept: dict[Any, list[Recording]] = {}
+        self._num_kept = 0
+        self._recorders: dict[int, MessageRecorder] = {}
+        self._num_failures = 0
+
+    @property
+    def are_worth_trying(self) -> bool:
+        return self._num_failures < _MAX_FAILURES
+
+    def note(self, *, composed: bool) -> None:
+        """Note whether a conversation could be composed."""
+        self._num_failures = 0 if composed else self._num_failures + 1
+
+    def shape_of(self, message: Any) -> int:
+        """Return the number of a message's shape: everything except its texts and the arguments of its calls.
+
+        Raises:
+            OpaqueError: the message holds something that is not JSON, or there are too many shapes.
+        """
+        found = self._shape_of.get(id(message))
+        if found is not None and found[0] is message:
+            return found[1]
+        number = self._shapes.setdefault(_shape(message, None), len(self._shapes))
+        if number >= _MAX_SHAPES:
+            raise OpaqueError("too many shapes")
+        if len(self._shape_of) >= _MAX_RECORDINGS:
+            self._shape_of.clear()
+        self._shape_of[id(message)] = message, number
+        return number
+
+    def state_of(self, held: Sequence[Mapping[str, Any]]) -> State:
+        """Return the state of namespaces that hold these attributes.
+
+        Raises:
+            OpaqueError: one holds something else than numbers, truth values and words.
+        """
+        layout: list[dict[str, Any]] = []
+        numbers: list[int] = []
+        for attributes in held:
+            layout.append({})
+            for name, value in attributes.items():
+                if type(value) is int:
+                    layout[-1][name] = SIZE + 1 + len(numbers)
+                    numbers.append(value)
+                elif value is None or type(value) is bool or (type(value) is str and len(value) <= _LONGEST_WORD):
+                    layout[-1][name] = value
+                else:
+                    raise OpaqueError("a namespace holds something else")
+        kinds = tuple([tuple([(name, type(value), value) for name, value in each.items()]) for each in layout])
+        key = self._keys.setdefault(kinds, len(self._keys))
+        found = self._states.get((key, *numbers))
+        if found is None:
+            if max(len(self._states), len(self._keys)) >= _MAX_SHAPES:
+                raise OpaqueError("too many states")
+            found = self._states[key, *numbers] = State(key, tuple(layout), tuple(numbers))
+        return found
+
+    def state_behind(self, state: State, recording: Recording, numbers: Sequence[int]) -> State:
+        """Return the state after an iteration."""
+        if not recording.written.namespaces:
+            return state
+        held = [
+            {name: numbers[value] if type(value) is int else value for name, value in attributes.items()}
+            for attributes in state.layout
+        ]
+        return self.state_of(changed(held, recording, numbers))
+
+    def outer_of(self, names: Sequence[str], found: Mapping[str, tuple[Any, ...]], variables: Mapping[str, Any]) -> int:
+        """Return the number of what the template may read of variables, except for messages and namespaces.
+
+        Args:
+            names: names that occur in the part of the template.
+            found: variables that the template set before, in comparable form.
+            variables: those that it was given.
+
+        Raises:
+            OpaqueError: it may read something else than words, numbers and macros.
+        """
+        read = []
+        for name in names:
+            known = found.get(name)
+            if known is None and name in variables:
+                known = (type(variables[name]), variables[name])
+            if known is None:
+                continue
+            if known[0] in (list, tuple, dict) or (known[0] is str and len(known[1]) > _LONGEST_WORD):
+                raise OpaqueError(f"the variable {name}")
+            read.append((name, known))
+        number = self._outer.setdefault(tuple(read), len(self._outer))
+        if number >= _MAX_OUTER:
+            raise OpaqueError("variables that differ from row to row")
+        return number
+
+    def opening(self, half: FirstHalf, messages: Sequence[Any], variables: Mapping[str, Any]) -> RecordedOpening:
+        """Return what the template does between the first half of its opening and its loop.
+
+        Raises:
+            OpaqueError: that cannot be recorded.
+        """
+        halves, recorded = self.plain.halves, self._recorded.halves
+        assert halves is not None
+        assert recorded is not None
+        numbers = (len(messages), len(messages))
+        if half.recordings is None:
+            outer = self.outer_of(halves.names, half.comparable, variables)
+            half.recordings = self._openings.setdefault(outer, [])
+        for opening in half.recordings:
+            if opening.recording.answers(numbers, messages, self.shape_of):
+                break
+        else:
+            opening = self._record_opening(recorded, messages, {**variables, **half.found})
+            if len(half.recordings) >= _MAX_RECORDINGS:
+                half.recordings.clear()
+            half.recordings.append(opening)
+        if opening.recording.written.parts is None or not opening.recording.suits(numbers, messages):
+            raise OpaqueError("not composed")
+        return opening
+
+    def _record_opening(
+        self, recorded: Halves, messages: Sequence[Any], variables: Mapping[str, Any]
+    ) -> RecordedOpening:
+        recorder = OpeningRecorder(self.shape_of)
+        names = self.plain.names
+        try:
+            written = watched(lambda: recorder.record(recorded.second, self.context_of, messages, variables, names))
+        except TemplateOverrunError:
+            raise
+        except Exception:  # noqa: BLE001 - a template may raise anything; rendering it tells
+            return RecordedOpening(Recording.of(recorder.failed()), {}, 0, 0)
+        found = {name: recorder.found[name] for name in names if name in recorder.found}
+        return RecordedOpening(Recording.of(written), found, recorder.num_namespaces, recorder.start)
+
+    def recording(
+        self,
+        outer: int,
+        state: State,
+        numbers: Sequence[int],
+        messages: Sequence[Any],
+        variables: Mapping[str, Any],
+        ending: tuple[Any, ...] | None = None,
+    ) -> Recording:
+        """Return what the template writes for message `numbers[0]`, or as its ending.
+
+        Raises:
+            OpaqueError: that cannot be recorded.
+        """
+        what: Any = self.shape_of(messages[numbers[ITEM]]) if ending is None else (*map(type, ending), *ending)
+        key = outer, state.key, what
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = []
+        for recording in found:
+            if recording.answers(numbers, messages, self.shape_of):
+                break
+        else:
+            written = self._record(outer, state, numbers, messages, variables, ending)
+            recording = Recording.of(written, messages[numbers[ITEM]] if ending is None else None)
+            if self._num_kept >= _MAX_RECORDINGS:
+                self._kept, self._num_kept = {key: (found := [])}, 0
+            found.append(recording)
+            self._num_kept += 1
+        if recording.written.parts is None or not recording.suits(numbers, messages):
+            raise OpaqueError("not composed")
+        return recording
+
+    def _record(
+        self,
+        outer: int,
+        state: State,
+        numbers: Sequence[int],
+        messages: Sequence[Any],
+        variables: Mapping[str, Any],
+        ending: tuple[Any, ...] | None,
+    ) -> Written:
+        recorder = self._recorders.pop(outer, None)  # one that fails is not used again
+        if recorder is None:
+            made = MessageRecorder(self.shape_of)
+            watched(lambda: made.run(self._recorded.template, self.context_of, messages, variables))
+            recorder = made
+        used = recorder
+        try:
+            written = watched(lambda: used.record(messages, numbers, state.layout, ending))
+        except TemplateOverrunError:
+            raise
+        except Exception:  # noqa: BLE001 - a template may raise anything; rendering it tells
+            return recorder.failed()
+        self._recorders[outer] = recorder
+        return written
+
+
+def changed(held: list[dict[str, Any]], recording: Recording, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Change attributes of namespaces as a recording does; return them."""
+    for space, name, value in recording.written.namespaces:
+        if type(value) is tuple:
+            base, shift = value
+            held[space][name] = shift if base == ZERO else numbers[base] + shift
+        else:
+            held[space][name] = value
+    return held
+
+
+_JSON = ToJson()
+
+
+def value_of(leaf: Leaf, numbers: Sequence[int], messages: Any) -> str:
+    base, shift, path, settings = leaf
+    value = messages[shift if base == ZERO else numbers[base] + shift]
+    for name in path:
+        value = value[name]
+    return value if settings is None else _JSON(value, *settings)
+
+
+def _shape(value: Any, name: Any) -> Any:
+    """Return a value with a constant in place of each text and of the arguments of each call."""
+    kind = type(value)
+    if kind is str:
+        return "text" if is_unknown_text(value, name) else ("", value)
+    if kind is dict:
+        if name == "arguments":
+            return "arguments" if value else "no arguments"
+        return (dict, *[(key, _shape(each, key)) for key, each in value.items()])
+    if kind is list:
+        return (list, *[_shape(each, None) for each in value])
+    if value is None or kind is bool:
+        return (kind, value)
+    if kind is int or kind is float:
+        return (kind, repr(value))
+    raise OpaqueError("not JSON")
+
+
+def _shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool:
+    """Whether all content of a message is among the parts, as the message has it: texts as they are, arguments as JSON.
+
+    Results of tools may be JSON, too. Nothing else of what the template writes may look like an escape.
+    """
+    if any(isinstance(part, str) and ESCAPE.search(part) for part in parts):
+        return False
+    own = [part.leaf for part in parts if isinstance(part, Placed) and part.leaf.base == ITEM and not part.leaf.shift]
+    as_it_is = {leaf.path for leaf in own if leaf.settings is None}
+    as_json = {leaf.path for leaf in own if leaf.settings is not None}
+    content = message.get("content")
+    path: tuple[str | int, ...] = ("content",)
+    if isinstance(content, list):
+        if len(content) != 1 or not isinstance(content[0], dict):
+            return False
+        content, path = content[0].get("text"), ("content", 0, "text")
+    is_result = message.get("role") == "tool"
+    if content and not isinstance(content, str):
+        return False
+    if content and not content.isspace() and path not in (as_it_is | as_json if is_result else as_it_is):
+        return False
+    reasoning = [(name,) for name in REASONING_FIELDS if message.get(name)]
+    if reasoning and not as_it_is.intersection(reasoning):
+        return False
+    calls = message.get("tool_calls") or ()
+    return isinstance(calls, list | tuple) and all(
+        _shows_call(call, ("tool_calls", number), as_it_is, as_json) for number, call in enumerate(calls)
+    )
+
+
+def _shows_call(call: Any, path: tuple[str | int, ...], as_it_is: Any, as_json: Any) -> bool:
+    if not isinstance(call, dict):
+        return False
+    if "function" in call:
+        call, path = call["function"], (*path, "function")
+    if not isinstance(call, dict) or not is_unknown_text(call.get("name"), "name") or (*path, "name") not in as_it_is:
+        return False
+    arguments = call.get("arguments")
+    if not arguments:
+        return True
+    return (*path, "arguments") in (as_it_is if isinstance(arguments, str) else as_json)
