@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 from packer.render.incremental import FirstHalf, opened
 from packer.render.message_recorder import AT
 from packer.render.readback import ESCAPE
-from packer.render.recordings import Recording, Recordings, State, changed, value_of
+from packer.render.recordings import Recording, Recordings, State, value_of
 from packer.render.symbolic import OpaqueError
 from packer.render.unknowns import ITEM
 from packer.watchdog import TemplateOverrunError, watched
@@ -31,8 +31,9 @@ class _Step(NamedTuple):
 
     recording: Recording
     text: str
-    before: State
-    state: State
+    behind: State | None
+    """What namespaces hold afterwards, if the message changes that."""
+
     least_size: int | None
     """Least number of messages from which on it is the same, however many follow; None if it depends on the end."""
 
@@ -59,8 +60,8 @@ class _Chain:
     state: State
     steps: list[_Step] = field(default_factory=list)
     messages: list[Any] = field(default_factory=list)
-    hints: Sequence[_Step] = ()
-    """Steps of the same messages from another state: most of them will be the same."""
+    hints: Sequence[_Step | None] = ()
+    """Steps of the same messages, where namespaces hold other numbers: most of them are the same."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -174,7 +175,7 @@ class Composition:
                 opening = self._opening(messages, setting)
                 steps = self._steps(opening, messages)
                 self._last = opening, messages, steps
-            state = steps[-1].state if steps else opening.state
+            state = _behind(steps, opening.state)
             size = len(messages)
             numbers = (size, size, *state.numbers)
             recording = self._recordings.recording(
@@ -249,7 +250,7 @@ class Composition:
             is_plain=half.is_plain and _is_plain(text),
             start=known.start,
             outer=half.outer[id(known)],
-            state=recordings.state_of(changed([{} for _ in range(known.num_namespaces)], known.recording, numbers)),
+            state=recordings.state_with(known.state, known.numbers, numbers),
         )
 
     def _first_half(self, messages: Sequence[Any], setting: _Setting) -> FirstHalf | None:
@@ -274,38 +275,34 @@ class Composition:
                 del steps[place:]
                 break
         lasts = len(steps) == len(chain.steps)
-        state = steps[-1].state if steps else opening.state
+        state = _behind(steps, opening.state)
+        shape_of = self._recordings.shape_of
         for number in range(opening.start + len(steps), size):
-            step = self._step(opening, number, state, chain, messages)
+            numbers = (number, size, *state.numbers)
+            place = number - opening.start
+            step = chain.hints[place] if place < len(chain.hints) else None
+            if (
+                step is None
+                or step.least_size is None
+                or step.least_size > size
+                or not (step.recording.ignores_namespaces or step.recording.answers(numbers, messages, shape_of))
+            ):
+                step = self._step(opening, numbers, state, messages)
+                if step.behind is not None:
+                    state, chain.hints = step.behind, ()
             steps.append(step)
-            state = step.state
             lasts = lasts and step.least_size is not None
             if lasts:
                 chain.steps.append(step)
                 chain.messages.append(messages[number])
         return steps
 
-    def _step(self, opening: _Opening, number: int, state: State, chain: _Chain, messages: Sequence[Any]) -> _Step:
-        recordings, size = self._recordings, len(messages)
-        place = number - opening.start
-        hint = chain.hints[place] if place < len(chain.hints) else None
-        if hint is not None and (
-            hint.before.key != state.key
-            or not hint.recording.is_local
-            or hint.least_size is None
-            or hint.least_size > min(size, opening.start + len(chain.hints))
-        ):
-            hint = None
-        if hint is not None and hint.recording.ignores_namespaces:
-            return _Step(hint.recording, hint.text, state, state, hint.least_size)
-        numbers = (number, size, *state.numbers)
-        if hint is not None and hint.recording.answers(numbers, messages, recordings.shape_of):
-            recording, text = hint.recording, hint.text
-        else:
-            recording = recordings.recording(opening.outer, state, numbers, messages, opening.setting.variables)
-            text = recording.text(numbers, messages)
-        behind = recordings.state_behind(state, recording, numbers)
-        return _Step(recording, text, state, behind, recording.least_size(numbers))
+    def _step(self, opening: _Opening, numbers: Sequence[int], state: State, messages: Sequence[Any]) -> _Step:
+        recordings = self._recordings
+        recording = recordings.recording(opening.outer, state, numbers, messages, opening.setting.variables)
+        text = recording.text(numbers, messages)
+        behind = recordings.state_behind(state, recording, numbers) if recording.written.namespaces else None
+        return _Step(recording, text, behind, recording.least_size(numbers))
 
     def _chain(self, opening: _Opening, messages: Sequence[Any]) -> _Chain:
         """Return the chain that shares most messages, or a new one with what it shares."""
@@ -327,9 +324,21 @@ class Composition:
             num_same = next((n for n, step in enumerate(best.steps[:most]) if (step.least_size or 0) > reach), most)
             made.steps, made.messages = best.steps[:num_same], best.messages[:num_same]
         elif like is not None:
-            made.hints = like.steps[: _num_shared(like.messages, messages[opening.start :])]
+            most = _num_shared(like.messages, messages[opening.start :])
+            reach = opening.start + most
+            made.hints = [
+                step
+                if step.recording.is_local and step.behind is None and (step.least_size or reach) <= reach
+                else None
+                for step in like.steps[:most]
+            ]
         self._chains = [made, *self._chains[: _MAX_KEPT - 1]]
         return made
+
+
+def _behind(steps: Sequence[_Step], state: State) -> State:
+    """Return what namespaces hold after some steps."""
+    return next((step.behind for step in reversed(steps) if step.behind is not None), state)
 
 
 def _num_shared(known: Sequence[Any], messages: Sequence[Any]) -> int:

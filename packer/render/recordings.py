@@ -127,7 +127,12 @@ class RecordedOpening(NamedTuple):
     variables: Mapping[str, tuple[Any, ...]]
     """Those that it sets, as far as later parts of the template may read them, in comparable form."""
 
-    num_namespaces: int
+    state: State | None
+    """What namespaces held when it was made."""
+
+    numbers: Sequence[tuple[int, int]]
+    """Base and shift of each integer of the state."""
+
     start: int
     """Index of the first message that the loop runs over."""
 
@@ -208,6 +213,14 @@ class Recordings:
             found = self._states[key, *numbers] = State(key, tuple(layout), tuple(numbers))
         return found
 
+    def state_with(self, state: State, forms: Sequence[tuple[int, int]], numbers: Sequence[int]) -> State:
+        """Return a state with other integers: those of these bases and shifts."""
+        integers = tuple([shift if base == ZERO else numbers[base] + shift for base, shift in forms])
+        found = self._states.get((state.key, *integers))
+        if found is None:
+            found = self._states[state.key, *integers] = State(state.key, state.layout, integers)
+        return found
+
     def state_behind(self, state: State, recording: Recording, numbers: Sequence[int]) -> State:
         """Return the state after an iteration."""
         if not recording.written.namespaces:
@@ -279,9 +292,16 @@ class Recordings:
         except TemplateOverrunError:
             raise
         except Exception:  # noqa: BLE001 - a template may raise anything; rendering it tells
-            return RecordedOpening(Recording.of(recorder.failed()), {}, 0, 0)
+            return RecordedOpening(Recording.of(recorder.failed()), {}, None, (), 0)
         found = {name: recorder.found[name] for name in names if name in recorder.found}
-        return RecordedOpening(Recording.of(written), found, recorder.num_namespaces, recorder.start)
+        recording = Recording.of(written)
+        held = changed([{} for _ in range(recorder.num_namespaces)], recording, (len(messages), len(messages)))
+        integers = [
+            value if type(value) is tuple else (ZERO, value)
+            for _, _, value in written.namespaces
+            if type(value) in (tuple, int)
+        ]
+        return RecordedOpening(recording, found, self.state_of(held), integers, recorder.start)
 
     def recording(
         self,
