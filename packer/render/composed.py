@@ -147,6 +147,7 @@ class Composition:
         self._chains: list[_Chain] = []
         self._last: tuple[_Opening, Sequence[Any], list[_Step]] | None = None
         self._half: tuple[tuple[int, ...], FirstHalf] | None = None
+        recordings.num_tried += 1
 
     def text(
         self,
@@ -186,6 +187,10 @@ class Composition:
             raise
         except Exception as error:  # a template may raise anything; rendering it tells
             raise OpaqueError(str(error)) from error
+
+    def note_failure(self) -> None:
+        """Note that the conversation could not be composed."""
+        self._recordings.num_failed += 1
 
     def _setting(self, tools: Any, kwargs: Mapping[str, Any], *, add_generation_prompt: bool) -> _Setting:
         key = (id(tools), add_generation_prompt, *kwargs.items(), *map(type, kwargs.values()))  # true is not 1

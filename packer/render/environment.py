@@ -36,7 +36,8 @@ FEW_MESSAGES = 16
 nothing there. With tools, under the templates of Llama 3.1 and Qwen3, a full rendering takes 0.8 to 1.0 times as
 long."""
 
-FEW_COMPOSED = 3
+FEW_COMPOSED = 4
+"""Conversations of up to this many messages are not composed: with tools, 6 messages gain a sixth, 20 a third."""
 
 _FEWEST = 3
 """Prefixes of up to this many messages of a longer conversation are rendered from the first message, too."""
@@ -240,18 +241,17 @@ class ChatTemplate:
         None for templates that cannot be rewritten, for short conversations, and until enough messages were rendered to
         justify compiling the template a second time.
         """
-        if num_messages <= FEW_MESSAGES:
-            return None
-        if self._num_rendered < WORTH_COMPILING or self._stoppable is None:
+        if num_messages <= FEW_MESSAGES or self._num_rendered < WORTH_COMPILING or self._stoppable is None:
             return None
         return Renderings(self._stoppable, self._context)
 
     def new_composition(self, num_messages: int) -> Composition | None:
         """Return the state for composed renderings of one conversation; None as for :meth:`new_renderings`."""
         self._num_rendered += num_messages**2
-        if num_messages <= FEW_COMPOSED or self._num_rendered < WORTH_COMPILING or self.recordings is None:
+        if num_messages <= FEW_COMPOSED or self._num_rendered < WORTH_COMPILING:
             return None
-        return Composition(self.recordings, self.variables) if self.recordings.are_worth_trying else None
+        recordings = self.recordings
+        return Composition(recordings, self.variables) if recordings and recordings.are_worth_trying else None
 
     @functools.cached_property
     def recordings(self) -> Recordings | None:
@@ -337,6 +337,7 @@ class IncrementalTemplate:
                 self._template.refuse_if_large(text)
                 return text
             except OpaqueError:
+                self._composition.note_failure()
                 self._composition = None
         render = functools.partial(
             self._template.render, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs

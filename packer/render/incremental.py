@@ -137,7 +137,7 @@ class FirstHalf:
     ) -> None:
         self.read = messages[: halves.num_read]
         self.outer: dict[int, int] = {}
-        self.recordings: list[Any] | None = None
+        self.number: int | None = None
         self.is_plain = False
         self.messages = MessageList(messages)
         self.text = "".join(_pieces(halves.first, context_of, variables, self))

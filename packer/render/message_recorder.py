@@ -7,7 +7,6 @@ an iteration reads of other messages is their shape, which is recorded as well. 
 conversation of which the same is true.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -285,9 +284,7 @@ class MessageRecorder(_Recorder):
         for space, attributes in zip(self._spaces, before, strict=True):
             space.clear()
             space.update(attributes)
-        with _running(self):
-            written = self._written()
-        return self._made(self._parts(written), self._changes(before))
+        return self._made(self._parts(self._written()), self._changes(before))
 
     def _changes(self, before: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, Any]]:
         for number, (old, now) in enumerate(zip(before, self._spaces, strict=True)):
@@ -321,8 +318,7 @@ class OpeningRecorder(_Recorder):
         known = MessageList(messages)
         known.recorder = self
         own = {"messages": known, RENDERING: self, STOP: _STOPPED}
-        with _running(self):
-            parts = self._parts(template.root_render_func(context_of(template, {**variables, **own})))
+        parts = self._parts(template.root_render_func(context_of(template, {**variables, **own})))
         unknown = {name for name, value in self._set.items() if isinstance(value, SymbolicText | Number | Arguments)}
         if any(name in names for name in unknown):
             raise OpaqueError("a variable that is unknown")
@@ -369,19 +365,6 @@ def _held(value: Any) -> Any:
     if value is None or type(value) in (bool, int, str):
         return value
     raise OpaqueError("a namespace holds something else")
-
-
-_RUNNING: list[_Recorder] = []
-"""The recorder that runs: filters are not told."""
-
-
-@contextlib.contextmanager
-def _running(recorder: _Recorder) -> Iterator[None]:
-    _RUNNING.append(recorder)
-    try:
-        yield
-    finally:
-        _RUNNING.pop()
 
 
 def is_unknown_text(value: Any, name: str | int | None) -> bool:
@@ -457,26 +440,26 @@ class _Environment(SymbolicEnvironment):
     intercepted_binops = frozenset({"*", "**", "%"})
 
 
-class _ToJson:
+_USUAL_TO_JSON = ToJson()
+
+
+@pass_context
+def _to_json(
+    context: jinja2.runtime.Context,
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates may pass it by position
+    indent: int | str | None = None,
+    separators: Any = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002 - as above
+) -> str:
     """The filter `tojson`, for unknown values too."""
-
-    def __init__(self) -> None:
-        self._usual = ToJson()
-
-    def __call__(
-        self,
-        value: Any,
-        ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates may pass it by position
-        indent: int | str | None = None,
-        separators: Any = None,
-        sort_keys: bool = False,  # noqa: FBT001, FBT002 - as above
-    ) -> str:
-        if isinstance(value, Arguments | SymbolicText):
-            between = None if separators is None else tuple(separators)
-            return _RUNNING[-1].as_json(value, (bool(ensure_ascii), indent, between, bool(sort_keys)))
-        if _is_unknown(value):
-            raise OpaqueError("something else as JSON")
-        return self._usual(value, ensure_ascii, indent, separators, sort_keys)
+    if isinstance(value, Arguments | SymbolicText):
+        between = None if separators is None else tuple(separators)
+        recorder: _Recorder = context.resolve(RENDERING)
+        return recorder.as_json(value, (bool(ensure_ascii), indent, between, bool(sort_keys)))
+    if _is_unknown(value):
+        raise OpaqueError("something else as JSON")
+    return _USUAL_TO_JSON(value, ensure_ascii, indent, separators, sort_keys)
 
 
 @pass_context
@@ -523,7 +506,7 @@ def _environment(date: str) -> _Environment:
             kind,
             {name: each if name in known else _for_known_only(each) for name, each in functions.items()},
         )
-    environment.filters |= {"tojson": _ToJson(), "length": _length, "count": _length, LENGTH: _length}
+    environment.filters |= {"tojson": _to_json, "length": _length, "count": _length, LENGTH: _length}
     environment.filters |= {ITEMS: _items, IS_END: lambda item: item is _END, ENDINGS: _endings}
     return environment
 

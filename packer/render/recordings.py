@@ -35,7 +35,7 @@ _MAX_OUTER = 256
 """Maximum number of different values of the variables that iterations may read."""
 
 _MAX_FAILURES = 32
-"""Number of conversations in a row that cannot be composed after which no more are tried."""
+"""Number of failures after which no conversation is tried any more, if they are half of all."""
 
 
 @dataclass(slots=True, eq=False)
@@ -155,19 +155,20 @@ class Recordings:
         self._keys: dict[Any, int] = {}
         self._states: dict[Any, State] = {}
         self._outer: dict[Any, int] = {}
-        self._openings: dict[int, list[RecordedOpening]] = {}
+        self._openings: dict[tuple[int, int], list[RecordedOpening]] = {}
+        self._num_openings = 0
         self._kept: dict[Any, list[Recording]] = {}
         self._num_kept = 0
         self._recorders: dict[int, MessageRecorder] = {}
-        self._num_failures = 0
+        self.num_tried = 0
+        """Number of conversations that were to be composed."""
+
+        self.num_failed = 0
+        """Number of those that could not."""
 
     @property
     def are_worth_trying(self) -> bool:
-        return self._num_failures < _MAX_FAILURES
-
-    def note(self, *, composed: bool) -> None:
-        """Note whether a conversation could be composed."""
-        self._num_failures = 0 if composed else self._num_failures + 1
+        return self.num_failed < _MAX_FAILURES or 2 * self.num_failed < self.num_tried
 
     def shape_of(self, message: Any) -> int:
         """Return the number of a message's shape: everything except its texts and the arguments of its calls.
@@ -267,17 +268,21 @@ class Recordings:
         assert halves is not None
         assert recorded is not None
         numbers = (len(messages), len(messages))
-        if half.recordings is None:
-            outer = self.outer_of(halves.names, half.comparable, variables)
-            half.recordings = self._openings.setdefault(outer, [])
-        for opening in half.recordings:
+        if half.number is None:
+            half.number = self.outer_of(halves.names, half.comparable, variables)
+        key = half.number, self.shape_of(messages[-1])
+        found = self._openings.get(key)
+        if found is None:
+            found = self._openings[key] = []
+        for opening in found:
             if opening.recording.answers(numbers, messages, self.shape_of):
                 break
         else:
             opening = self._record_opening(recorded, messages, {**variables, **half.found})
-            if len(half.recordings) >= _MAX_RECORDINGS:
-                half.recordings.clear()
-            half.recordings.append(opening)
+            if self._num_openings >= _MAX_RECORDINGS:
+                self._openings, self._num_openings = {key: (found := [])}, 0
+            found.append(opening)
+            self._num_openings += 1
         if opening.recording.written.parts is None or not opening.recording.suits(numbers, messages):
             raise OpaqueError("not composed")
         return opening
