@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 from packer.batches import REASONING_FIELDS
 from packer.render.common_prefix import common_length
-from packer.render.environment import ChatTemplate, IncrementalTemplate, RenderError
+from packer.render.environment import ChatTemplate, RenderError
+from packer.render.incremental_template import IncrementalTemplate
 from packer.render.next_header import next_header
 from packer.render.reasoning import (
     ANY_TAG,
@@ -194,7 +195,7 @@ class Conversation:
         tried: list[_Attempt] = []
         failure: RenderError | None = None
         longest = prompts[0][0]
-        same_context = all([longest.startswith(without_ending(prompt)) for prompt, _ in prompts[1:]])
+        same_context = all(longest.startswith(without_ending(prompt)) for prompt, _ in prompts[1:])
         for prompt, mode in prompts:
             try:
                 tried.append(_Attempt(prompt, self.render(self.messages[: k + 1], mode), mode))

@@ -14,10 +14,9 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
-from packer.render.composed import Composition
-from packer.render.incremental import NotIncrementalError, Renderings, loop_of
-from packer.render.message_recorder import AT, recordable
-from packer.render.recordings import Recordings
+from packer.render.composed import AT, Composition, Recordings, recordable
+from packer.render.incremental import Renderings, loop_of
+from packer.render.opening import NotIncrementalError
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import is_default
 from packer.render.stoppable import Stoppable, stoppable
@@ -38,9 +37,6 @@ long."""
 
 FEW_COMPOSED = 4
 """Conversations of up to this many messages are not composed: with tools, 6 messages gain a sixth, 20 a third."""
-
-_FEWEST = 3
-"""Prefixes of up to this many messages of a longer conversation are rendered from the first message, too."""
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
@@ -305,55 +301,6 @@ class ChatTemplate:
             elif begun:
                 ranges.append((begun.pop(), place))
         return text, tuple(sorted(ranges))
-
-
-class IncrementalTemplate:
-    """A template for all renderings of one conversation; each continues an earlier one if possible."""
-
-    def __init__(self, template: ChatTemplate, num_messages: int) -> None:
-        self.modes = template.modes
-        self.takes_only_parts = template.takes_only_parts
-        self._template = template
-        self._composition = template.new_composition(num_messages)
-        self._renderings = template.new_renderings(num_messages)
-        self._first: Mapping[str, Any] | None = None
-        """The first message of the last prompt; renderings that begin with another message rarely continue each other.
-        """
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Any] | None = None,
-        add_generation_prompt: bool = False,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> str:
-        """As :meth:`ChatTemplate.render`."""
-        if self._composition is not None and len(messages) > 1:
-            try:
-                text = self._composition.text(
-                    messages, tools, kwargs or {}, add_generation_prompt=add_generation_prompt
-                )
-                self._template.refuse_if_large(text)
-                return text
-            except OpaqueError:
-                self._composition.note_failure()
-                self._composition = None
-        render = functools.partial(
-            self._template.render, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
-        )
-        if add_generation_prompt and messages:
-            self._first = messages[0]
-        is_own = bool(messages) and messages[0] is self._first
-        few = _FEWEST if is_own else 2 * FEW_MESSAGES
-        if len(messages) > few and self._renderings is not None:
-            try:
-                return render(renderings=self._renderings)
-            except NotIncrementalError:
-                self._renderings = None
-            except RenderError:
-                pass  # report the error of a full rendering
-        return render()
 
 
 @functools.lru_cache(maxsize=256)

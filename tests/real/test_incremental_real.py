@@ -9,7 +9,8 @@ import pytest
 from fitted_tokenizers import compiled
 
 from packer.render import ChatTemplate, RenderError, environment
-from packer.render.incremental import NotIncrementalError, Renderings
+from packer.render.incremental import Renderings
+from packer.render.opening import NotIncrementalError
 
 pytestmark = pytest.mark.real
 

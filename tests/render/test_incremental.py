@@ -18,8 +18,9 @@ from search_effort import percent_of_examples
 from supervision_stages import ALLOW_ALL, Stages, assistant, chat, result, system, user
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.environment import IncrementalTemplate
-from packer.render.incremental import NotIncrementalError, Renderings
+from packer.render.incremental import Renderings
+from packer.render.incremental_template import IncrementalTemplate
+from packer.render.opening import NotIncrementalError
 from packer.render.sandbox import environment_of
 from packer.render.stoppable import _reduce_queries
 

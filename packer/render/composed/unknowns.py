@@ -84,7 +84,7 @@ class Recorder(Protocol):
     conditions: list[Any]
 
 
-class Number:
+class Number:  # noqa: PLW1641 - its hash is refused below
     """A number that a template knows nothing about; `shift` more than its base."""
 
     __slots__ = ("_recorder", "base", "shift")

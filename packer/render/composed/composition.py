@@ -1,25 +1,17 @@
-"""Composed rendering: what a template writes for a message is recorded once, and filled in for all others like it.
-
-By definition every prompt and every turn of a conversation is rendered from the first message. But most templates write
-the same for each message of a shape, around its texts: only few of their iterations ask where the message stands, what
-comes before or behind it, or what a namespace holds. :mod:`packer.render.message_recorder` runs a template for one
-message, and records what it writes together with everything that it asked. Whenever a message of the same shape gives
-the same answers, the template would do the same again. So a conversation is composed of recordings, message by message.
-
-A template that looks into texts, or does something else that cannot be recorded, is run from the first message.
-"""
+"""The renderings of one conversation, composed of recordings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, NamedTuple, Self
 
-from packer.render.incremental import FirstHalf, opened
-from packer.render.message_recorder import AT
+from packer.render.composed.message_content import value_of
+from packer.render.composed.recordings import Iteration, Recording, Recordings, State
+from packer.render.composed.unknowns import ITEM
+from packer.render.composed.written import AT
+from packer.render.opening import FirstHalf, opened
 from packer.render.readback import ESCAPE
-from packer.render.recordings import Recording, Recordings, State, value_of
 from packer.render.symbolic import OpaqueError
-from packer.render.unknowns import ITEM
 from packer.watchdog import TemplateOverrunError, watched
 
 _MAX_KEPT = 4
@@ -95,6 +87,8 @@ class ComposedText(str):
     """A rendering that knows what it is composed of."""
 
     __slots__ = ("_opening", "_steps")
+    _opening: _Opening
+    _steps: Sequence[_Step]
 
     def __new__(cls, opening: _Opening, steps: Sequence[_Step], ending: str) -> Self:
         self = super().__new__(cls, "".join([opening.text, *[step.text for step in steps], ending]))
@@ -128,7 +122,7 @@ class ComposedText(str):
     def is_unchanged(self, number: int) -> bool:
         """Whether all content up to this message is written as the messages have it, without an escape."""
         steps = self._steps[: number + 1 - self._opening.start]
-        return self._opening.is_plain and all([step.recording.is_complete for step in steps])
+        return self._opening.is_plain and all(step.recording.is_complete for step in steps)
 
 
 class Composition:
@@ -179,9 +173,8 @@ class Composition:
             state = _behind(steps, opening.state)
             size = len(messages)
             numbers = (size, size, *state.numbers)
-            recording = self._recordings.recording(
-                opening.outer, state, numbers, messages, setting.variables, setting.ending
-            )
+            at = Iteration(opening.outer, state, numbers, messages, setting.variables)
+            recording = self._recordings.recording(at, setting.ending)
             return ComposedText(opening, steps, recording.text(numbers, messages))
         except (OpaqueError, TemplateOverrunError):
             raise
@@ -285,13 +278,15 @@ class Composition:
         for number in range(opening.start + len(steps), size):
             numbers = (number, size, *state.numbers)
             place = number - opening.start
-            step = chain.hints[place] if place < len(chain.hints) else None
+            hint = chain.hints[place] if place < len(chain.hints) else None
             if (
-                step is None
-                or step.least_size is None
-                or step.least_size > size
-                or not (step.recording.ignores_namespaces or step.recording.answers(numbers, messages, shape_of))
+                hint is not None
+                and hint.least_size is not None
+                and hint.least_size <= size
+                and (hint.recording.ignores_namespaces or hint.recording.answers(numbers, messages, shape_of))
             ):
+                step = hint
+            else:
                 step = self._step(opening, numbers, state, messages)
                 if step.behind is not None:
                     state, chain.hints = step.behind, ()
@@ -304,7 +299,7 @@ class Composition:
 
     def _step(self, opening: _Opening, numbers: Sequence[int], state: State, messages: Sequence[Any]) -> _Step:
         recordings = self._recordings
-        recording = recordings.recording(opening.outer, state, numbers, messages, opening.setting.variables)
+        recording = recordings.recording(Iteration(opening.outer, state, numbers, messages, opening.setting.variables))
         text = recording.text(numbers, messages)
         behind = recordings.state_behind(state, recording, numbers) if recording.written.namespaces else None
         return _Step(recording, text, behind, recording.least_size(numbers))

@@ -7,104 +7,35 @@ an iteration reads of other messages is their shape, which is recorded as well. 
 conversation of which the same is true.
 """
 
-import functools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import jinja2.runtime
-from jinja2 import pass_context
 
 from packer.render import symbolic
-from packer.render.incremental import attributes_of, comparable, namespaces_of
+from packer.render.composed.unknowns import HIDDEN, ITEM, SIZE, ZERO, Arguments, Number
+from packer.render.composed.written import (
+    AT,
+    JsonSettings,
+    Leaf,
+    Neighbor,
+    Placed,
+    TextCondition,
+    Written,
+    is_unknown_text,
+)
 from packer.render.message_list import MessageList
-from packer.render.stoppable import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, STOP, Stoppable, stoppable
+from packer.render.opening import STOPPED, attributes_of, comparable, namespaces_of
+from packer.render.stoppable import RENDERING, STOP
 from packer.render.symbolic import OpaqueError, Slot, SymbolicText, pieces_of
-from packer.render.symbolic_environment import ContainerQueries, SymbolicEnvironment, join_texts, symbolic_environment
-from packer.render.tojson import ToJson
-from packer.render.unknowns import HIDDEN, ITEM, SIZE, ZERO, Arguments, Condition, Number
 
-_END = object()
-_STOPPED = "\ue0f6"
+END = object()
+"""Stands for what follows the last message."""
+
 _SEEN_BLINDLY = (HIDDEN, f"\\u{ord(HIDDEN):04x}")
 
-AT = " at 0x"
-"""Part of what Python writes for an object that has no text of its own."""
-
-_FOR_UNKNOWN = {
-    "filters": {"trim", "string", "join", "replace", "default", "d"},
-    "tests": {
-        "defined",
-        "undefined",
-        "string",
-        "mapping",
-        "none",
-        "true",
-        "false",
-        "boolean",
-        "in",
-        "sequence",
-        "iterable",
-    },
-}
-"""Filters and tests that handle symbolic texts, unknown values and the list of messages; the others refuse them."""
-
-CONSTANT = frozenset({"role", "type"})
-"""Fields whose texts templates compare with words, and which have few values: these are known."""
-
-JsonSettings = tuple[bool, int | str | None, tuple[str, str] | None, bool]
-
-
 ContextOf = Callable[[jinja2.Template, Mapping[str, Any]], Any]
-
-
-class Leaf(NamedTuple):
-    """A text of a message, or a value of it as JSON."""
-
-    base: int
-    shift: int
-    """Where the message is: so many behind the base (:mod:`packer.render.unknowns`)."""
-
-    path: tuple[str | int, ...]
-    """Keys and indices that lead to it."""
-
-    settings: JsonSettings | None = None
-    """Arguments of `tojson`; None for a text as it is."""
-
-
-class Neighbor(NamedTuple):
-    """That there is a message of this shape; None: that there is none."""
-
-    base: int
-    shift: int
-    shape: int | None
-
-
-class TextCondition(NamedTuple):
-    """That a text meets a condition."""
-
-    leaf: Leaf
-    condition: symbolic.Condition
-
-
-class Placed(NamedTuple):
-    """A text in the output, and how it is stripped."""
-
-    leaf: Leaf
-    slot: Slot
-
-
-class Written(NamedTuple):
-    """What a template writes for a message, or as its ending, under these conditions."""
-
-    conditions: tuple[Condition, ...]
-    neighbors: tuple[Neighbor, ...]
-    texts: tuple[TextCondition, ...]
-    parts: tuple[str | Placed, ...] | None
-    """None: the template raises, or looks into what it is not given."""
-
-    namespaces: tuple[tuple[int, str, Any], ...]
-    """Attributes that it sets: the number of the namespace, the name, and the value; base and shift of a number."""
 
 
 class _Recorder:
@@ -141,7 +72,7 @@ class _Recorder:
                 parts.append(piece)
         return tuple(parts)
 
-    def cut(self, messages: MessageList, place: slice) -> Any:
+    def cut(self, messages: MessageList, place: slice) -> Any:  # noqa: ARG002 - as a recorder that gives them
         """Refuse to give more than one message.
 
         Raises:
@@ -229,14 +160,14 @@ class MessageRecorder(_Recorder):
             OpaqueError: the loop runs over something else than messages.
         """
         self._list = MessageList(messages)
-        own = {"messages": self._list, RENDERING: self, STOP: _STOPPED}
+        own = {"messages": self._list, RENDERING: self, STOP: STOPPED}
         self._pieces = template.root_render_func(context_of(template, {**variables, **own}))
         self._written()
 
     def _written(self) -> list[str]:
         written: list[str] = []
         for piece in self._pieces:
-            if piece is _STOPPED:
+            if piece is STOPPED:
                 return written
             written.append(piece)
         raise OpaqueError("the template ended")
@@ -251,11 +182,11 @@ class MessageRecorder(_Recorder):
         return self
 
     def __iter__(self) -> Iterator[Any]:
-        yield _END
+        yield END
         while True:
             if self.ending is None:
                 yield self.at(ITEM, 0)
-            yield _END
+            yield END
 
     def record(
         self,
@@ -317,7 +248,7 @@ class OpeningRecorder(_Recorder):
         self._begin(messages, (len(messages), len(messages)))
         known = MessageList(messages)
         known.recorder = self
-        own = {"messages": known, RENDERING: self, STOP: _STOPPED}
+        own = {"messages": known, RENDERING: self, STOP: STOPPED}
         parts = self._parts(template.root_render_func(context_of(template, {**variables, **own})))
         unknown = {name for name, value in self._set.items() if isinstance(value, SymbolicText | Number | Arguments)}
         if any(name in names for name in unknown):
@@ -365,168 +296,3 @@ def _held(value: Any) -> Any:
     if value is None or type(value) in (bool, int, str):
         return value
     raise OpaqueError("a namespace holds something else")
-
-
-def is_unknown_text(value: Any, name: str | int | None) -> bool:
-    """Whether templates do not know this value of a message, a text with this name."""
-    return type(value) is str and name not in CONSTANT and bool(value) and not value.isspace()
-
-
-class _Loop:
-    """The variable `loop` of the loop over the messages."""
-
-    depth, depth0 = 1, 0
-
-    def __init__(self, recorder: MessageRecorder) -> None:
-        self._recorder = recorder
-
-    @property
-    def index0(self) -> Number:
-        return Number(self._recorder, ITEM, -self._recorder.start)
-
-    @property
-    def index(self) -> Number:
-        return self.index0 + 1
-
-    @property
-    def length(self) -> Number:
-        return Number(self._recorder, SIZE, -self._recorder.start)
-
-    @property
-    def first(self) -> bool:
-        return self.index0 == 0
-
-    @property
-    def last(self) -> bool:
-        return self.index == self.length
-
-    @property
-    def nextitem(self) -> Any:
-        item = self._recorder.at(ITEM, 1)
-        return jinja2.Undefined("there is no next item") if item is None else item
-
-    @property
-    def previtem(self) -> Any:
-        return jinja2.Undefined("there is no previous item") if self.first else self._recorder.at(ITEM, -1)
-
-    def __getattr__(self, name: str) -> Any:
-        raise OpaqueError(f"loop.{name}")
-
-
-class _Environment(SymbolicEnvironment):
-    """Also answers for the list of messages."""
-
-    def getitem(self, obj: Any, argument: Any) -> Any:
-        recorder = obj.root.recorder if type(obj) is MessageList else None
-        if recorder is None or type(argument) not in (int, Number):
-            if isinstance(argument, Number | Arguments):
-                raise OpaqueError("something is looked up by an unknown value")
-            return super().getitem(obj, argument)
-        base, shift = (argument.base, argument.shift) if type(argument) is Number else (ZERO, argument)
-        if base == ZERO and shift < 0:
-            base = SIZE
-        elif base in (ZERO, ITEM, SIZE):
-            shift += obj.start
-        else:
-            raise OpaqueError("a message of an unknown number")
-        item = recorder.at(base, shift)
-        return self.undefined(obj=obj, name=argument) if item is None else item
-
-    def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
-        if isinstance(left, str) and _is_unknown(right):
-            raise OpaqueError("an unknown value in a format")
-        return super().call_binop(context, operator, left, right)
-
-    intercepted_binops = frozenset({"*", "**", "%"})
-
-
-_USUAL_TO_JSON = ToJson()
-
-
-@pass_context
-def _to_json(
-    context: jinja2.runtime.Context,
-    value: Any,
-    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates may pass it by position
-    indent: int | str | None = None,
-    separators: Any = None,
-    sort_keys: bool = False,  # noqa: FBT001, FBT002 - as above
-) -> str:
-    """The filter `tojson`, for unknown values too."""
-    if isinstance(value, Arguments | SymbolicText):
-        between = None if separators is None else tuple(separators)
-        recorder: _Recorder = context.resolve(RENDERING)
-        return recorder.as_json(value, (bool(ensure_ascii), indent, between, bool(sort_keys)))
-    if _is_unknown(value):
-        raise OpaqueError("something else as JSON")
-    return _USUAL_TO_JSON(value, ensure_ascii, indent, separators, sort_keys)
-
-
-@pass_context
-def _items(context: jinja2.runtime.Context, items: Any, recorder: MessageRecorder) -> MessageRecorder:
-    return recorder.begin(context, items)
-
-
-def _endings(item: Any, recorder: MessageRecorder) -> list[tuple[Any, ...]]:
-    return [] if recorder.ending is None else [(item, *recorder.ending)]
-
-
-def _length(items: Any, enough: int | None = None) -> Any:
-    del enough
-    if type(items) is MessageList and items.root.recorder is not None:
-        return Number(items.root.recorder, SIZE, -items.start)
-    if isinstance(items, Number | Arguments):
-        raise OpaqueError("the length of an unknown value")
-    return len(items)
-
-
-def _is_unknown(value: Any) -> bool:
-    if type(value) is MessageList:
-        return value.root.recorder is not None
-    return isinstance(value, SymbolicText | Number | Arguments)
-
-
-def _for_known_only(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        if any(map(_is_unknown, (*args, *kwargs.values()))):
-            raise OpaqueError("an unknown value is passed to a filter or a test")
-        return function(*args, **kwargs)
-
-    return checked
-
-
-@functools.cache
-def _environment(date: str) -> _Environment:
-    environment = symbolic_environment(date, _Environment)
-    for kind, known in _FOR_UNKNOWN.items():
-        functions = getattr(environment, kind)
-        setattr(
-            environment,
-            kind,
-            {name: each if name in known else _for_known_only(each) for name, each in functions.items()},
-        )
-    environment.filters |= {"tojson": _to_json, "length": _length, "count": _length, LENGTH: _length}
-    environment.filters |= {ITEMS: _items, IS_END: lambda item: item is _END, ENDINGS: _endings}
-    return environment
-
-
-def _loop_of(items: Any, *rest: Any) -> Any:
-    if type(items) is not MessageRecorder:
-        return jinja2.runtime.LoopContext(items, *rest)
-    loop = _Loop(items)
-    return ((item, loop) for item in items)
-
-
-def recordable(date: str, source: str, switches: Sequence[str]) -> Stoppable | None:
-    """Rewrite a template for a :class:`MessageRecorder`; None if it does not have the required form.
-
-    Raises:
-        OpaqueError: the template does what cannot be recorded.
-    """
-    found = stoppable(_environment(date), source, ("add_generation_prompt", *switches), ContainerQueries())
-    if found is not None:
-        for each in (found.template, *(found.halves or ())[1:2]):
-            join_texts(each)
-        found.template.root_render_func.__globals__["LoopContext"] = _loop_of
-    return found

@@ -4,26 +4,18 @@
 namespaces hold, and serves if numbers, neighbors and texts give the same answers as when it was made.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from packer.batches import REASONING_FIELDS
-from packer.render.incremental import FirstHalf
-from packer.render.message_recorder import (
-    ContextOf,
-    Leaf,
-    MessageRecorder,
-    OpeningRecorder,
-    Placed,
-    Written,
-    is_unknown_text,
-)
-from packer.render.readback import ESCAPE
+from packer.render.composed.message_content import shape, shows_all, value_of
+from packer.render.composed.message_recorder import ContextOf, MessageRecorder, OpeningRecorder
+from packer.render.composed.unknowns import ITEM, SIZE, ZERO
+from packer.render.composed.written import Placed, Written
+from packer.render.opening import FirstHalf
 from packer.render.stoppable import Halves, Stoppable
 from packer.render.symbolic import OpaqueError
-from packer.render.tojson import ToJson
-from packer.render.unknowns import ITEM, SIZE, ZERO
 from packer.watchdog import TemplateOverrunError, watched
 
 _LONGEST_WORD = 64
@@ -71,7 +63,7 @@ class Recording(NamedTuple):
         bases = {base for each in written.conditions for base in each.bases}
         return cls(
             written,
-            is_complete=message is not None and written.parts is not None and _shows_all(message, written.parts),
+            is_complete=message is not None and written.parts is not None and shows_all(message, written.parts),
             is_local=all(part.leaf.base in {ITEM, ZERO} for part in placed),
             ignores_namespaces=not written.namespaces and bases <= {ZERO, ITEM, SIZE},
         )
@@ -81,9 +73,9 @@ class Recording(NamedTuple):
         for condition in self.written.conditions:
             if not condition.holds(numbers):
                 return False
-        for base, shift, shape in self.written.neighbors:
+        for base, shift, expected in self.written.neighbors:
             place = shift if base == ZERO else numbers[base] + shift
-            if place < 0 or (shape_of(messages[place]) if place < len(messages) else None) != shape:
+            if place < 0 or (shape_of(messages[place]) if place < len(messages) else None) != expected:
                 return False
         return True
 
@@ -105,8 +97,8 @@ class Recording(NamedTuple):
             if size is None:
                 return None
             least = max(least, size)
-        for base, shift, shape in self.written.neighbors:
-            if base == SIZE or shape is None:
+        for base, shift, expected in self.written.neighbors:
+            if base == SIZE or expected is None:
                 return None
             least = max(least, (shift if base == ZERO else numbers[base] + shift) + 1)
         return least
@@ -116,7 +108,10 @@ class Recording(NamedTuple):
         parts = self.written.parts
         assert parts is not None
         return "".join(
-            [part if type(part) is str else part[1].value(value_of(part[0], numbers, messages)) for part in parts]
+            [
+                part if isinstance(part, str) else part.slot.value(value_of(part.leaf, numbers, messages))
+                for part in parts
+            ]
         )
 
 
@@ -127,7 +122,7 @@ class RecordedOpening(NamedTuple):
     variables: Mapping[str, tuple[Any, ...]]
     """Those that it sets, as far as later parts of the template may read them, in comparable form."""
 
-    state: State | None
+    state: State
     """What namespaces held when it was made."""
 
     numbers: Sequence[tuple[int, int]]
@@ -135,6 +130,20 @@ class RecordedOpening(NamedTuple):
 
     start: int
     """Index of the first message that the loop runs over."""
+
+
+class Iteration(NamedTuple):
+    """Where a template runs in a conversation."""
+
+    outer: int
+    """Number of what it may read of variables, see :meth:`Recordings.outer_of`."""
+
+    state: State
+    numbers: Sequence[int]
+    """The index of the message, the number of messages, and the integers of the state."""
+
+    messages: Sequence[Any]
+    variables: Mapping[str, Any]
 
 
 class Recordings:
@@ -179,7 +188,7 @@ class Recordings:
         found = self._shape_of.get(id(message))
         if found is not None and found[0] is message:
             return found[1]
-        number = self._shapes.setdefault(_shape(message, None), len(self._shapes))
+        number = self._shapes.setdefault(shape(message, None), len(self._shapes))
         if number >= _MAX_SHAPES:
             raise OpaqueError("too many shapes")
         if len(self._shape_of) >= _MAX_RECORDINGS:
@@ -297,33 +306,23 @@ class Recordings:
         except TemplateOverrunError:
             raise
         except Exception:  # noqa: BLE001 - a template may raise anything; rendering it tells
-            return RecordedOpening(Recording.of(recorder.failed()), {}, None, (), 0)
+            return RecordedOpening(Recording.of(recorder.failed()), {}, self.state_of(()), (), 0)
         found = {name: recorder.found[name] for name in names if name in recorder.found}
         recording = Recording.of(written)
         held = changed([{} for _ in range(recorder.num_namespaces)], recording, (len(messages), len(messages)))
-        integers = [
-            value if type(value) is tuple else (ZERO, value)
-            for _, _, value in written.namespaces
-            if type(value) in (tuple, int)
-        ]
+        values = [value for _, _, value in written.namespaces if type(value) in (tuple, int)]
+        integers = [value if isinstance(value, tuple) else (ZERO, value) for value in values]
         return RecordedOpening(recording, found, self.state_of(held), integers, recorder.start)
 
-    def recording(
-        self,
-        outer: int,
-        state: State,
-        numbers: Sequence[int],
-        messages: Sequence[Any],
-        variables: Mapping[str, Any],
-        ending: tuple[Any, ...] | None = None,
-    ) -> Recording:
-        """Return what the template writes for message `numbers[0]`, or as its ending.
+    def recording(self, at: Iteration, ending: tuple[Any, ...] | None = None) -> Recording:
+        """Return what the template writes in an iteration, or as its ending.
 
         Raises:
             OpaqueError: that cannot be recorded.
         """
+        numbers, messages = at.numbers, at.messages
         what: Any = self.shape_of(messages[numbers[ITEM]]) if ending is None else (*map(type, ending), *ending)
-        key = outer, state.key, what
+        key = at.outer, at.state.key, what
         found = self._kept.get(key)
         if found is None:
             found = self._kept[key] = []
@@ -331,8 +330,7 @@ class Recordings:
             if recording.answers(numbers, messages, self.shape_of):
                 break
         else:
-            written = self._record(outer, state, numbers, messages, variables, ending)
-            recording = Recording.of(written, messages[numbers[ITEM]] if ending is None else None)
+            recording = Recording.of(self._record(at, ending), messages[numbers[ITEM]] if ending is None else None)
             if self._num_kept >= _MAX_RECORDINGS:
                 self._kept, self._num_kept = {key: (found := [])}, 0
             found.append(recording)
@@ -341,28 +339,20 @@ class Recordings:
             raise OpaqueError("not composed")
         return recording
 
-    def _record(
-        self,
-        outer: int,
-        state: State,
-        numbers: Sequence[int],
-        messages: Sequence[Any],
-        variables: Mapping[str, Any],
-        ending: tuple[Any, ...] | None,
-    ) -> Written:
-        recorder = self._recorders.pop(outer, None)  # one that fails is not used again
+    def _record(self, at: Iteration, ending: tuple[Any, ...] | None) -> Written:
+        recorder = self._recorders.pop(at.outer, None)  # one that fails is not used again
         if recorder is None:
-            made = MessageRecorder(self.shape_of)
-            watched(lambda: made.run(self._recorded.template, self.context_of, messages, variables))
-            recorder = made
-        used = recorder
+            recorder = MessageRecorder(self.shape_of)
+            run = functools.partial(recorder.run, self._recorded.template, self.context_of)
+            watched(lambda: run(at.messages, at.variables))
+        record = functools.partial(recorder.record, at.messages, at.numbers, at.state.layout, ending)
         try:
-            written = watched(lambda: used.record(messages, numbers, state.layout, ending))
+            written = watched(record)
         except TemplateOverrunError:
             raise
         except Exception:  # noqa: BLE001 - a template may raise anything; rendering it tells
             return recorder.failed()
-        self._recorders[outer] = recorder
+        self._recorders[at.outer] = recorder
         return written
 
 
@@ -375,75 +365,3 @@ def changed(held: list[dict[str, Any]], recording: Recording, numbers: Sequence[
         else:
             held[space][name] = value
     return held
-
-
-_JSON = ToJson()
-
-
-def value_of(leaf: Leaf, numbers: Sequence[int], messages: Any) -> str:
-    base, shift, path, settings = leaf
-    value = messages[shift if base == ZERO else numbers[base] + shift]
-    for name in path:
-        value = value[name]
-    return value if settings is None else _JSON(value, *settings)
-
-
-def _shape(value: Any, name: Any) -> Any:
-    """Return a value with a constant in place of each text and of the arguments of each call."""
-    kind = type(value)
-    if kind is str:
-        return "text" if is_unknown_text(value, name) else ("", value)
-    if kind is dict:
-        if name == "arguments":
-            return "arguments" if value else "no arguments"
-        return (dict, *[(key, _shape(each, key)) for key, each in value.items()])
-    if kind is list:
-        return (list, *[_shape(each, None) for each in value])
-    if value is None or kind is bool:
-        return (kind, value)
-    if kind is int or kind is float:
-        return (kind, repr(value))
-    raise OpaqueError("not JSON")
-
-
-def _shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool:
-    """Whether all content of a message is among the parts, as the message has it: texts as they are, arguments as JSON.
-
-    Results of tools may be JSON, too. Nothing else of what the template writes may look like an escape.
-    """
-    if any(isinstance(part, str) and ESCAPE.search(part) for part in parts):
-        return False
-    own = [part.leaf for part in parts if isinstance(part, Placed) and part.leaf.base == ITEM and not part.leaf.shift]
-    as_it_is = {leaf.path for leaf in own if leaf.settings is None}
-    as_json = {leaf.path for leaf in own if leaf.settings is not None}
-    content = message.get("content")
-    path: tuple[str | int, ...] = ("content",)
-    if isinstance(content, list):
-        if len(content) != 1 or not isinstance(content[0], dict):
-            return False
-        content, path = content[0].get("text"), ("content", 0, "text")
-    is_result = message.get("role") == "tool"
-    if content and not isinstance(content, str):
-        return False
-    if content and not content.isspace() and path not in (as_it_is | as_json if is_result else as_it_is):
-        return False
-    reasoning = [(name,) for name in REASONING_FIELDS if message.get(name)]
-    if reasoning and not as_it_is.intersection(reasoning):
-        return False
-    calls = message.get("tool_calls") or ()
-    return isinstance(calls, list | tuple) and all(
-        _shows_call(call, ("tool_calls", number), as_it_is, as_json) for number, call in enumerate(calls)
-    )
-
-
-def _shows_call(call: Any, path: tuple[str | int, ...], as_it_is: Any, as_json: Any) -> bool:
-    if not isinstance(call, dict):
-        return False
-    if "function" in call:
-        call, path = call["function"], (*path, "function")
-    if not isinstance(call, dict) or not is_unknown_text(call.get("name"), "name") or (*path, "name") not in as_it_is:
-        return False
-    arguments = call.get("arguments")
-    if not arguments:
-        return True
-    return (*path, "arguments") in (as_it_is if isinstance(arguments, str) else as_json)
