@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.symbolic import Condition, OpaqueError, Slot, SymbolicText, joined, pieces_of
+from packer.render.symbolic import Condition, OpaqueError, Slot, SymbolicText, joined, pieces_of, refuse_stand_ins
 from packer.render.symbolic_environment import ContainerQueries, SymbolicEnvironment, join_texts, symbolic_environment
 from packer.watchdog import TemplateOverrunError, watched
 
@@ -21,9 +21,6 @@ _MARK = "zqslot"
 _MADE_UP = re.compile(rf"{_MARK}([0-9]{{6}})")
 WRITTEN = re.compile(rf"{_MARK}([0-9]{{6}})s([0-9]{{3,}})x".encode())
 """Matches a placeholder in the output: its number, and the number of the way it was stripped."""
-
-_STAND_IN_LETTERS = frozenset("Zq0123456789xW")
-"""Characters of the words that :mod:`packer.render.placeholders` probes templates with, whatever their length."""
 
 
 def placeholder_text(number: int) -> str:
@@ -70,8 +67,7 @@ class TemplateRecorder:
         pieces = pieces_of(_recorded(self._template, variables))
         if any(isinstance(piece, str) and _MARK in piece for piece in pieces):
             raise OpaqueError("the template writes what stands for texts")
-        if any(_STAND_IN_LETTERS.issuperset(condition.text) for condition in self._conditions):
-            raise OpaqueError("the template may ask for the words that show losses")
+        refuse_stand_ins(self._conditions)
         if add_generation_prompt:
             slots = Counter(piece for piece in pieces if isinstance(piece, Slot))
             self._prompts.setdefault(len(messages), []).append(slots)

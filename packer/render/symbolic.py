@@ -45,6 +45,10 @@ class Condition(NamedTuple):
         return value != self.text
 
 
+_STAND_IN_LETTERS = frozenset("Zq0123456789xW")
+"""Characters of the words that :mod:`packer.render.placeholders` probes templates with, whatever their length."""
+
+
 class OpaqueError(Exception):
     """The template looks into a symbolic text."""
 
@@ -139,6 +143,16 @@ class SymbolicText(str):
         assert isinstance(slot, Slot)
         self._conditions.append(Condition(slot, question, text))
         return False
+
+
+def refuse_stand_ins(conditions: Iterable[Condition]) -> None:
+    """Refuse a template that may ask for the words that losses are found with: a search with them would mislead.
+
+    Raises:
+        OpaqueError: it may.
+    """
+    if any(_STAND_IN_LETTERS.issuperset(condition.text) for condition in conditions):
+        raise OpaqueError("the template may ask for the words that show losses")
 
 
 def joined(texts: Iterable[str]) -> str:

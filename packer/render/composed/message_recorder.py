@@ -85,6 +85,8 @@ class _Recorder:
         return self._made(None, ())
 
     def _made(self, parts: tuple[str | Placed, ...] | None, changes: Iterable[tuple[int, str, Any]]) -> Written:
+        if parts is not None:
+            symbolic.refuse_stand_ins(self._texts)
         asked = dict.fromkeys((self._leaves[each.slot.number], each) for each in self._texts)
         return Written(
             tuple(dict.fromkeys(self.conditions)),
