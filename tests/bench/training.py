@@ -1,6 +1,6 @@
 """How much of a training step is waiting for data: a model of the shape of Llama 3.2 1B, with random weights, on one GPU.
 
-A step is four blocks of 4,096 tokens, one after another through the model in bfloat16 with SDPA, and AdamW. The loop asks for
+A step is two blocks of 4,096 tokens, one after another through the model in bfloat16 with SDPA, and AdamW. The loop asks for
 the loss after every step, so the GPU has nothing to do while the loop waits: nothing of the waiting is hidden.
 """
 
@@ -24,12 +24,12 @@ from packer.load.step import Step
 from packer.store.cache import Cache
 
 _BLOCK_LEN = 4096
-_BLOCKS_PER_STEP = 4
+_BLOCKS_PER_STEP = 2
 _STEPS = 50
 """Of one reader in a turn, after a few that are not timed."""
 
 _WARM = 5
-_TURNS = 3
+_TURNS = 2
 _SHAPE = {
     "vocab_size": 128_256,
     "hidden_size": 2048,
