@@ -159,8 +159,8 @@ class DocumentRows:
     def _mask(self, rows: Int64) -> Pieces:
         """Return the mask of some rows, one byte per value, and the bounds of each row's piece.
 
-        All bits from the first of these rows to the last are unpacked in one call, since a call costs as much as tens of
-        thousands of bits, and a block shard needs rows from everywhere.
+        All bits from the first of these rows to the last are unpacked in one call, as a call costs as much as tens of
+        thousands of bits: the rows of a block shard come from everywhere.
         """
         starts, ends = self.special_tokens_mask.take(rows, packed=8)
         first = int(starts.min(initial=len(self.special_tokens_mask.values) * 8))
