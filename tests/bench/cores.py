@@ -14,21 +14,15 @@ from rich.table import Table
 
 from packer.fork_server import default_jobs
 
-_SIXTEEN = 16
-"""Times the corpus that building.py takes."""
+_WORKLOADS = ((WORKLOADS[0], 16), (WORKLOADS[-1], 4))
+"""Rows, and how often they are taken as many times as in building.py."""
 
 _PARTS = ("plan", "documents", "blocks", "commit")
 
 
-def cores_tables(times: int = _SIXTEEN) -> Iterator[Table]:
-    """One table for short rows, and one for dialogues with tools.
-
-    Args:
-        times: how often the rows of building.py are taken.
-
-    """
-    for workload in (WORKLOADS[0], WORKLOADS[-1]):
-        yield cores_table(workload, times)
+def cores_tables() -> Iterator[Table]:
+    """One table for short rows, and one for dialogues with tools."""
+    return (cores_table(workload, times) for workload, times in _WORKLOADS)
 
 
 def cores_table(workload: Workload, times: int) -> Table:
