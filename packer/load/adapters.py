@@ -1,5 +1,8 @@
 """Adapts micro-batches to particular model libraries."""
 
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 
@@ -33,14 +36,15 @@ def huggingface(
             are averaged over W ranks (DDP, FSDP), multiply the loss by W. None keeps the model's own mean over this
             micro-batch.
         seq_idx: add ``seq_idx`` int32 [1, T], by which convolution and state space layers (Bamba, Granite 4,
-            Qwen3-Next) reset at a boundary. This requires their kernels: without them, transformers refuses. Mamba,
-            Mamba-2 and Jamba ignore it and leak in packed rows: give them padded ones.
+            Qwen3-Next) reset at a boundary. This requires their kernels: without them, transformers refuses from 5.20
+            on, and ignores it before. Mamba, Mamba-2 and Jamba ignore it and leak in packed rows: give them padded
+            ones.
         mask_dtype: add the 4-D mask of :func:`packer.load.attention.mask_4d`: ``torch.bool`` for SDPA, the model's
             dtype for eager or SDPA. For models that do not derive a mask from ``position_ids`` themselves.
 
     Raises:
         UsageError: something these models would silently get wrong: rows without a mask, a flattened micro-batch with
-            one, shifted labels, loss weights, ``seq_idx`` for padded rows.
+            one, shifted labels, loss weights, ``seq_idx`` for padded rows or where transformers ignores it.
     """
     if "sides" in micro_batch:
         refuse_preference("pairs" if "pair_ids" in micro_batch else "rated answers", "huggingface(...)")
@@ -118,6 +122,10 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> No
             seq_idx and not (is_flat or is_numbered),
             "leave seq_idx out",
         ),
+        "seq_idx without its kernels, causal_conv1d and mamba_ssm: transformers before 5.20 then ignores it": (
+            seq_idx and _is_seq_idx_ignored(),
+            "install them, or use padded micro-batches; transformers 5.20 says itself what is missing",
+        ),
         "the labels are already shifted, but Hugging Face models shift them again": (
             "shift_labels" in micro_batch,
             "open the loader with labels='unshifted'",
@@ -130,6 +138,16 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> No
     for what, (applies, hint) in refused.items():
         if applies:
             raise UsageError(what, hint=hint)
+
+
+def _is_seq_idx_ignored() -> bool:
+    """Whether this transformers computes without kernels, and then without ``seq_idx``, where a later one refuses."""
+    try:
+        major, minor = (int(part) for part in version("transformers").split(".")[:2])
+    except PackageNotFoundError:
+        return False
+    has_own = all(find_spec(name) for name in ("causal_conv1d", "mamba_ssm"))
+    return (major, minor) < (5, 20) and not has_own and find_spec("kernels") is None  # it fetches them from the Hub
 
 
 def _has_packed_rows(micro_batch: MicroBatch) -> bool:

@@ -34,7 +34,7 @@ class Padded:
     """Tokens to which every micro-batch is padded; None pads to its longest document."""
 
     multiple_of: int = 1
-    """The longest length is rounded up to a multiple of this: 8 or 64 suit matrix units."""
+    """The longest length is rounded up to a multiple of this: 8 or 128 suit matrix units."""
 
     side: Side = "right"
 

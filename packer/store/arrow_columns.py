@@ -159,16 +159,13 @@ class DocumentRows:
     def _mask(self, rows: Int64) -> Pieces:
         """Return the mask of some rows, one byte per value, and the bounds of each row's piece.
 
-        Consecutive rows are unpacked in one call, others one at a time.
+        All bits from the first of these rows to the last are unpacked in one call, as a call costs as much as tens of
+        thousands of bits: the rows of a block shard come from everywhere.
         """
-        bits = self.special_tokens_mask.values
         starts, ends = self.special_tokens_mask.take(rows, packed=8)
-        if len(rows) and (np.diff(rows) == 1).all() and (starts[1:] == ends[:-1]).all():
-            first = int(starts[0])
-            return unpack_bits(bits, first, int(ends[-1])), starts - first, ends - first
-        unpacked = [unpack_bits(bits, start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        bounds = offsets_of(ends - starts)
-        return np.concatenate(unpacked) if unpacked else np.zeros(0, np.uint8), bounds[:-1], bounds[1:]
+        first = int(starts.min(initial=len(self.special_tokens_mask.values) * 8))
+        last = int(ends.max(initial=first))
+        return unpack_bits(self.special_tokens_mask.values, first, last), starts - first, ends - first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

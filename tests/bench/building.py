@@ -30,7 +30,7 @@ from watched import run_watched
 from packer.fork_server import default_jobs
 from packer.trials import fast_version
 
-_REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
+REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
 _BLOCK_LEN = 2048
 _HUGE_TIMES = 16
 _ROUNDS = 3
@@ -51,7 +51,7 @@ class Workload:
     peers: tuple[Preparer, ...]
 
 
-_WORKLOADS = (
+WORKLOADS = (
     Workload(title="short rows", corpus="alpaca_en_52k.jsonl", copies=1, tokenizer="llama-3", peers=OTHERS),
     Workload(title="dialogues", corpus="sgd_train_chat_1800.jsonl", copies=7, tokenizer="llama-3", peers=OTHERS),
     Workload(title="tool dialogues", corpus="sgd_train_tools_600.jsonl", copies=8, tokenizer="qwen3", peers=()),
@@ -67,12 +67,12 @@ def building_tables(*, huge: bool, peers: bool) -> Iterator[Table]:
 
     """
     alone: list[dict[str, Any]] = []
-    for workload in _WORKLOADS:
+    for workload in WORKLOADS:
         table, own = _measure(workload, workload.copies, (TRL, *(workload.peers if peers else ())), rounds=_ROUNDS)
-        alone += own if workload is _WORKLOADS[0] else []
+        alone += own if workload is WORKLOADS[0] else []
         yield table
     if huge:
-        table, own = _measure(_WORKLOADS[0], _WORKLOADS[0].copies * _HUGE_TIMES, (TRL,), rounds=1)
+        table, own = _measure(WORKLOADS[0], WORKLOADS[0].copies * _HUGE_TIMES, (TRL,), rounds=1)
         yield table
         if alone and own:
             yield cores_table(*alone, *own)
@@ -82,16 +82,16 @@ def _measure(
     workload: Workload, copies: int, peers: tuple[Preparer, ...], *, rounds: int
 ) -> tuple[Table, list[dict[str, Any]]]:
     """Also what one process with the fast engine reported, if there is that."""
-    corpus, tokenizer = _REAL / "corpora" / workload.corpus, _REAL / "tokenizers" / workload.tokenizer
+    corpus, tokenizer = REAL / "corpora" / workload.corpus, REAL / "tokenizers" / workload.tokenizer
     if not (corpus.exists() and tokenizer.exists()):
         return Table(f"{workload.title}: SKIPPED: real rows and tokenizer not found", box=None, pad_edge=False), []
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.jsonl"
-        num_rows = _write_rows(corpus, rows, copies)
+        num_rows = write_rows(corpus, rows, copies)
         lines = {peer.name: partial(_prepare, peer, rows, Path(folder) / peer.module, tokenizer) for peer in peers}
         for engine in ("reference", "fast"):
             for jobs in sorted({1, default_jobs()}):
-                build = partial(_build, rows, Path(folder) / "cache", tokenizer, engine=engine, jobs=jobs)
+                build = partial(build_rows, rows, Path(folder) / "cache", tokenizer, engine=engine, jobs=jobs)
                 lines[f"packer, {engine}, -j {jobs}"] = build
         best = _best_of(lines, rounds)
         table = Table(f"{num_rows:,} {workload.title}, {workload.tokenizer}", *_COLUMNS, box=None, pad_edge=False)
@@ -137,7 +137,7 @@ def _add(table: Table, name: str, measured: dict[str, Any], trl_s: float | None)
     )
 
 
-def _write_rows(corpus: Path, rows: Path, copies: int) -> int:
+def write_rows(corpus: Path, rows: Path, copies: int) -> int:
     """A corpus several times over, every copy but the first with a word of its own in each row; returns the rows."""
     lines = corpus.read_text("utf-8").splitlines()
     with rows.open("w", encoding="utf-8") as file:
@@ -153,7 +153,8 @@ def _write_rows(corpus: Path, rows: Path, copies: int) -> int:
     return len(lines) * copies
 
 
-def _build(rows: Path, cache: Path, tokenizer: Path, *, engine: str, jobs: int) -> Measured:
+def build_rows(rows: Path, cache: Path, tokenizer: Path, *, engine: str, jobs: int) -> Measured:
+    """What `packer build` reports of rows, its profile included, and what it needed; the cache is removed."""
     if engine == "fast" and fast_version() is None:
         return "MISSING: pip install fastokens gigatoken"
     command = [sys.executable, "-m", "packer", "build", rows, "--tokenizer", tokenizer, "-o", cache, "-j", jobs]

@@ -4,19 +4,24 @@ Times on shared machines are noise; ratios within a run say more. Each line is t
 hundred million documents too, which takes about 4 GB of memory, opens ten million blocks, and builds 832,000 rows. TRL and
 `datasets` are compared with where they are installed, and real documents are packed and read where
 ``PACKER_REAL`` says they lie. ``--peers`` has LLaMA-Factory and axolotl prepare rows too, which preparing/install.py installs.
-``--only reading`` prints the tables of one kind.
+``--only reading`` prints the tables of one kind. Two kinds are measured only when they are asked for: ``cores``, which builds by
+1, 2, 4, … processes, and ``training``, which needs a GPU.
 """
 
 import argparse
 from collections.abc import Callable, Iterable
 
 from building import building_tables
+from cores import cores_tables
 from packing import groups_table, mixing_table, packing_table
 from reading import reading_tables
 from rendering import rendering_table
 from rich.console import Console
 from rich.table import Table
+from training import training_table
 from verifying import verifying_table
+
+_ASKED_FOR = ("cores", "training")
 
 
 def main() -> None:
@@ -26,7 +31,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        choices=("building", "rendering", "packing", "reading", "verifying"),
+        choices=("building", "rendering", "packing", "reading", "verifying", *_ASKED_FOR),
         help="the tables of one kind",
     )
     parser.add_argument("--peers", action="store_true", help="LLaMA-Factory and axolotl beside builds, too")
@@ -41,10 +46,12 @@ def main() -> None:
         ],
         "reading": lambda: reading_tables(huge=options.huge),
         "verifying": lambda: [verifying_table()],
+        "cores": cores_tables,
+        "training": lambda: [training_table()],
     }
     console = Console(width=120)
     for kind, tables in kinds.items():
-        if options.only in (None, kind):
+        if options.only == kind or (options.only is None and kind not in _ASKED_FOR):
             for table in tables():  # printed as it is finished: some take minutes
                 console.print(table, end="\n\n")
 

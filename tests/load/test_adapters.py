@@ -40,6 +40,30 @@ def test_seq_idx_numbers_the_sequences_of_a_flattened_micro_batch():
     assert "seq_idx" not in huggingface(flattened([3, 2]))
 
 
+@pytest.mark.parametrize(
+    ("release", "installed", "is_refused"),
+    [
+        ("5.17.0", (), True),
+        ("5.19.1", ("causal_conv1d",), True),
+        ("5.19.1", ("causal_conv1d", "mamba_ssm"), False),
+        ("5.19.1", ("kernels",), False),
+        ("5.20.0.dev0", (), False),
+        ("5.23.0", (), False),
+        ("6.0.0", (), False),
+    ],
+)
+def test_seq_idx_is_refused_where_transformers_ignores_it(monkeypatch, release, installed, is_refused):
+    """5.17 runs Bamba without kernels, and its documents see each other; 5.20 raises an error of its own."""
+    monkeypatch.setattr("packer.load.adapters.version", lambda name: release)
+    monkeypatch.setattr("packer.load.adapters.find_spec", lambda name: name if name in installed else None)
+    if is_refused:
+        with pytest.raises(UsageError, match=r"before 5\.20 then ignores it"):
+            huggingface(flattened([3, 2]), seq_idx=True)
+        assert huggingface(flattened([3, 2]))
+    else:
+        assert huggingface(flattened([3, 2]), seq_idx=True)["seq_idx"].tolist() == [[0, 0, 0, 1, 1]]
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.bfloat16])
 def test_an_explicit_mask_has_the_boundaries_of_every_form(dtype):
     flat, stacked, filled = flattened([3, 2]), rows([2, 1]), padded([1, 3])
