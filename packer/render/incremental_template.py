@@ -34,7 +34,7 @@ class IncrementalTemplate:
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """As :meth:`ChatTemplate.render`."""
-        if self._composition is not None and len(messages) > 1:
+        if self._composition is not None and messages:
             try:
                 text = self._composition.text(
                     messages, tools, kwargs or {}, add_generation_prompt=add_generation_prompt

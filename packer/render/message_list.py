@@ -28,6 +28,10 @@ class MessageList(list[Any]):
         self.root = self if root is None else root
         self.depends_on_end = False
         self.num_in_every_extension = len(known)
+        self.num_read = 0
+        """Number of messages, from the first, beyond which nothing was read unless it depends on the end (root only).
+        """
+
         self.recorder: Any = None
         """Who answers for the messages instead, from the start of the loop on (root only)."""
 
@@ -51,7 +55,11 @@ class MessageList(list[Any]):
 
     def is_in_every_extension(self, number: int) -> bool:
         """Whether the first `number` messages of this list can be read without setting `depends_on_end`."""
-        return self.start + number <= self.root.num_in_every_extension
+        root, number = self.root, self.start + number
+        if number > root.num_in_every_extension:
+            return False
+        root.num_read = max(root.num_read, number)
+        return True
 
     def is_prefix_of(self, messages: Sequence[Any]) -> bool:
         return len(self.known) <= len(messages) and all(map(is_, self.known, messages))
@@ -72,7 +80,7 @@ class MessageList(list[Any]):
             return self.known[place]
         if isinstance(place, slice) and place.stop is None and place.step is None and (place.start or 0) >= 0:
             start = place.start or 0
-            if self.start + start <= self.root.num_in_every_extension:
+            if self.is_in_every_extension(start):
                 return MessageList(self.known[start:], self.start + start, self.root)
         self.root.depends_on_end = True
         return self.known[place]

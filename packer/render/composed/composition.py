@@ -1,5 +1,6 @@
 """The renderings of one conversation, composed of recordings."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
@@ -52,8 +53,16 @@ class _Chain:
     state: State
     steps: list[_Step] = field(default_factory=list)
     messages: list[Any] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    """Number of messages that each step and those before it need to be the same: never less than the one before."""
+
     hints: Sequence[_Step | None] = ()
     """Steps of the same messages, where namespaces hold other numbers: most of them are the same."""
+
+    def append(self, step: _Step, message: Any) -> None:
+        self.steps.append(step)
+        self.messages.append(message)
+        self.sizes.append(max(step.least_size or 0, self.sizes[-1] if self.sizes else 0))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -64,6 +73,8 @@ class _Opening:
     """Keeps the values of its variables alive, so that no others get their ids."""
 
     messages: Sequence[Any]
+    """Those that it depends on."""
+
     depends_on_end: bool
     text: str
     is_plain: bool
@@ -141,7 +152,7 @@ class Composition:
         self._chains: list[_Chain] = []
         self._last: tuple[_Opening, Sequence[Any], list[_Step]] | None = None
         self._half: tuple[tuple[int, ...], FirstHalf] | None = None
-        recordings.num_tried += 1
+        recordings.begin()
 
     def text(
         self,
@@ -216,7 +227,7 @@ class Composition:
         held = [{name: value[1] for name, value in each.items()} for each in opening.state.held]
         return _Opening(
             setting=setting,
-            messages=messages,
+            messages=messages if opening.depends_on_end else messages[: opening.messages.num_read],
             depends_on_end=opening.depends_on_end,
             text=text,
             is_plain=_is_plain(text),
@@ -267,11 +278,8 @@ class Composition:
         """Return the steps of all messages that the loop runs over."""
         chain = self._chain(opening, messages)
         size = len(messages)
-        steps = chain.steps[: size - opening.start]
-        for place, step in enumerate(steps):
-            if (step.least_size or 0) > size:  # composed in a longer conversation
-                del steps[place:]
-                break
+        # Those that are the same in a conversation of this size; some were composed in a longer one.
+        steps = chain.steps[: bisect_right(chain.sizes, size, hi=min(len(chain.sizes), size - opening.start))]
         lasts = len(steps) == len(chain.steps)
         state = _behind(steps, opening.state)
         shape_of = self._recordings.shape_of
@@ -293,8 +301,7 @@ class Composition:
             steps.append(step)
             lasts = lasts and step.least_size is not None
             if lasts:
-                chain.steps.append(step)
-                chain.messages.append(messages[number])
+                chain.append(step, messages[number])
         return steps
 
     def _step(self, opening: _Opening, numbers: Sequence[int], state: State, messages: Sequence[Any]) -> _Step:
@@ -321,8 +328,9 @@ class Composition:
         made = _Chain(opening.outer, opening.start, opening.state)
         if best is not None:  # another conversation: one with words in place of texts, say
             reach = opening.start + most
-            num_same = next((n for n, step in enumerate(best.steps[:most]) if (step.least_size or 0) > reach), most)
-            made.steps, made.messages = best.steps[:num_same], best.messages[:num_same]
+            num_same = bisect_right(best.sizes, reach, hi=most)
+            for step, message in zip(best.steps[:num_same], best.messages, strict=False):
+                made.append(step, message)
         elif like is not None:
             most = _num_shared(like.messages, messages[opening.start :])
             reach = opening.start + most

@@ -179,6 +179,11 @@ class Recordings:
     def are_worth_trying(self) -> bool:
         return self.num_failed < _MAX_FAILURES or 2 * self.num_failed < self.num_tried
 
+    def begin(self) -> None:
+        """Begin another conversation: messages of the last one need not be kept."""
+        self.num_tried += 1
+        self._shape_of.clear()
+
     def shape_of(self, message: Any) -> int:
         """Return the number of a message's shape: everything except its texts and the arguments of its calls.
 
