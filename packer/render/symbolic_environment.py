@@ -95,7 +95,7 @@ def _mark_as_safe(value: Any) -> Never:
 
 
 def _noticing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a filter refuse to return a text in which it wrote what stands for a symbolic one: that has other letters."""
+    """Make a filter refuse to return a text in which it wrote what stands for a symbolic one."""
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:

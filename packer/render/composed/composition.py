@@ -50,8 +50,10 @@ class _Chain:
     outer: int
     start: int
     state: State
+    messages: list[Any]
+    """The messages before the loop, which steps may read, and one for each step."""
+
     steps: list[_Step] = field(default_factory=list)
-    messages: list[Any] = field(default_factory=list)
     hints: Sequence[_Step | None] = ()
     """Steps of the same messages, where namespaces hold other numbers: most of them are the same."""
 
@@ -314,23 +316,23 @@ class Composition:
         """Return the chain that shares most messages, or a new one with what it shares."""
         best, most, like = None, -1, None
         for chain in self._chains:
-            if chain.outer != opening.outer or chain.start != opening.start:
+            shared = _num_shared(chain.messages, messages) - opening.start
+            if chain.outer != opening.outer or chain.start != opening.start or shared < 0:
                 continue
             if chain.state is opening.state:
-                shared = _num_shared(chain.messages, messages[opening.start :])
                 if shared > most:
                     best, most = chain, shared
             elif like is None and chain.state.key == opening.state.key:
                 like = chain
-        if best is not None and most in {len(best.messages), len(messages) - opening.start}:
+        if best is not None and most in {len(best.steps), len(messages) - opening.start}:
             return best
-        made = _Chain(opening.outer, opening.start, opening.state)
+        made = _Chain(opening.outer, opening.start, opening.state, list(messages[: opening.start]))
         if best is not None:  # another conversation: one with words in place of texts, say
             reach = opening.start + most
             num_same = next((n for n, step in enumerate(best.steps[:most]) if (step.least_size or 0) > reach), most)
-            made.steps, made.messages = best.steps[:num_same], best.messages[:num_same]
+            made.steps, made.messages = best.steps[:num_same], best.messages[: opening.start + num_same]
         elif like is not None:
-            most = _num_shared(like.messages, messages[opening.start :])
+            most = _num_shared(like.messages, messages) - opening.start
             reach = opening.start + most
             made.hints = [
                 step
