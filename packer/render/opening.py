@@ -60,7 +60,7 @@ class FirstHalf:
         variables: Mapping[str, Any],
     ) -> None:
         self.read = messages[: halves.num_read]
-        self.outer: dict[int, int] = {}
+        self.outer: dict[int, tuple[Any, int]] = {}
         self.number: int | None = None
         self.is_plain = False
         self.messages = MessageList(messages)

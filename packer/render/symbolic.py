@@ -9,6 +9,12 @@ encoder, sees a private-use character.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Never, Self, TypeAlias
 
+HIDDEN = "\ue0f5"
+"""What code that bypasses Python's methods sees of a symbolic text, or of another unknown value."""
+
+SEEN_BLINDLY = (HIDDEN, f"\\u{ord(HIDDEN):04x}")
+"""The same as it is, and as JSON may write it."""
+
 Strip: TypeAlias = tuple[Literal["lstrip", "rstrip"], str | None]
 
 
@@ -61,7 +67,7 @@ class SymbolicText(str):
     _conditions: list[Condition]
 
     def __new__(cls, pieces: Iterable[Piece], conditions: list[Condition]) -> Self:
-        self = super().__new__(cls, "\ue0f5")
+        self = super().__new__(cls, HIDDEN)
         self.pieces = tuple(pieces)
         self._conditions = conditions
         return self

@@ -1,7 +1,7 @@
 """The sandbox of templates, for symbolic texts: every operation on one is seen, or refused."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Never, TypeVar
 
 import jinja2
@@ -12,7 +12,7 @@ import jinja2.visitor
 from jinja2.tests import test_sequence
 
 from packer.render.sandbox import Environment, GenerationMarks, environment_of
-from packer.render.symbolic import OpaqueError, SymbolicText, joined
+from packer.render.symbolic import SEEN_BLINDLY, OpaqueError, SymbolicText, joined
 
 
 class SymbolicEnvironment(Environment):
@@ -33,8 +33,14 @@ class SymbolicEnvironment(Environment):
 
 
 def _refuse_symbolic(*values: Any) -> None:
-    if any(isinstance(value, SymbolicText) for value in values):
-        raise OpaqueError("something else is asked about a text")
+    """Refuse symbolic texts, also in containers: methods of other texts would not notice them."""
+    for value in values:
+        if isinstance(value, SymbolicText | Iterator):
+            raise OpaqueError("something else is asked about a text")
+        if isinstance(value, list | tuple):
+            _refuse_symbolic(*value)
+        elif isinstance(value, dict):
+            _refuse_symbolic(*value, *value.values())
 
 
 Kind = TypeVar("Kind", bound=SymbolicEnvironment)
@@ -76,7 +82,8 @@ def symbolic_environment(date: str, kind: type[Kind]) -> Kind:
         extensions=[GenerationMarks, jinja2.ext.loopcontrols],
     )
     environment.globals.update(usual.globals)
-    environment.filters = {**usual.filters, "join": _join}
+    environment.filters = {name: _noticing(each) for name, each in usual.filters.items()}
+    environment.filters |= {"join": _join, "replace": _replace, "trim": _trim}
     environment.filters |= dict.fromkeys(("safe", "e", "escape", "forceescape"), _mark_as_safe)
     environment.tests |= {"in": _is_in, "sameas": _is_same, "sequence": _is_sequence}
     return environment
@@ -85,6 +92,33 @@ def symbolic_environment(date: str, kind: type[Kind]) -> Kind:
 def _mark_as_safe(value: Any) -> Never:
     del value
     raise OpaqueError("a text marked as safe, which compares before a symbolic one is asked")
+
+
+def _noticing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a filter refuse to return a text in which it wrote what stands for a symbolic one."""
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        value = function(*args, **kwargs)
+        if type(value) is str and any(hidden in value for hidden in SEEN_BLINDLY):
+            raise OpaqueError("code in C handled a symbolic text")
+        return value
+
+    return checked
+
+
+def _replace(value: Any, old: Any, new: Any, count: int | None = None) -> str:
+    """The filter `replace`, for symbolic texts too."""
+    if not isinstance(value, SymbolicText):
+        _refuse_symbolic(old, new)
+    return str(value).replace(str(old), str(new), -1 if count is None else count)
+
+
+def _trim(value: Any, letters: str | None = None) -> str:
+    """The filter `trim`, for symbolic texts too."""
+    if not isinstance(value, SymbolicText):
+        _refuse_symbolic(letters)
+    return str(value).strip(letters)
 
 
 def _join(values: Iterable[Any], between: str = "", attribute: Any = None) -> str:
@@ -107,4 +141,5 @@ def _is_same(value: Any, other: Any) -> bool:
 
 
 def _is_sequence(value: Any) -> bool:
-    return isinstance(value, SymbolicText) or test_sequence(value)
+    # Unknown values refuse to tell their length, which the usual test takes for a no.
+    return isinstance(value, str | list | dict) or test_sequence(value)

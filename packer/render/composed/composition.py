@@ -10,7 +10,7 @@ from packer.render.composed.message_content import value_of
 from packer.render.composed.recordings import Iteration, Recording, Recordings, State
 from packer.render.composed.unknowns import ITEM
 from packer.render.composed.written import AT
-from packer.render.opening import FirstHalf, opened
+from packer.render.opening import SCALARS, FirstHalf, opened
 from packer.render.readback import ESCAPE
 from packer.render.symbolic import OpaqueError
 from packer.watchdog import TemplateOverrunError, watched
@@ -37,8 +37,8 @@ class _Setting(NamedTuple):
     variables: Mapping[str, Any]
     """All but the messages and those that only the ending reads."""
 
-    same: tuple[int, ...]
-    """Identities of their values."""
+    same: tuple[Any, ...]
+    """Their names, and identities of their values."""
 
     ending: tuple[Any, ...]
     """Values of those that only the ending reads."""
@@ -51,8 +51,10 @@ class _Chain:
     outer: int
     start: int
     state: State
+    messages: list[Any]
+    """The messages before the loop, which steps may read, and one for each step."""
+
     steps: list[_Step] = field(default_factory=list)
-    messages: list[Any] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     """Number of messages that each step and those before it need to be the same: never less than the one before."""
 
@@ -131,7 +133,12 @@ class ComposedText(str):
         return True
 
     def is_unchanged(self, number: int) -> bool:
-        """Whether all content up to this message is written as the messages have it, without an escape."""
+        """Whether all content up to this message is written as the messages have it, without an escape.
+
+        What comes before the loop may have written no more than the first message.
+        """
+        if self._opening.start > 1 or number < self._opening.start:
+            return False
         steps = self._steps[: number + 1 - self._opening.start]
         return self._opening.is_plain and all(step.recording.is_complete for step in steps)
 
@@ -151,7 +158,7 @@ class Composition:
         self._openings: list[_Opening] = []
         self._chains: list[_Chain] = []
         self._last: tuple[_Opening, Sequence[Any], list[_Step]] | None = None
-        self._half: tuple[tuple[int, ...], FirstHalf] | None = None
+        self._half: tuple[tuple[Any, ...], FirstHalf] | None = None
         recordings.begin()
 
     def text(
@@ -206,7 +213,7 @@ class Composition:
             variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt}
             ending = tuple([variables[name] if name in variables else undefined(name=name) for name in late])
             early = {name: value for name, value in variables.items() if name not in late}
-            found = self._settings[key] = _Setting(early, tuple(map(id, early.values())), ending)
+            found = self._settings[key] = _Setting(early, (*early, *map(id, early.values())), ending)
         return found
 
     def _opening(self, messages: Sequence[Any], setting: _Setting) -> _Opening:
@@ -224,7 +231,7 @@ class Composition:
         text = opening.state.text
         if AT in text:
             raise OpaqueError("it may write an address")
-        held = [{name: value[1] for name, value in each.items()} for each in opening.state.held]
+        held = [{name: _scalar(value) for name, value in each.items()} for each in opening.state.held]
         return _Opening(
             setting=setting,
             messages=messages if opening.depends_on_end else messages[: opening.messages.num_read],
@@ -232,7 +239,7 @@ class Composition:
             text=text,
             is_plain=_is_plain(text),
             start=opening.start,
-            outer=recordings.outer_of(recordings.plain.names, opening.state.variables, variables),
+            outer=recordings.outer_of(recordings.plain.names, opening.state.variables, variables, opening.start),
             state=recordings.state_of(held),
         )
 
@@ -248,7 +255,8 @@ class Composition:
             return None
         if id(known) not in half.outer:
             found = {**half.comparable, **known.variables}
-            half.outer[id(known)] = recordings.outer_of(recordings.plain.names, found, setting.variables)
+            number = recordings.outer_of(recordings.plain.names, found, setting.variables, known.start)
+            half.outer[id(known)] = known, number  # kept alive, so that no other gets its id
         numbers = (len(messages), len(messages))
         text = known.recording.text(numbers, messages)
         return _Opening(
@@ -258,7 +266,7 @@ class Composition:
             text=half.text + text,
             is_plain=half.is_plain and _is_plain(text),
             start=known.start,
-            outer=half.outer[id(known)],
+            outer=half.outer[id(known)][1],
             state=recordings.state_with(known.state, known.numbers, numbers),
         )
 
@@ -294,6 +302,8 @@ class Composition:
                 and (hint.recording.ignores_namespaces or hint.recording.answers(numbers, messages, shape_of))
             ):
                 step = hint
+                if not hint.recording.ignores_namespaces:
+                    step = hint._replace(least_size=hint.recording.least_size(numbers))
             else:
                 step = self._step(opening, numbers, state, messages)
                 if step.behind is not None:
@@ -315,24 +325,24 @@ class Composition:
         """Return the chain that shares most messages, or a new one with what it shares."""
         best, most, like = None, -1, None
         for chain in self._chains:
-            if chain.outer != opening.outer or chain.start != opening.start:
+            shared = _num_shared(chain.messages, messages) - opening.start
+            if chain.outer != opening.outer or chain.start != opening.start or shared < 0:
                 continue
             if chain.state is opening.state:
-                shared = _num_shared(chain.messages, messages[opening.start :])
                 if shared > most:
                     best, most = chain, shared
             elif like is None and chain.state.key == opening.state.key:
                 like = chain
-        if best is not None and most in {len(best.messages), len(messages) - opening.start}:
+        if best is not None and most in {len(best.steps), len(messages) - opening.start}:
             return best
-        made = _Chain(opening.outer, opening.start, opening.state)
+        made = _Chain(opening.outer, opening.start, opening.state, list(messages[: opening.start]))
         if best is not None:  # another conversation: one with words in place of texts, say
             reach = opening.start + most
             num_same = bisect_right(best.sizes, reach, hi=most)
-            for step, message in zip(best.steps[:num_same], best.messages, strict=False):
+            for step, message in zip(best.steps[:num_same], best.messages[opening.start :], strict=False):
                 made.append(step, message)
         elif like is not None:
-            most = _num_shared(like.messages, messages[opening.start :])
+            most = _num_shared(like.messages, messages) - opening.start
             reach = opening.start + most
             made.hints = [
                 step
@@ -353,6 +363,17 @@ def _num_shared(known: Sequence[Any], messages: Sequence[Any]) -> int:
     """Return how many messages two conversations begin with in common."""
     same = [*map(is_, known, messages)]
     return same.index(False) if False in same else len(same)
+
+
+def _scalar(value: tuple[Any, ...]) -> Any:
+    """Return the value of an attribute in comparable form.
+
+    Raises:
+        OpaqueError: it is something else than a number, a truth value, a word or none.
+    """
+    if value[0] not in SCALARS:
+        raise OpaqueError("a namespace holds something else")
+    return value[1]
 
 
 def _is_plain(text: str) -> bool:

@@ -14,7 +14,7 @@ import jinja2
 import jinja2.runtime
 
 from packer.render import symbolic
-from packer.render.composed.unknowns import HIDDEN, ITEM, SIZE, ZERO, Arguments, Number
+from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Arguments, Number
 from packer.render.composed.written import (
     AT,
     JsonSettings,
@@ -28,12 +28,10 @@ from packer.render.composed.written import (
 from packer.render.message_list import MessageList
 from packer.render.opening import STOPPED, attributes_of, comparable, namespaces_of
 from packer.render.stoppable import RENDERING, STOP
-from packer.render.symbolic import OpaqueError, Slot, SymbolicText, pieces_of
+from packer.render.symbolic import SEEN_BLINDLY, OpaqueError, Slot, SymbolicText, pieces_of
 
 END = object()
 """Stands for what follows the last message."""
-
-_SEEN_BLINDLY = (HIDDEN, f"\\u{ord(HIDDEN):04x}")
 
 ContextOf = Callable[[jinja2.Template, Mapping[str, Any]], Any]
 
@@ -64,7 +62,7 @@ class _Recorder:
         for piece in (piece for text in written for piece in pieces_of(text)):
             if isinstance(piece, Slot):
                 parts.append(Placed(self._leaves[piece.number], piece._replace(number=0)))
-            elif any(hidden in piece for hidden in (*_SEEN_BLINDLY, AT)):
+            elif any(hidden in piece for hidden in (*SEEN_BLINDLY, AT)):
                 raise OpaqueError("code in C handled an unknown value, or wrote an address")
             elif parts and isinstance(parts[-1], str):
                 parts[-1] += piece

@@ -5,6 +5,7 @@ namespaces hold, and serves if numbers, neighbors and texts give the same answer
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -91,6 +92,8 @@ class Recording(NamedTuple):
 
         None if it depends on where the conversation ends.
         """
+        if any(type(value) is tuple and value[0] == SIZE for _, _, value in self.written.namespaces):
+            return None
         least = 1
         for condition in self.written.conditions:
             size = condition.least_size(numbers)
@@ -146,6 +149,18 @@ class Iteration(NamedTuple):
     variables: Mapping[str, Any]
 
 
+class _Numbers(dict[Any, int]):
+    """Numbers of values, in the order in which they are first seen; threads that meet give no number twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = itertools.count()
+
+    def of(self, value: Any) -> int:
+        found = self.get(value)
+        return self.setdefault(value, next(self._next)) if found is None else found
+
+
 class Recordings:
     """The recordings of one template.
 
@@ -159,11 +174,11 @@ class Recordings:
         self.plain = plain
         self.context_of = context_of
         self._recorded = recorded
-        self._shapes: dict[Any, int] = {}
+        self._shapes = _Numbers()
         self._shape_of: dict[int, tuple[Any, int]] = {}
-        self._keys: dict[Any, int] = {}
+        self._keys = _Numbers()
         self._states: dict[Any, State] = {}
-        self._outer: dict[Any, int] = {}
+        self._outer = _Numbers()
         self._openings: dict[tuple[int, int], list[RecordedOpening]] = {}
         self._num_openings = 0
         self._kept: dict[Any, list[Recording]] = {}
@@ -193,7 +208,7 @@ class Recordings:
         found = self._shape_of.get(id(message))
         if found is not None and found[0] is message:
             return found[1]
-        number = self._shapes.setdefault(shape(message, None), len(self._shapes))
+        number = self._shapes.of(shape(message, None))
         if number >= _MAX_SHAPES:
             raise OpaqueError("too many shapes")
         if len(self._shape_of) >= _MAX_RECORDINGS:
@@ -220,7 +235,7 @@ class Recordings:
                 else:
                     raise OpaqueError("a namespace holds something else")
         kinds = tuple([tuple([(name, type(value), value) for name, value in each.items()]) for each in layout])
-        key = self._keys.setdefault(kinds, len(self._keys))
+        key = self._keys.of(kinds)
         found = self._states.get((key, *numbers))
         if found is None:
             if max(len(self._states), len(self._keys)) >= _MAX_SHAPES:
@@ -246,28 +261,36 @@ class Recordings:
         ]
         return self.state_of(changed(held, recording, numbers))
 
-    def outer_of(self, names: Sequence[str], found: Mapping[str, tuple[Any, ...]], variables: Mapping[str, Any]) -> int:
+    def outer_of(
+        self,
+        names: Sequence[str],
+        found: Mapping[str, tuple[Any, ...]],
+        variables: Mapping[str, Any],
+        start: int | None = None,
+    ) -> int:
         """Return the number of what the template may read of variables, except for messages and namespaces.
 
         Args:
             names: names that occur in the part of the template.
             found: variables that the template set before, in comparable form.
             variables: those that it was given.
+            start: index of the first message that the loop runs over; None for a part before the loop.
 
         Raises:
             OpaqueError: it may read something else than words, numbers and macros.
         """
-        read = []
+        read: list[Any] = [start]
         for name in names:
             known = found.get(name)
             if known is None and name in variables:
-                known = (type(variables[name]), variables[name])
+                value = variables[name]
+                known = type(value), repr(value) if type(value) is float else value  # 0.0 is equal to -0.0
             if known is None:
                 continue
             if known[0] in (list, tuple, dict) or (known[0] is str and len(known[1]) > _LONGEST_WORD):
                 raise OpaqueError(f"the variable {name}")
             read.append((name, known))
-        number = self._outer.setdefault(tuple(read), len(self._outer))
+        number = self._outer.of(tuple(read))
         if number >= _MAX_OUTER:
             raise OpaqueError("variables that differ from row to row")
         return number

@@ -1,7 +1,7 @@
 """The sandbox that recorders run templates in: sees what is done with unknown values, or refuses it."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jinja2
@@ -13,7 +13,7 @@ from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Arguments, Number
 from packer.render.composed.written import JsonSettings
 from packer.render.message_list import MessageList
 from packer.render.stoppable import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, Stoppable, stoppable
-from packer.render.symbolic import OpaqueError, SymbolicText
+from packer.render.symbolic import SEEN_BLINDLY, OpaqueError, SymbolicText
 from packer.render.symbolic_environment import ContainerQueries, SymbolicEnvironment, join_texts, symbolic_environment
 from packer.render.tojson import ToJson
 
@@ -66,6 +66,11 @@ class _Loop:
     def __getattr__(self, name: str) -> Any:
         raise OpaqueError(f"loop.{name}")
 
+    def __iter__(self) -> Iterator[Any]:
+        raise OpaqueError("the loop is used in another way")
+
+    __len__ = __iter__  # type: ignore[assignment]
+
 
 class _Environment(SymbolicEnvironment):
     """Also answers for the list of messages."""
@@ -83,6 +88,8 @@ class _Environment(SymbolicEnvironment):
             shift += obj.start
         else:
             raise OpaqueError("a message of an unknown number")
+        if base != ZERO and obj.start and Number(recorder, base, shift) < obj.start:
+            raise OpaqueError("a message before the first of the list")
         item = recorder.at(base, shift)
         return self.undefined(obj=obj, name=argument) if item is None else item
 
@@ -107,11 +114,14 @@ def _to_json(
     """The filter `tojson`, for unknown values too."""
     if isinstance(value, Arguments | SymbolicText):
         recorder: Any = context.resolve(RENDERING)
-        made: str = recorder.as_json(value, _settings(*settings, **named))
-        return made
+        unknown: str = recorder.as_json(value, _settings(*settings, **named))
+        return unknown
     if _is_unknown(value):
         raise OpaqueError("something else as JSON")
-    return _USUAL_TO_JSON(value, *settings, **named)
+    made = _USUAL_TO_JSON(value, *settings, **named)
+    if any(hidden in made for hidden in SEEN_BLINDLY):
+        raise OpaqueError("JSON that contains an unknown value")
+    return made
 
 
 def _settings(

@@ -10,14 +10,11 @@ from typing import Any, NamedTuple, Never, Protocol
 
 import jinja2
 
-from packer.render.symbolic import OpaqueError
+from packer.render.symbolic import HIDDEN, OpaqueError
 
 ZERO, ITEM, SIZE = -1, 0, 1
 """What numbers count from: zero; the index of the message of an iteration in its conversation; the number of messages.
 Further bases are the integers that namespaces hold."""
-
-HIDDEN = "\ue0f5"
-"""What code that bypasses Python's methods sees of an unknown value, as of a symbolic text."""
 
 
 class Compared(NamedTuple):
