@@ -15,6 +15,10 @@ from packer.render.sandbox import Environment, GenerationMarks, environment_of
 from packer.render.symbolic import SEEN_BLINDLY, OpaqueError, SymbolicText, joined
 
 
+_SCOPES = frozenset({"_loop_vars", "_block_vars"})
+"""What Jinja passes to every call: the variables around it."""
+
+
 class SymbolicEnvironment(Environment):
     """The sandbox of templates, except that symbolic texts cannot be passed to methods and lookups of other objects."""
 
@@ -24,7 +28,7 @@ class SymbolicEnvironment(Environment):
     def call(self, context: Any, callee: Any, *args: Any, **kwargs: Any) -> Any:
         owner = getattr(callee, "__self__", None)
         if isinstance(owner, str) and not isinstance(owner, SymbolicText):
-            _refuse_symbolic(*args, *kwargs.values())
+            _refuse_symbolic(*args, *(value for name, value in kwargs.items() if name not in _SCOPES))
         return super().call(context, callee, *args, **kwargs)
 
     def getitem(self, obj: Any, argument: Any) -> Any:

@@ -69,7 +69,8 @@ class _Loop:
     def __iter__(self) -> Iterator[Any]:
         raise OpaqueError("the loop is used in another way")
 
-    __len__ = __iter__  # type: ignore[assignment]
+    def __len__(self) -> int:
+        raise OpaqueError("the loop is used in another way")
 
 
 class _Environment(SymbolicEnvironment):
