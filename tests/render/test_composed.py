@@ -71,12 +71,23 @@ ASKED = (
     *("loop.nextitem.role == 'tool'", "loop.previtem is defined and loop.previtem.role == m.role"),
     *("messages[loop.index0 - 1].role == 'user'", "rest[loop.index0 - 1].role == 'user'", "rest[-2] is defined"),
     *("messages[-1].role == 'user'", "messages | length > 4", "loop.length - loop.index < 2", "ns.count == loop.index"),
-    *("enable_thinking", "thinking is defined", "messages is sequence", "m.content is sequence", "loop.index0 in [1, 2]"),
+    *(
+        "enable_thinking",
+        "thinking is defined",
+        "messages is sequence",
+        "m.content is sequence",
+        "loop.index0 in [1, 2]",
+    ),
 )
 WRITTEN = (
     *("m.content", "m.role", "m.content | trim", "m.content.split('</think>')[-1]", "messages[0].content"),
     *("messages[-1].content", "loop.previtem.content", "m | tojson | length", "', '.join([m.role])", "tell(m, loop)"),
-    *("m.content | default('-', true)", "'Hello' | replace(m.role, '')", "m.content ~ eos_token", "m.reasoning_content"),
+    *(
+        "m.content | default('-', true)",
+        "'Hello' | replace(m.role, '')",
+        "m.content ~ eos_token",
+        "m.reasoning_content",
+    ),
 )
 SAID = (
     *("{% set ns.count = ns.count + 1 %}", "{% set ns.count = loop.index %}", "{% set ns.count = messages | length %}"),
@@ -125,18 +136,20 @@ def rendered(chat_template: ChatTemplate, messages: Messages, **rest: Any) -> st
         return None
 
 
-@given(source=templates, several=st.lists(conversations(), min_size=2, max_size=3), chance=st.randoms())
+@given(source=templates, several=st.lists(conversations(), min_size=2, max_size=2), chance=st.randoms())
 def test_what_is_composed_is_the_rendering(source: str, several: list[list[dict[str, Any]]], chance: Any) -> None:
     chat_template = template(source)
     for messages in several:
         composition = composition_of(chat_template)
         others = [{**message, "content": f"{message['content']}!"} for message in messages]
-        for _ in range(16):
+        for _ in range(12):
             chosen = [message[chance.random() < 0.2] for message in zip(messages, others, strict=True)]
             chosen = (messages if chance.random() < 0.6 else chosen)[: chance.randint(1, len(messages))]
             rest = {"add_generation_prompt": chance.random() < 0.5, "kwargs": chance.choice(MODES)}
             try:
-                text = composition.text(chosen, None, rest["kwargs"], add_generation_prompt=rest["add_generation_prompt"])
+                text = composition.text(
+                    chosen, None, rest["kwargs"], add_generation_prompt=rest["add_generation_prompt"]
+                )
             except OpaqueError:
                 continue
             assert text == rendered(chat_template, chosen, **rest)
@@ -236,7 +249,7 @@ def test_an_answer_holds_from_a_number_of_messages_on(compare: Any) -> None:
                 assert least is None or least == size, "it may have changed for the last time right here"
             else:
                 assert least is not None
-                assert least <= found <= size
+                assert least <= max(found, 1) <= size
 
 
 _TURN = "<{{ m.role }}>"
@@ -246,7 +259,7 @@ SHOWN = {
     "m.content ~ m.content": True,
     "m.content | tojson": False,
     "m.role": False,
-    "loop.previtem.content": False,
+    "(loop.previtem or {'content': ''}).content": False,
     "messages[0].content": False,
     "messages[loop.index0].content": True,
     "'same' if m.content else ''": False,
@@ -304,7 +317,13 @@ ROWS = [
     CHAT[1:],
     [*CHAT, *CHAT[3:]],
     [*CALLS[:-1], user("a"), assistant("a"), user("b"), assistant("x < y")],
-    [*CALLS[:3], result("r"), assistant(None, tool_calls=[call("g", '{"q": "a"}')]), result('{"a": 1}'), assistant("b")],
+    [
+        *CALLS[:3],
+        result("r"),
+        assistant(None, tool_calls=[call("g", '{"q": "a"}')]),
+        result('{"a": 1}'),
+        assistant("b"),
+    ],
     [user("a"), assistant("b", reasoning_content="c"), user("d"), assistant("e", reasoning_content="f")] * 2,
     [user("a"), assistant("<think>\nb\n</think>\n\nc"), user(" d "), assistant("  "), user("&lt;"), assistant("&amp;")],
     [user("a"), assistant("b"), user("c"), assistant("d"), assistant("e"), user("f"), assistant("b")],
