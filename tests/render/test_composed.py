@@ -159,7 +159,9 @@ CHAT = [system("Be brief."), user("a"), assistant("b"), user("abc"), assistant("
 CALLS = [user("a"), assistant("x", tool_calls=[call("f", {"q": 1})]), result("r"), assistant("b"), user("Be brief.")]
 
 LOOSER = {
-    "whether arguments are a sequence": loop("{{ (m.tool_calls or [{}])[0].function.arguments is sequence }}"),
+    "whether arguments are a sequence": loop(
+        "{% for c in m.tool_calls or [] %}{{ c.function.arguments is sequence }}{% endfor %}"
+    ),
     "whether messages are a sequence": loop("{{ messages is sequence }}"),
     "whether the loop can be run over": loop("{{ loop is iterable }}"),
     "the length of JSON": loop("{{ (m | tojson) | length }}"),
@@ -182,6 +184,10 @@ LOOSER = {
     "the length as an attribute": "{% set ns = namespace(n=0) %}"
     + loop("{% if loop.first %}{% set ns.n = messages | length %}{% endif %}{{ m.content }}{{ loop.index == ns.n }}"),
     "two switches": loop("{{ 1 if enable_thinking else 0 }}{{ 2 if thinking else 0 }}{{ m.content }}"),
+    "where the loop begins, of which only the loop asks": (
+        "{% if messages[0].role == 'system' %}{% set start = 1 %}{% else %}{% set start = 0 %}{% endif %}{{ bos_token }}"
+        + loop("{{ m.content }}", "messages[start:]")
+    ),
     "a message before the loop": loop("{{ messages[0].content }}{{ m.content }}", "messages[1:]"),
 }
 """Templates that looser rules would compose otherwise."""
