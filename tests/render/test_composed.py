@@ -188,6 +188,7 @@ LOOSER = {
         "{% if messages[0].role == 'system' %}{% set start = 1 %}{% else %}{% set start = 0 %}{% endif %}{{ bos_token }}"
         + loop("{{ m.content }}", "messages[start:]")
     ),
+    "a message behind the last iteration that is kept": loop("{{ 'x' if loop.last }}{{ messages[1].content }}"),
     "a message before the loop": loop("{{ messages[0].content }}{{ m.content }}", "messages[1:]"),
 }
 """Templates that looser rules would compose otherwise."""

@@ -51,7 +51,7 @@ class _Chain:
     start: int
     state: State
     messages: list[Any]
-    """The messages before the loop, which steps may read, and one for each step."""
+    """The messages up to the last that a step is about, or reads: all that the steps depend on."""
 
     steps: list[_Step] = field(default_factory=list)
     hints: Sequence[_Step | None] = ()
@@ -302,7 +302,8 @@ class Composition:
             lasts = lasts and step.least_size is not None
             if lasts:
                 chain.steps.append(step)
-                chain.messages.append(messages[number])
+                read = max(number + 1, step.least_size or 0)
+                chain.messages += messages[len(chain.messages) : read]
         return steps
 
     def _step(self, opening: _Opening, numbers: Sequence[int], state: State, messages: Sequence[Any]) -> _Step:
@@ -316,29 +317,28 @@ class Composition:
         """Return the chain that shares most messages, or a new one with what it shares."""
         best, most, like = None, -1, None
         for chain in self._chains:
-            shared = _num_shared(chain.messages, messages) - opening.start
-            if chain.outer != opening.outer or chain.start != opening.start or shared < 0:
+            shared = _num_shared(chain.messages, messages)
+            if chain.outer != opening.outer or chain.start != opening.start or shared < opening.start:
                 continue
             if chain.state is opening.state:
                 if shared > most:
                     best, most = chain, shared
             elif like is None and chain.state.key == opening.state.key:
                 like = chain
-        if best is not None and most in {len(best.steps), len(messages) - opening.start}:
+        if best is not None and most in {len(best.messages), len(messages)}:
             return best
         made = _Chain(opening.outer, opening.start, opening.state, list(messages[: opening.start]))
         if best is not None:  # another conversation: one with words in place of texts, say
-            reach = opening.start + most
-            num_same = next((n for n, step in enumerate(best.steps[:most]) if (step.least_size or 0) > reach), most)
-            made.steps, made.messages = best.steps[:num_same], best.messages[: opening.start + num_same]
+            steps = best.steps[: most - opening.start]
+            num_same = next((n for n, step in enumerate(steps) if (step.least_size or 0) > most), len(steps))
+            made.steps, made.messages = steps[:num_same], best.messages[:most]
         elif like is not None:
-            most = _num_shared(like.messages, messages) - opening.start
-            reach = opening.start + most
+            most = _num_shared(like.messages, messages)
             made.hints = [
                 step
-                if step.recording.is_local and step.behind is None and (step.least_size or reach) <= reach
+                if step.recording.is_local and step.behind is None and (step.least_size or most) <= most
                 else None
-                for step in like.steps[:most]
+                for step in like.steps[: most - opening.start]
             ]
         self._chains = [made, *self._chains[: _MAX_KEPT - 1]]
         return made
