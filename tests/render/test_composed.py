@@ -243,6 +243,22 @@ def test_a_template_that_rarely_is_composed_is_not_tried_for_ever() -> None:
     assert not recordings.are_worth_trying
 
 
+def test_of_endless_shapes_no_more_are_kept_than_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are the messages of other conversations."""
+    monkeypatch.setattr("packer.render.composed.recordings._MAX_SHAPES", 64)
+    chat_template = template(twins.CHATML)
+    recordings = chat_template.recordings
+    assert recordings is not None
+    for number in range(200):
+        messages = [{**message, "number": number} for message in CHAT]
+        try:
+            assert composed(composition_of(chat_template), messages) == chat_template.render(messages)
+        except OpaqueError:
+            assert number > 20
+    assert len(recordings._shapes) <= 64
+    assert len(recordings._shape_of) <= len(CHAT)
+
+
 @pytest.mark.parametrize("compare", [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne])
 def test_an_answer_holds_from_a_number_of_messages_on(compare: Any) -> None:
     for base, other, shift in itertools.product((ITEM, SIZE, 2), (ZERO, ITEM, SIZE, 2), range(-3, 4)):

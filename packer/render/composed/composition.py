@@ -148,7 +148,7 @@ class Composition:
         self._chains: list[_Chain] = []
         self._last: tuple[_Opening, Sequence[Any], list[_Step]] | None = None
         self._half: tuple[tuple[Any, ...], FirstHalf] | None = None
-        recordings.num_tried += 1
+        recordings.begin()
 
     def text(
         self,
@@ -335,9 +335,7 @@ class Composition:
         elif like is not None:
             most = _num_shared(like.messages, messages)
             made.hints = [
-                step
-                if step.recording.is_local and step.behind is None and (step.least_size or most) <= most
-                else None
+                step if step.recording.is_local and step.behind is None and (step.least_size or most) <= most else None
                 for step in like.steps[: most - opening.start]
             ]
         self._chains = [made, *self._chains[: _MAX_KEPT - 1]]
