@@ -55,7 +55,7 @@ class Halves(NamedTuple):
     """Number of messages that the first half may read."""
 
     names: tuple[str, ...]
-    """Names that occur in the second half."""
+    """Names that occur in the second half, or in what the loop runs over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,9 @@ class Stoppable:
     @functools.cached_property
     def halves(self) -> "Halves | None":
         """The part before the loop in two; None if it cannot be cut: macros see what is set behind them."""
-        statements = self.template.environment.parse(self.source).body[: self.place]
+        body = self.template.environment.parse(self.source).body
+        statements, loop = body[: self.place], body[self.place]
+        assert isinstance(loop, nodes.For)
         if _all_of(statements, nodes.Macro | nodes.CallBlock):
             return None
         num_read, cut = 0, 0
@@ -101,7 +103,7 @@ class Stoppable:
             num_read, cut = max(num_read, *(index + 1 for index in fixed), 0), cut + 1
         if not cut:
             return None
-        names = tuple(sorted(_names(statements[cut:]) - {"messages"}))
+        names = tuple(sorted(_names([*statements[cut:], loop.iter]) - {"messages"}))
         return Halves(self._part(0, cut), self._part(cut, self.place), num_read, names)
 
     def _part(self, first: int, end: int) -> jinja2.Template:

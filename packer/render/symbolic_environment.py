@@ -14,7 +14,6 @@ from jinja2.tests import test_sequence
 from packer.render.sandbox import Environment, GenerationMarks, environment_of
 from packer.render.symbolic import SEEN_BLINDLY, OpaqueError, SymbolicText, joined
 
-
 _SCOPES = frozenset({"_loop_vars", "_block_vars"})
 """What Jinja passes to every call: the variables around it."""
 

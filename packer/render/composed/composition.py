@@ -52,7 +52,7 @@ class _Chain:
     start: int
     state: State
     messages: list[Any]
-    """The messages before the loop, which steps may read, and one for each step."""
+    """The messages up to the last that a step is about, or reads: all that the steps depend on."""
 
     steps: list[_Step] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -61,10 +61,16 @@ class _Chain:
     hints: Sequence[_Step | None] = ()
     """Steps of the same messages, where namespaces hold other numbers: most of them are the same."""
 
-    def append(self, step: _Step, message: Any) -> None:
+    def append(self, step: _Step, number: int, messages: Sequence[Any]) -> None:
+        """Append the step of message `number`."""
+        read = max(number + 1, step.least_size or 0)
+        self.messages += messages[len(self.messages) : read]
         self.steps.append(step)
-        self.messages.append(message)
-        self.sizes.append(max(step.least_size or 0, self.sizes[-1] if self.sizes else 0))
+        self.sizes.append(max(read, self.sizes[-1] if self.sizes else 0))
+
+    def num_same_in(self, size: int) -> int:
+        """Return how many of the steps are the same in a conversation of so many of these messages."""
+        return bisect_right(self.sizes, size)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -287,7 +293,7 @@ class Composition:
         chain = self._chain(opening, messages)
         size = len(messages)
         # Those that are the same in a conversation of this size; some were composed in a longer one.
-        steps = chain.steps[: bisect_right(chain.sizes, size, hi=min(len(chain.sizes), size - opening.start))]
+        steps = chain.steps[: chain.num_same_in(size)]
         lasts = len(steps) == len(chain.steps)
         state = _behind(steps, opening.state)
         shape_of = self._recordings.shape_of
@@ -311,7 +317,7 @@ class Composition:
             steps.append(step)
             lasts = lasts and step.least_size is not None
             if lasts:
-                chain.append(step, messages[number])
+                chain.append(step, number, messages)
         return steps
 
     def _step(self, opening: _Opening, numbers: Sequence[int], state: State, messages: Sequence[Any]) -> _Step:
@@ -325,30 +331,26 @@ class Composition:
         """Return the chain that shares most messages, or a new one with what it shares."""
         best, most, like = None, -1, None
         for chain in self._chains:
-            shared = _num_shared(chain.messages, messages) - opening.start
-            if chain.outer != opening.outer or chain.start != opening.start or shared < 0:
+            shared = _num_shared(chain.messages, messages)
+            if chain.outer != opening.outer or chain.start != opening.start or shared < opening.start:
                 continue
             if chain.state is opening.state:
                 if shared > most:
                     best, most = chain, shared
             elif like is None and chain.state.key == opening.state.key:
                 like = chain
-        if best is not None and most in {len(best.steps), len(messages) - opening.start}:
+        if best is not None and most in {len(best.messages), len(messages)}:
             return best
         made = _Chain(opening.outer, opening.start, opening.state, list(messages[: opening.start]))
         if best is not None:  # another conversation: one with words in place of texts, say
-            reach = opening.start + most
-            num_same = bisect_right(best.sizes, reach, hi=most)
-            for step, message in zip(best.steps[:num_same], best.messages[opening.start :], strict=False):
-                made.append(step, message)
+            num_same = best.num_same_in(most)
+            made.steps, made.sizes = best.steps[:num_same], best.sizes[:num_same]
+            made.messages = best.messages[:most]
         elif like is not None:
-            most = _num_shared(like.messages, messages) - opening.start
-            reach = opening.start + most
+            most = _num_shared(like.messages, messages)
             made.hints = [
-                step
-                if step.recording.is_local and step.behind is None and (step.least_size or reach) <= reach
-                else None
-                for step in like.steps[:most]
+                step if step.recording.is_local and step.behind is None and (step.least_size or most) <= most else None
+                for step in like.steps[: most - opening.start]
             ]
         self._chains = [made, *self._chains[: _MAX_KEPT - 1]]
         return made

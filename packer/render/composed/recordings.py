@@ -152,12 +152,20 @@ class Iteration(NamedTuple):
 class _Numbers(dict[Any, int]):
     """Numbers of values, in the order in which they are first seen; threads that meet give no number twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         super().__init__()
+        self._most = most
         self._next = itertools.count()
 
     def of(self, value: Any) -> int:
+        """Return the number of a value.
+
+        Raises:
+            OpaqueError: it is new, and there are too many already.
+        """
         found = self.get(value)
+        if found is None and len(self) >= self._most:
+            raise OpaqueError("too many shapes, states, or variables that differ from row to row")
         return self.setdefault(value, next(self._next)) if found is None else found
 
 
@@ -174,11 +182,11 @@ class Recordings:
         self.plain = plain
         self.context_of = context_of
         self._recorded = recorded
-        self._shapes = _Numbers()
+        self._shapes = _Numbers(_MAX_SHAPES)
         self._shape_of: dict[int, tuple[Any, int]] = {}
-        self._keys = _Numbers()
+        self._keys = _Numbers(_MAX_SHAPES)
         self._states: dict[Any, State] = {}
-        self._outer = _Numbers()
+        self._outer = _Numbers(_MAX_OUTER)
         self._openings: dict[tuple[int, int], list[RecordedOpening]] = {}
         self._num_openings = 0
         self._kept: dict[Any, list[Recording]] = {}
@@ -209,10 +217,6 @@ class Recordings:
         if found is not None and found[0] is message:
             return found[1]
         number = self._shapes.of(shape(message, None))
-        if number >= _MAX_SHAPES:
-            raise OpaqueError("too many shapes")
-        if len(self._shape_of) >= _MAX_RECORDINGS:
-            self._shape_of.clear()
         self._shape_of[id(message)] = message, number
         return number
 
@@ -238,7 +242,7 @@ class Recordings:
         key = self._keys.of(kinds)
         found = self._states.get((key, *numbers))
         if found is None:
-            if max(len(self._states), len(self._keys)) >= _MAX_SHAPES:
+            if len(self._states) >= _MAX_SHAPES:
                 raise OpaqueError("too many states")
             found = self._states[key, *numbers] = State(key, tuple(layout), tuple(numbers))
         return found
@@ -290,10 +294,7 @@ class Recordings:
             if known[0] in (list, tuple, dict) or (known[0] is str and len(known[1]) > _LONGEST_WORD):
                 raise OpaqueError(f"the variable {name}")
             read.append((name, known))
-        number = self._outer.of(tuple(read))
-        if number >= _MAX_OUTER:
-            raise OpaqueError("variables that differ from row to row")
-        return number
+        return self._outer.of(tuple(read))
 
     def opening(self, half: FirstHalf, messages: Sequence[Any], variables: Mapping[str, Any]) -> RecordedOpening:
         """Return what the template does between the first half of its opening and its loop.
