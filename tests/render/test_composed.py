@@ -353,9 +353,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "source", [twins.CHATML, twins.LLAMA2_LIKE, twins.PHI_LIKE, twins.QWEN3_LIKE, twins.MISTRAL_LIKE, TOOLS_LIKE]
-)
+@pytest.mark.parametrize("source", [twins.CHATML, twins.PHI_LIKE, twins.QWEN3_LIKE, twins.MISTRAL_LIKE, TOOLS_LIKE])
 def test_a_batch_is_rendered_as_by_the_letter(source: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
     stages = Stages.load(twins.byte_level(tmp_path / "twin", template=source))
