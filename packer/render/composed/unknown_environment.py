@@ -69,7 +69,7 @@ class _Loop:
     def __iter__(self) -> Iterator[Any]:
         raise OpaqueError("the loop is used in another way")
 
-    __len__ = __iter__  # type: ignore[assignment]
+    __len__ = __iter__
 
 
 class _Environment(SymbolicEnvironment):
