@@ -293,7 +293,10 @@ _TURN = "<{{ m.role }}>"
 SHOWN = {
     "m.content": True,
     "m.content | trim": True,
-    "m.content ~ m.content": True,
+    "m.content ~ '.' ~ m.content": True,
+    "m.content ~ m.content": False,
+    "'&' ~ m.content": False,
+    "m.content ~ ';'": False,
     "m.content | tojson": False,
     "m.role": False,
     "(loop.previtem or {'content': ''}).content": False,
@@ -322,6 +325,23 @@ def test_a_text_is_known_to_show_within_a_range_only_if_all_of_it_does() -> None
     assert text.shows_within(CHAT[1], 1, 0, len(text))
     begins = text.index("b.b")
     assert [text.shows_within(CHAT[2], 2, begins, begins + length) for length in (1, 3, 6)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("written", "shows"),
+    [
+        ("{{ f.name }}: {{ f.arguments | tojson }}.", True),
+        ("{{ f.name }}{{ f.arguments | tojson }}.", True),
+        ("{{ f.name }}(a={{ f.arguments | tojson }})", False),
+        ("{{ f.arguments | tojson }}{{ f.name }}", False),
+        ("&{{ f.name }};{{ f.arguments | tojson }}", False),
+        ("{{ f.name }}.", False),
+        ("{{ f.arguments | tojson }}", False),
+    ],
+)
+def test_a_call_is_known_to_show_only_where_it_is_no_other_call(written: str, shows: bool) -> None:
+    body = f"{{% for c in m.tool_calls or [] %}}{{% set f = c.function %}}{written}{{% endfor %}}{{{{ m.content }}}}"
+    assert composed(composition_of(template(loop(body))), CALLS).shows(1) == shows
 
 
 def test_messages_that_the_loop_does_not_run_over_are_not_known_to_show() -> None:
