@@ -1,7 +1,7 @@
 """The recordings of one template: what it writes for messages of each shape, before them, and behind them.
 
-:mod:`packer.render.message_recorder` makes a recording. It is found again by the shape of the message and by what
-namespaces hold, and serves if numbers, neighbors and texts give the same answers as when it was made.
+:mod:`packer.render.composed.message_recorder` makes a recording. It is found again by the shape of the message and by
+what namespaces hold, and serves if numbers, neighbors and texts give the same answers as when it was made.
 """
 
 import functools
