@@ -200,8 +200,11 @@ class Composition:
             at = Iteration(opening.outer, state, numbers, messages, setting.variables)
             recording = self._recordings.recording(at, setting.ending)
             return ComposedText(opening, steps, recording.text(numbers, messages))
-        except (OpaqueError, TemplateOverrunError):
+        except OpaqueError:
             raise
+        except TemplateOverrunError as error:
+            self._recordings.take_too_long = True
+            raise OpaqueError("recording takes too long") from error
         except Exception as error:  # a template may raise anything; rendering it tells
             raise OpaqueError(str(error)) from error
 

@@ -1,5 +1,7 @@
 """The content of a message: its shape, its texts, and whether a recording writes all of it."""
 
+import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +13,9 @@ from packer.render.symbolic import OpaqueError
 from packer.render.tojson import ToJson
 
 _JSON = ToJson()
+
+_BEGINS_ESCAPE = re.compile(r"&[#\w]*\Z")
+_ENDS_ESCAPE = re.compile(r"\w*;")
 
 
 def value_of(leaf: Leaf, numbers: Sequence[int], messages: Any) -> str:
@@ -46,6 +51,8 @@ def shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool
     """
     if any(isinstance(part, str) and ESCAPE.search(part) for part in parts):
         return False
+    if any(itertools.starmap(_may_form_other, itertools.pairwise((*parts, "")))):
+        return False
     own = [part.leaf for part in parts if isinstance(part, Placed) and part.leaf.base == ITEM and not part.leaf.shift]
     as_it_is = {leaf.path for leaf in own if leaf.settings is None}
     as_json = {leaf.path for leaf in own if leaf.settings is not None}
@@ -67,6 +74,16 @@ def shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool
     return isinstance(calls, list | tuple) and all(
         _shows_call(call, ("tool_calls", number), as_it_is, as_json) for number, call in enumerate(calls)
     )
+
+
+def _may_form_other(part: str | Placed, following: str | Placed) -> bool:
+    """Whether two parts may form what neither is: an escape, or the beginning of a call in Python."""
+    if isinstance(part, str):
+        return _BEGINS_ESCAPE.search(part) is not None
+    if isinstance(following, Placed):
+        return following.leaf.settings is None
+    is_name = part.leaf.path[-1] == "name"
+    return _ENDS_ESCAPE.match(following) is not None or (is_name and (not following or following[0] == "("))
 
 
 def _shows_call(call: Any, path: tuple[str | int, ...], as_it_is: Any, as_json: Any) -> bool:

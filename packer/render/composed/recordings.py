@@ -1,7 +1,7 @@
 """The recordings of one template: what it writes for messages of each shape, before them, and behind them.
 
-:mod:`packer.render.message_recorder` makes a recording. It is found again by the shape of the message and by what
-namespaces hold, and serves if numbers, neighbors and texts give the same answers as when it was made.
+:mod:`packer.render.composed.message_recorder` makes a recording. It is found again by the shape of the message and by
+what namespaces hold, and serves if numbers, neighbors and texts give the same answers as when it was made.
 """
 
 import functools
@@ -192,6 +192,9 @@ class Recordings:
         self._kept: dict[Any, list[Recording]] = {}
         self._num_kept = 0
         self._recorders: dict[int, MessageRecorder] = {}
+        self.take_too_long = False
+        """Whether a recording took more time or memory than a rendering may, which may take less."""
+
         self.num_tried = 0
         """Number of conversations that were to be composed."""
 
@@ -200,7 +203,8 @@ class Recordings:
 
     @property
     def are_worth_trying(self) -> bool:
-        return self.num_failed < _MAX_FAILURES or 2 * self.num_failed < self.num_tried
+        few = self.num_failed < _MAX_FAILURES or 2 * self.num_failed < self.num_tried
+        return few and not self.take_too_long
 
     def begin(self) -> None:
         """Begin another conversation: messages of the last one need not be kept."""

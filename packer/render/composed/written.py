@@ -20,7 +20,7 @@ class Leaf(NamedTuple):
 
     base: int
     shift: int
-    """Where the message is: so many behind the base (:mod:`packer.render.unknowns`)."""
+    """Where the message is: so many behind the base (:mod:`packer.render.composed.unknowns`)."""
 
     path: tuple[str | int, ...]
     """Keys and indices that lead to it."""
