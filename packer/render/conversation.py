@@ -11,12 +11,13 @@ boundaries.
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 from packer.batches import REASONING_FIELDS
 from packer.render.common_prefix import common_length
-from packer.render.environment import ChatTemplate, IncrementalTemplate, RenderError
+from packer.render.environment import ChatTemplate, RenderError
+from packer.render.incremental_template import IncrementalTemplate
 from packer.render.next_header import next_header
 from packer.render.reasoning import (
     ANY_TAG,
@@ -85,19 +86,20 @@ class TurnRules:
     the prompt; ``continue`` continues from a prompt that opens the reasoning, or that has other text in its context."""
 
 
-class _Attempt(NamedTuple):
+@dataclass(frozen=True)
+class _Attempt:
     """Prompt and turn as rendered in one mode."""
 
     prompt: str
     whole: str
     mode: Mode
 
-    @property
+    @functools.cached_property
     def fits(self) -> bool:
         """Whether the turn continues the prompt."""
         return self.whole.startswith(self.prompt) and not self.is_open
 
-    @property
+    @functools.cached_property
     def is_open(self) -> bool:
         """Whether the turn begins with a prompt that opens the reasoning, and goes on as if it did not."""
         whole, prompt = self.whole, self.prompt
@@ -168,7 +170,8 @@ class Conversation:
                 how = "does not close the reasoning that this turn's prompt opens, or opens it once more"
             reason = f"messages[{k}]: the template {how}"
             raise failure or RenderError(reason, code="prompt_diverges", message=k)
-        (prompt, whole, mode), continued = chosen
+        attempt, continued = chosen
+        prompt, whole, mode = attempt.prompt, attempt.whole, attempt.mode
         text = self._terminated(k, len(prompt), whole, mode, rules)
         return RenderedTurn(
             message=k,
@@ -191,7 +194,8 @@ class Conversation:
         """
         tried: list[_Attempt] = []
         failure: RenderError | None = None
-        same_context = all(prompts[0][0].startswith(without_ending(prompt)) for prompt, _ in prompts)
+        longest = prompts[0][0]
+        same_context = all(longest.startswith(without_ending(prompt)) for prompt, _ in prompts[1:])
         for prompt, mode in prompts:
             try:
                 tried.append(_Attempt(prompt, self.render(self.messages[: k + 1], mode), mode))
@@ -247,7 +251,7 @@ class Conversation:
         # Headers that differ may begin with the same letters: `<|START_RESPONSE|>` and `<|START_TEXT|>`.
         tokens = [*control.finditer(tried.prompt), *control.finditer(tried.whole)] if control else ()
         end = next((token.start() for token in tokens if token.start() < end < token.end()), end)
-        return tried._replace(prompt=tried.prompt[:end])
+        return replace(tried, prompt=tried.prompt[:end])
 
     def _cuts_context(self, k: int, mode: Mode) -> bool:
         """Whether prompt and turn diverge before the text of an earlier message, which would then be trained.
@@ -286,7 +290,8 @@ class Conversation:
         if not isinstance(content, str) or not content.strip():
             return None
         moved = []
-        for prompt, whole, mode in tried:
+        for attempt in tried:
+            prompt, whole, mode = attempt.prompt, attempt.whole, attempt.mode
             try:
                 worded_prompt, worded_whole = self._render_with_words(k, mode)
             except RenderError:
@@ -320,7 +325,7 @@ class Conversation:
         inline = split_inline(self.messages[k].get("content"))
         found: _Attempt | None = None
         for attempt in tried:
-            prompt, whole, mode = attempt
+            prompt, whole, mode = attempt.prompt, attempt.whole, attempt.mode
             opened = opened_by(prompt)
             if opened is None or not whole.startswith(prompt[: opened.start]):
                 continue

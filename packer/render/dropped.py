@@ -18,6 +18,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS, tool_parameters
+from packer.render.composed import ComposedText
 from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.placeholders import (
@@ -148,10 +149,20 @@ class ConversationLosses:
 
         Checked are the messages since the previous turn that was checked; for the first turn, the tools as well.
         """
-        messages, allowed = self.conversation.messages, self.check.allowed
-        opening, first, self._first = self._first == 0, self._first, turn.message + 1
-        items = [item for k in range(first, turn.message) for item in _items(messages[k], k, own=None)]
-        items += _items(messages[turn.message], turn.message, own=turn)
+        messages, allowed, k = self.conversation.messages, self.check.allowed, turn.message
+        opening, first, self._first = self._first == 0, self._first, k + 1
+        # What a composed rendering is known to show need not be looked for.
+        whole = turn.whole if isinstance(turn.whole, ComposedText) else None
+        shown = {number for number in range(first, k) if whole is not None and whole.shows(number)}
+        if whole is not None and whole.shows_within(messages[k], k, turn.prompt_end, len(turn.text)):
+            shown.add(k)
+        items = [
+            item
+            for number in range(first, k)
+            if number not in shown
+            for item in _items(messages[number], number, own=None)
+        ]
+        items += _items(messages[k], k, own=turn) if k not in shown else []
         lost = self._messages(turn, [item for item in items if item.loss.kind not in allowed], first)
         if lost is None:
             lost = next(
@@ -164,6 +175,8 @@ class ConversationLosses:
             )
         if lost is None and opening and self.conversation.tools and "tools" not in allowed:
             lost = self._tools(turn)
+        if lost is None and k in shown and whole is not None and whole.is_unchanged(k):
+            return None
         return lost or self._garbled(turn)
 
     def _garbled(self, turn: RenderedTurn) -> Loss | None:

@@ -14,10 +14,13 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
-from packer.render.incremental import NotIncrementalError, Renderings, loop_of
+from packer.render.composed import AT, Composition, Recordings, recordable
+from packer.render.incremental import Renderings, loop_of
+from packer.render.opening import NotIncrementalError
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import is_default
 from packer.render.stoppable import Stoppable, stoppable
+from packer.render.symbolic import OpaqueError
 from packer.watchdog import TemplateOverrunError, watched
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
@@ -32,12 +35,11 @@ FEW_MESSAGES = 16
 nothing there. With tools, under the templates of Llama 3.1 and Qwen3, a full rendering takes 0.8 to 1.0 times as
 long."""
 
-_FEWEST = 3
-"""Prefixes of up to this many messages of a longer conversation are rendered from the first message, too."""
+FEW_COMPOSED = 4
+"""Conversations of up to this many messages are not composed: with tools, 6 messages gain a sixth, 20 a third."""
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
-_AT = " at 0x"
 _ADDRESS = re.compile(" at (0x[0-9a-f]+)")
 
 _SWITCH_LIKE = re.compile("think|reason")
@@ -202,11 +204,19 @@ class ChatTemplate:
             raise
         except Exception as error:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
-        if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
-            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
-        if _AT in text:
+        self.refuse_if_large(text)
+        if AT in text:
             self._refuse_addresses(text, row)
         return text
+
+    def refuse_if_large(self, text: str) -> None:
+        """Refuse a text of more bytes than a rendering may have.
+
+        Raises:
+            RenderError: it has.
+        """
+        if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
+            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
 
     def _refuse_addresses(self, text: str, row: Any) -> None:
         """Refuse a text such as `<function f at 0x7f…>` that occurs neither in the row nor in the template.
@@ -227,12 +237,28 @@ class ChatTemplate:
         None for templates that cannot be rewritten, for short conversations, and until enough messages were rendered to
         justify compiling the template a second time.
         """
-        if num_messages <= FEW_MESSAGES:
-            return None
-        self._num_rendered += num_messages**2
-        if self._num_rendered < WORTH_COMPILING or self._stoppable is None:
+        if num_messages <= FEW_MESSAGES or self._num_rendered < WORTH_COMPILING or self._stoppable is None:
             return None
         return Renderings(self._stoppable, self._context)
+
+    def new_composition(self, num_messages: int) -> Composition | None:
+        """Return the state for composed renderings of one conversation; None as for :meth:`new_renderings`."""
+        self._num_rendered += num_messages**2
+        if num_messages <= FEW_COMPOSED or self._num_rendered < WORTH_COMPILING:
+            return None
+        recordings = self.recordings
+        return Composition(recordings, self.variables) if recordings and recordings.are_worth_trying else None
+
+    @functools.cached_property
+    def recordings(self) -> Recordings | None:
+        """What is recorded of the template; None if it cannot be."""
+        if self._stoppable is None:
+            return None
+        try:
+            recorded = watched(lambda: recordable(self.date, self.source, self.switches))
+        except (OpaqueError, RecursionError, SyntaxError, jinja2.TemplateError):
+            return None
+        return None if recorded is None else Recordings(self._stoppable, recorded, self._context)
 
     @functools.cached_property
     def _stoppable(self) -> Stoppable | None:
@@ -275,44 +301,6 @@ class ChatTemplate:
             elif begun:
                 ranges.append((begun.pop(), place))
         return text, tuple(sorted(ranges))
-
-
-class IncrementalTemplate:
-    """A template for all renderings of one conversation; each continues an earlier one if possible."""
-
-    def __init__(self, template: ChatTemplate, num_messages: int) -> None:
-        self.modes = template.modes
-        self.takes_only_parts = template.takes_only_parts
-        self._template = template
-        self._renderings = template.new_renderings(num_messages)
-        self._first: Mapping[str, Any] | None = None
-        """The first message of the last prompt; renderings that begin with another message rarely continue each other.
-        """
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Any] | None = None,
-        add_generation_prompt: bool = False,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> str:
-        """As :meth:`ChatTemplate.render`."""
-        render = functools.partial(
-            self._template.render, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
-        )
-        if add_generation_prompt and messages:
-            self._first = messages[0]
-        is_own = bool(messages) and messages[0] is self._first
-        few = _FEWEST if is_own else 2 * FEW_MESSAGES
-        if len(messages) > few and self._renderings is not None:
-            try:
-                return render(renderings=self._renderings)
-            except NotIncrementalError:
-                self._renderings = None
-            except RenderError:
-                pass  # report the error of a full rendering
-        return render()
 
 
 @functools.lru_cache(maxsize=256)

@@ -21,18 +21,28 @@ templates of Llama 3.1 and Qwen3. Rows of 24 messages, including all checks, tak
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import jinja2.runtime
-import jinja2.utils
 from jinja2 import pass_context
 
 from packer.render.message_list import Loop, MessageList
-from packer.render.stoppable import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, STOP, Bound, Stoppable
+from packer.render.opening import (
+    SCALARS,
+    STOPPED,
+    Attributes,
+    NotIncrementalError,
+    Opening,
+    Space,
+    State,
+    attributes_of,
+    opened,
+    pieces_of_template,
+)
+from packer.render.stoppable import ENDINGS, IS_END, ITEMS, LENGTH, Bound, Stoppable
 
 _END = object()
-_STOPPED = "\ue0f6"
 
 _MAX_KEPT = 4
 """Maximum number of paused renderings of one conversation: original messages and placeholder words, in several modes.
@@ -40,15 +50,7 @@ _MAX_KEPT = 4
 
 _FEW_BEGUN = 8
 
-_SCALARS = frozenset({str, int, bool, type(None)})
-_DATA = _SCALARS | {float, jinja2.Undefined}
-
-Attributes = dict[str, Any]
-"""The attributes of a namespace, by name."""
-
-
-class NotIncrementalError(Exception):
-    """A rendering cannot be paused, or its state cannot be compared with that of another."""
+_DATA = SCALARS | {float, jinja2.Undefined}
 
 
 class Renderings:
@@ -75,13 +77,13 @@ class Renderings:
         ending = [variables[name] if name in variables else undefined(name=name) for name in late]
         early = {name: value for name, value in variables.items() if name not in late}
         same = {name: id(value) for name, value in early.items()}
-        opening: _Opening | None = None
+        opening: Opening | None = None
         for rendering in self._kept:
             if rendering.same != same or not rendering.covers(messages):
                 continue
             if not rendering.depends_on_end or len(rendering.messages.known) == len(messages):
                 break
-            opening = opening or self._opened(messages, early)
+            opening = opening or opened(self._stoppable, self._context_of, messages, early)
             # A rendering that adopts the state of more messages must continue with these messages right away.
             if rendering.adopts(opening.state, self._stoppable.bounds):
                 break
@@ -93,71 +95,16 @@ class Renderings:
         self._kept = [rendering, *others[: _MAX_KEPT - 1]]
         return text
 
-    def _opened(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> "_Opening":
-        opening = _Opening(MessageList(messages))
-        for piece in self._pieces(self._stoppable.opening, variables, opening):
-            opening.written.append(piece)  # one by one, since `begin` reads it in the meantime
-        return opening
-
     def _begin(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> "_Rendering":
         self._num_begun += 1
         if self._num_begun > _FEW_BEGUN + len(messages) / 2:
             raise NotIncrementalError  # it starts over at nearly every turn
         begun = _Rendering(MessageList(messages), variables)
-        begun.pieces = self._pieces(self._stoppable.template, variables, begun)
+        begun.pieces = pieces_of_template(self._stoppable.template, self._context_of, variables, begun)
         return begun
 
-    def _pieces(self, template: jinja2.Template, variables: Mapping[str, Any], opening: "_Opening") -> Iterator[str]:
-        own = {"messages": opening.messages, RENDERING: opening, STOP: _STOPPED}
-        return template.root_render_func(self._context_of(template, {**variables, **own}))
 
-
-class _State(NamedTuple):
-    """The state in which a rendering enters the loop."""
-
-    text: str
-    variables: Mapping[str, Any]
-    """In the comparable form of :func:`_comparable`."""
-
-    held: Sequence[Attributes]
-    """Attributes of each namespace, in the same form."""
-
-
-class _Opening:
-    """A rendering of the part of the template before the loop."""
-
-    state: _State
-    depends_on_end: bool
-    """Whether the state depends on where the conversation ends."""
-
-    def __init__(self, messages: MessageList) -> None:
-        self.messages = messages
-        self.written: list[str] = []
-
-    def begin(self, context: jinja2.runtime.Context, items: Any) -> Any:
-        """Record the state at the start of the loop. Return a text without content: an opening ends here."""
-        self._note(context, items)
-        return ""
-
-    def _note(self, context: jinja2.runtime.Context, items: Any) -> list[Any]:
-        """Record the state, and return the namespaces that it refers to.
-
-        Raises:
-            NotIncrementalError: the loop does not iterate over the unmodified messages of the conversation.
-        """
-        if type(items) is not MessageList:
-            raise NotIncrementalError
-        self.depends_on_end = self.messages.depends_on_end
-        spaces: list[Any] = []
-        variables = {name: _comparable(value, spaces) for name, value in context.vars.items()}
-        variables[""] = _comparable(items, spaces)
-        held = [{name: _comparable(value, spaces) for name, value in _attributes(space).items()} for space in spaces]
-        self.state = _State("".join(self.written), variables, held)
-        self.written.clear()
-        return spaces
-
-
-class _Rendering(_Opening):
+class _Rendering(Opening):
     """A rendering that pauses after its ending, and resumes when there are more messages.
 
     `variables` are all but the messages and those that only the ending reads.
@@ -193,7 +140,7 @@ class _Rendering(_Opening):
         is_spent = self._cannot_resume and len(messages) > len(self.messages.known)
         return not is_spent and self.messages.is_prefix_of(messages)
 
-    def adopts(self, state: _State, bounds: Mapping[tuple[str, str], Sequence[Bound]]) -> bool:
+    def adopts(self, state: State, bounds: Mapping[tuple[str, str], Sequence[Bound]]) -> bool:
         """Adopt another opening state if the loop can resume under it; return whether it could.
 
         Iterations whose comparison with a changed bound turns out differently are undone.
@@ -201,7 +148,7 @@ class _Rendering(_Opening):
         own = self.state
         if own.text != state.text or own.variables != state.variables:
             return False
-        names = {known[1]: name for name, known in own.variables.items() if type(known) is tuple and known[0] is _Space}
+        names = {known[1]: name for name, known in own.variables.items() if type(known) is tuple and known[0] is Space}
         first, moved = len(self._before), []
         for number, (before, now) in enumerate(zip(own.held, state.held, strict=True)):
             for attribute in before.keys() | now.keys():
@@ -229,7 +176,7 @@ class _Rendering(_Opening):
         self.messages.grow(messages)
         self.ending = ending
         for piece in self.pieces:
-            if piece is _STOPPED:
+            if piece is STOPPED:
                 text = self._text + "".join(self.written)
                 self.written.clear()
                 self._restore(self._after)
@@ -239,7 +186,7 @@ class _Rendering(_Opening):
 
     def begin(self, context: jinja2.runtime.Context, items: Any) -> Any:
         """Record the state at the start of the loop. Return the iterable that the loop runs over."""
-        self._spaces = [_attributes(space) for space in self._note(context, items)]
+        self._spaces = [attributes_of(space) for space in self.note(context, items)]
         self._text = self.state.text
         return _Items(self, items)
 
@@ -314,48 +261,8 @@ class _Items:
         return ((item, self._loop) for item in self._items)
 
 
-class _Space:
-    """Type tag of a namespace in the form of :func:`_comparable`."""
-
-
-def _comparable(value: Any, spaces: list[Any]) -> tuple[Any, ...]:
-    """Return a comparable form of a value: if two values have equal forms, no template can distinguish them.
-
-    The form refers to namespaces by their number in `spaces`, those seen so far; new ones are appended.
-
-    Raises:
-        NotIncrementalError: the value may have hidden state.
-    """
-    kind = type(value)
-    if kind in _SCALARS:
-        return kind, value
-    if kind in (list, tuple):
-        return kind, *(_comparable(item, spaces) for item in value)
-    if kind is dict:
-        return kind, *((_comparable(name, spaces), _comparable(item, spaces)) for name, item in value.items())
-    if kind is float:
-        return kind, repr(value)  # distinguishes 0.0 from -0.0
-    if kind is MessageList:
-        return kind, value.start
-    if kind is jinja2.Undefined:
-        return kind, value._undefined_name, value._undefined_hint  # noqa: SLF001 - nothing else distinguishes them
-    if kind is jinja2.runtime.Macro:
-        return kind, value._func.__code__  # noqa: SLF001 - equal for equal template source
-    if not isinstance(value, jinja2.utils.Namespace):
-        raise NotIncrementalError
-    number = next((number for number, space in enumerate(spaces) if space is value), len(spaces))
-    if number == len(spaces):
-        spaces.append(value)
-    return _Space, number
-
-
-def _attributes(space: Any) -> Attributes:
-    attributes: Attributes = object.__getattribute__(space, "_Namespace__attrs")
-    return attributes
-
-
 @pass_context
-def _items(context: jinja2.runtime.Context, messages: Any, opening: _Opening) -> Any:
+def _items(context: jinja2.runtime.Context, messages: Any, opening: Opening) -> Any:
     return opening.begin(context, messages)
 
 

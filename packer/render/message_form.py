@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from packer.render.composed import ComposedText
 from packer.render.conversation import Conversation, JSONMessage
 from packer.render.environment import RenderError
 from packer.render.readback import num_garbled
@@ -48,7 +49,8 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
             continue
         if nulls and _without_null not in change and _prints_none(tried, text, last):
             continue
-        garbled = num_garbled(messages[: last + 1], text, tools=conversation.tools) if calls else 0
+        is_composed = isinstance(text, ComposedText) and text.is_unchanged(last)
+        garbled = num_garbled(messages[: last + 1], text, tools=conversation.tools) if calls and not is_composed else 0
         if garbled < fewest:
             best, fewest = tried, garbled
         if not garbled:

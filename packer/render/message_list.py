@@ -6,6 +6,8 @@ from typing import Any
 
 import jinja2
 
+from packer.render.symbolic import OpaqueError
+
 
 class MessageList(list[Any]):
     """The messages of a conversation so far, or a suffix of them.
@@ -26,9 +28,25 @@ class MessageList(list[Any]):
         self.root = self if root is None else root
         self.depends_on_end = False
         self.num_in_every_extension = len(known)
+        self.num_read = 0
+        """Number of messages, from the first, beyond which nothing was read unless it depends on the end (root only).
+        """
+
+        self.recorder: Any = None
+        """Who answers for the messages instead, from the start of the loop on (root only)."""
+
         self.parts: list[MessageList] = [self] if root is None else root.parts
         if root is not None:
             self.parts.append(self)
+
+    def refuse_if_recorded(self) -> None:
+        """Refuse to be asked for anything but single messages and the length while what a template does is recorded.
+
+        Raises:
+            OpaqueError: it is recorded.
+        """
+        if self.root.recorder is not None:
+            raise OpaqueError("the list of messages is used in another way")
 
     def watch(self, num_in_every_extension: int) -> None:
         """Reset `depends_on_end`; from now on, reading beyond `num_in_every_extension` messages sets it."""
@@ -37,7 +55,11 @@ class MessageList(list[Any]):
 
     def is_in_every_extension(self, number: int) -> bool:
         """Whether the first `number` messages of this list can be read without setting `depends_on_end`."""
-        return self.start + number <= self.root.num_in_every_extension
+        root, number = self.root, self.start + number
+        if number > root.num_in_every_extension:
+            return False
+        root.num_read = max(root.num_read, number)
+        return True
 
     def is_prefix_of(self, messages: Sequence[Any]) -> bool:
         return len(self.known) <= len(messages) and all(map(is_, self.known, messages))
@@ -51,11 +73,14 @@ class MessageList(list[Any]):
                 part.known.extend(more)
 
     def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice) and self.root.recorder is not None:
+            return self.root.recorder.cut(self, place)
+        self.refuse_if_recorded()
         if type(place) is int and place >= 0 and self.is_in_every_extension(place + 1):
             return self.known[place]
         if isinstance(place, slice) and place.stop is None and place.step is None and (place.start or 0) >= 0:
             start = place.start or 0
-            if self.start + start <= self.root.num_in_every_extension:
+            if self.is_in_every_extension(start):
                 return MessageList(self.known[start:], self.start + start, self.root)
         self.root.depends_on_end = True
         return self.known[place]
@@ -65,6 +90,7 @@ def _records_dependence(name: str) -> Callable[..., Any]:
     of_list = getattr(list, name)
 
     def method(self: MessageList, *args: Any, **kwargs: Any) -> Any:
+        self.refuse_if_recorded()
         self.root.depends_on_end = True
         return of_list(self, *args, **kwargs)
 
@@ -73,6 +99,7 @@ def _records_dependence(name: str) -> Callable[..., Any]:
 
 def _radd(self: MessageList, other: list[Any]) -> list[Any]:
     """Return `other + messages`; list's own method would read the messages without setting `depends_on_end`."""
+    self.refuse_if_recorded()
     self.root.depends_on_end = True
     return other + self.known
 

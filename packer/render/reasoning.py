@@ -40,7 +40,7 @@ _INLINE = re.compile(
 )
 _CLOSED = re.compile(rf"(?:{_CLOSINGS})\s*(?P<again>(?:{_OPENINGS})\s*)?\Z")
 
-_ALL = [tag for pair in TAGS for tag in pair]
+_ALL = tuple(tag for pair in TAGS for tag in pair)
 _BEGINS_TAG = re.compile("(?:" + "|".join(re.escape(tag[:k]) for tag in _ALL for k in range(1, len(tag))) + r")\Z")
 _ENDS_TAG = re.compile("|".join(re.escape(tag[k:]) for tag in _ALL for k in range(1, len(tag))))
 
@@ -72,6 +72,8 @@ def may_make_tags(between: Sequence[str]) -> bool:
 def opened_by(prompt: str) -> ReasoningOpening | None:
     """Return the block of reasoning that a prompt ends with, open or empty; None if there is none."""
     bare = prompt.rstrip()  # no search: prompts are long
+    if not bare.endswith(_ALL):  # nearly always
+        return None
     close = next((tag for tag in _CLOSING.values() if bare.endswith(tag)), "")
     before = bare.removesuffix(close)
     inner = before.rstrip() if close else bare
@@ -85,8 +87,8 @@ def opened_by(prompt: str) -> ReasoningOpening | None:
 def without_ending(prompt: str) -> str:
     """Return a prompt without the tags and the white space at its end, in which its modes may differ."""
     bare = prompt.rstrip()
-    while tag := next((tag for tag in _ALL if bare.endswith(tag)), None):
-        bare = bare.removesuffix(tag).rstrip()
+    while bare.endswith(_ALL):
+        bare = bare.removesuffix(next(tag for tag in _ALL if bare.endswith(tag))).rstrip()
     return bare
 
 

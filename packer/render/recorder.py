@@ -7,28 +7,20 @@ where it went. The same conversation was rendered in the regular environment bef
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Never
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jinja2
-import jinja2.compiler
-import jinja2.ext
-import jinja2.nodes
-import jinja2.visitor
-from jinja2.tests import test_sequence
 
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.sandbox import Environment, GenerationMarks, environment_of
-from packer.render.symbolic import Condition, OpaqueError, Slot, SymbolicText, joined, pieces_of
+from packer.render.symbolic import Condition, OpaqueError, Slot, SymbolicText, joined, pieces_of, refuse_stand_ins
+from packer.render.symbolic_environment import ContainerQueries, SymbolicEnvironment, join_texts, symbolic_environment
 from packer.watchdog import TemplateOverrunError, watched
 
 _MARK = "zqslot"
 _MADE_UP = re.compile(rf"{_MARK}([0-9]{{6}})")
 WRITTEN = re.compile(rf"{_MARK}([0-9]{{6}})s([0-9]{{3,}})x".encode())
 """Matches a placeholder in the output: its number, and the number of the way it was stripped."""
-
-_STAND_IN_LETTERS = frozenset("Zq0123456789xW")
-"""Characters of the words that :mod:`packer.render.placeholders` probes templates with, whatever their length."""
 
 
 def placeholder_text(number: int) -> str:
@@ -75,8 +67,7 @@ class TemplateRecorder:
         pieces = pieces_of(_recorded(self._template, variables))
         if any(isinstance(piece, str) and _MARK in piece for piece in pieces):
             raise OpaqueError("the template writes what stands for texts")
-        if any(_STAND_IN_LETTERS.issuperset(condition.text) for condition in self._conditions):
-            raise OpaqueError("the template may ask for the words that show losses")
+        refuse_stand_ins(self._conditions)
         if add_generation_prompt:
             slots = Counter(piece for piece in pieces if isinstance(piece, Slot))
             self._prompts.setdefault(len(messages), []).append(slots)
@@ -114,7 +105,7 @@ class TemplateRecorder:
 
 def _recorded(template: ChatTemplate, variables: dict[str, Any]) -> str:
     try:
-        compiled = watched(lambda: _compiled(_environment(template.date), template.source))
+        compiled = watched(lambda: _compiled(symbolic_environment(template.date, SymbolicEnvironment), template.source))
         return watched(lambda: joined(compiled.root_render_func(compiled.new_context(variables))))
     except TemplateOverrunError as error:
         raise OpaqueError("recording takes too long") from error
@@ -124,95 +115,9 @@ def _recorded(template: ChatTemplate, variables: dict[str, Any]) -> str:
         raise RenderError(str(error)) from error
 
 
-class _Environment(Environment):
-    """The sandbox of templates, except that symbolic texts cannot be passed to methods and lookups of other objects."""
-
-    code_generator_class = jinja2.compiler.CodeGenerator  # without shortcuts, so that every operation on a text is seen
-    concat = staticmethod(joined)  # for macros and captured blocks
-
-    def call(self, context: Any, callee: Any, *args: Any, **kwargs: Any) -> Any:
-        owner = getattr(callee, "__self__", None)
-        if isinstance(owner, str) and not isinstance(owner, SymbolicText):
-            _refuse_symbolic(*args, *kwargs.values())
-        return super().call(context, callee, *args, **kwargs)
-
-    def getitem(self, obj: Any, argument: Any) -> Any:
-        _refuse_symbolic(argument)
-        return super().getitem(obj, argument)
-
-
-def _refuse_symbolic(*values: Any) -> None:
-    if any(isinstance(value, SymbolicText) for value in values):
-        raise OpaqueError("something else is asked about a text")
-
-
-class _ContainerQueries(jinja2.visitor.NodeTransformer):
-    """Replaces the operator `in` by the test `in`, which handles symbolic texts."""
-
-    def visit_ScopedEvalContextModifier(self, node: jinja2.nodes.Node) -> Never:  # noqa: N802 - the name Jinja calls
-        del node
-        raise OpaqueError("autoescape")
-
-    def visit_Compare(self, node: jinja2.nodes.Compare) -> jinja2.nodes.Expr:  # noqa: N802 - the name Jinja calls
-        self.generic_visit(node)
-        if all(operand.op not in ("in", "notin") for operand in node.ops):
-            return node
-        if len(node.ops) > 1:
-            raise OpaqueError("a chain of comparisons")
-        asked = jinja2.nodes.Test(node.expr, "in", [node.ops[0].expr], [], None, None, lineno=node.lineno)
-        return asked if node.ops[0].op == "in" else jinja2.nodes.Not(asked, lineno=node.lineno)
-
-
-def _text_join(values: Iterable[Any]) -> str:
-    return joined(map(str, values))
-
-
 @functools.lru_cache(maxsize=16)
-def _compiled(environment: _Environment, source: str) -> jinja2.Template:
+def _compiled(environment: SymbolicEnvironment, source: str) -> jinja2.Template:
     """Compile a template for recording; cached for the reason given in :mod:`packer.render.environment`."""
-    template = environment.from_string(_ContainerQueries().visit(environment.parse(source)))
-    template.root_render_func.__globals__.update(str_join=_text_join, markup_join=_text_join)
+    template = environment.from_string(ContainerQueries().visit(environment.parse(source)))
+    join_texts(template)
     return template
-
-
-@functools.cache
-def _environment(date: str) -> _Environment:
-    usual = environment_of(date)
-    environment = _Environment(
-        trim_blocks=usual.trim_blocks,
-        lstrip_blocks=usual.lstrip_blocks,
-        extensions=[GenerationMarks, jinja2.ext.loopcontrols],
-    )
-    environment.globals.update(usual.globals)
-    environment.filters = {**usual.filters, "join": _join}
-    environment.filters |= dict.fromkeys(("safe", "e", "escape", "forceescape"), _mark_as_safe)
-    environment.tests |= {"in": _is_in, "sameas": _is_same, "sequence": _is_sequence}
-    return environment
-
-
-def _mark_as_safe(value: Any) -> Never:
-    del value
-    raise OpaqueError("a text marked as safe, which compares before a symbolic one is asked")
-
-
-def _join(values: Iterable[Any], between: str = "", attribute: Any = None) -> str:
-    """The filter `join`, for symbolic texts too."""
-    if attribute is not None:
-        raise OpaqueError("join by an attribute")
-    parts = [part for value in map(str, values) for part in (between, value)]
-    return joined(parts[1:])
-
-
-def _is_in(value: Any, container: Any) -> bool:
-    if isinstance(container, str) and not isinstance(container, SymbolicText):
-        _refuse_symbolic(value)
-    return value in container
-
-
-def _is_same(value: Any, other: Any) -> bool:
-    _refuse_symbolic(value, other)
-    return value is other
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, SymbolicText) or test_sequence(value)

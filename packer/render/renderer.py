@@ -20,8 +20,9 @@ from packer.render.conversation import (
     Turns,
 )
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
-from packer.render.environment import ChatTemplate, IncrementalTemplate, RenderError
+from packer.render.environment import ChatTemplate, RenderError
 from packer.render.filling import Filling
+from packer.render.incremental_template import IncrementalTemplate
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
 from packer.render.placeholders import text_of

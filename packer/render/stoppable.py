@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jinja2
 from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
 IS_END, ENDINGS, ITEMS, LENGTH = " is end ", " endings ", " items ", " length "
 """Names of the filters that rewritten templates use; no template can contain such a name."""
@@ -45,6 +46,18 @@ class Bound(NamedTuple):
         return max(min(before, now) + (self.operator in {"gt", "lteq"}) - self.shift, 0)
 
 
+class Halves(NamedTuple):
+    """The part of a template before its loop: what reads single messages from the start, and what may read them all."""
+
+    first: jinja2.Template
+    second: jinja2.Template
+    num_read: int
+    """Number of messages that the first half may read."""
+
+    names: tuple[str, ...]
+    """Names that occur in the second half, or in what the loop runs over."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stoppable:
     """A rewritten template.
@@ -55,6 +68,9 @@ class Stoppable:
         bounds: comparisons of each namespace attribute that iterations use only as a bound, by namespace and attribute.
         source: the original template.
         place: index of the loop among the template's top-level statements.
+        names: names that occur in the loop, in the ending, and in macros, except for the messages and what the loop
+            sets.
+        transformer: applied to what is compiled, last of all.
     """
 
     template: jinja2.Template
@@ -62,25 +78,59 @@ class Stoppable:
     bounds: Mapping[tuple[str, str], Sequence[Bound]]
     source: str
     place: int
+    names: tuple[str, ...]
+    transformer: NodeTransformer | None = None
 
     @functools.cached_property
     def opening(self) -> jinja2.Template:
         """The part before the loop, compiled on its own."""
+        return self._part(0, self.place)
+
+    @functools.cached_property
+    def halves(self) -> "Halves | None":
+        """The part before the loop in two; None if it cannot be cut: macros see what is set behind them."""
+        body = self.template.environment.parse(self.source).body
+        statements, loop = body[: self.place], body[self.place]
+        assert isinstance(loop, nodes.For)
+        if _all_of(statements, nodes.Macro | nodes.CallBlock):
+            return None
+        num_read, cut = 0, 0
+        for statement in statements:
+            read = [_fixed_index(node) for node in _all_of([statement], nodes.Getitem)]
+            fixed = [index for index in read if index is not None]
+            if [*(name.name for name in _all_of([statement], nodes.Name))].count("messages") > len(fixed):
+                break
+            num_read, cut = max(num_read, *(index + 1 for index in fixed), 0), cut + 1
+        if not cut:
+            return None
+        names = tuple(sorted(_names([*statements[cut:], loop.iter]) - {"messages"}))
+        return Halves(self._part(0, cut), self._part(cut, self.place), num_read, names)
+
+    def _part(self, first: int, end: int) -> jinja2.Template:
+        """Compile some of the statements before the loop, and what begins the loop."""
         environment = self.template.environment
         parsed = environment.parse(self.source)
         loop = parsed.body[self.place]
         assert isinstance(loop, nodes.For)
-        _reduce_queries(parsed.body[: self.place])
-        items = _filtered(loop.iter, ITEMS, nodes.Name(RENDERING, "load"))
-        parsed.body[self.place :] = [nodes.Output([items]).set_lineno(loop.lineno)]
+        body = parsed.body[first:end]
+        _reduce_queries(body)
+        items = loop.iter if end == self.place else nodes.Const(None)
+        parsed.body = [*body, nodes.Output([_filtered(items, ITEMS, nodes.Name(RENDERING, "load"))]).set_lineno(1)]
+        if self.transformer is not None:
+            self.transformer.visit(parsed)
         parsed.set_environment(environment)
         return environment.from_string(parsed)
 
 
-def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables: Sequence[str]) -> Stoppable | None:
+def stoppable(
+    environment: ImmutableSandboxedEnvironment,
+    source: str,
+    variables: Sequence[str],
+    transformer: NodeTransformer | None = None,
+) -> Stoppable | None:
     """Rewrite a template; return None if it does not have the required form.
 
-    `variables`: those whose values change between renderings of one conversation.
+    `variables`: those whose values change between renderings of one conversation. `transformer` is applied in the end.
     """
     parsed = environment.parse(source)
     place = max((i for i, node in enumerate(parsed.body) if isinstance(node, nodes.For)), default=None)
@@ -100,6 +150,8 @@ def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables
         return None
     changing = tuple(sorted(set(variables) - early))
     bounds = _bounds(parsed, opening, loop, ending)
+    macros = _all_of(opening, nodes.Macro)
+    names = tuple(sorted(_names([loop, *ending, *macros]) - {loop.target.name, "loop", "messages", *changing}))
     _reduce_queries(opening)
     item, rendering = nodes.Name(loop.target.name, "load"), nodes.Name(RENDERING, "load")
     targets = nodes.Tuple([nodes.Name(name, "store") for name in (_ENDING, *changing)], "store")
@@ -109,8 +161,18 @@ def stoppable(environment: ImmutableSandboxedEnvironment, source: str, variables
     loop.body = [nodes.If(_filtered(item, IS_END), [endings, stop, nodes.Continue()], [], []), *loop.body]
     loop.iter = _filtered(loop.iter, ITEMS, rendering)
     parsed.body[place:] = [loop.set_lineno(loop.lineno)]
+    if transformer is not None:
+        transformer.visit(parsed)
     parsed.set_environment(environment)
-    return Stoppable(template=environment.from_string(parsed), late=changing, bounds=bounds, source=source, place=place)
+    return Stoppable(
+        template=environment.from_string(parsed),
+        late=changing,
+        bounds=bounds,
+        source=source,
+        place=place,
+        names=names,
+        transformer=transformer,
+    )
 
 
 def _distinguishes_copies(template: nodes.Template) -> bool:
@@ -164,6 +226,13 @@ def _bounds(
         and (name, attribute) not in written_later
         and loaded.count(name) == sum(each is not None and each[0] == name for each in read)
     }
+
+
+def _fixed_index(node: nodes.Getitem) -> int | None:
+    """Return the number of a message that is read as in `messages[0]`; None for another expression."""
+    if isinstance(node.node, nodes.Name) and node.node.name == "messages" and isinstance(node.arg, nodes.Const):
+        return node.arg.value if type(node.arg.value) is int and node.arg.value >= 0 else None
+    return None
 
 
 def _attribute(node: nodes.Node) -> tuple[str, str] | None:

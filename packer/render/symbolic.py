@@ -9,6 +9,12 @@ encoder, sees a private-use character.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Never, Self, TypeAlias
 
+HIDDEN = "\ue0f5"
+"""What code that bypasses Python's methods sees of a symbolic text, or of another unknown value."""
+
+SEEN_BLINDLY = (HIDDEN, f"\\u{ord(HIDDEN):04x}")
+"""The same as it is, and as JSON may write it."""
+
 Strip: TypeAlias = tuple[Literal["lstrip", "rstrip"], str | None]
 
 
@@ -45,6 +51,10 @@ class Condition(NamedTuple):
         return value != self.text
 
 
+_STAND_IN_LETTERS = frozenset("Zq0123456789xW")
+"""Characters of the words that :mod:`packer.render.placeholders` probes templates with, whatever their length."""
+
+
 class OpaqueError(Exception):
     """The template looks into a symbolic text."""
 
@@ -57,7 +67,7 @@ class SymbolicText(str):
     _conditions: list[Condition]
 
     def __new__(cls, pieces: Iterable[Piece], conditions: list[Condition]) -> Self:
-        self = super().__new__(cls, "\ue0f5")
+        self = super().__new__(cls, HIDDEN)
         self.pieces = tuple(pieces)
         self._conditions = conditions
         return self
@@ -139,6 +149,16 @@ class SymbolicText(str):
         assert isinstance(slot, Slot)
         self._conditions.append(Condition(slot, question, text))
         return False
+
+
+def refuse_stand_ins(conditions: Iterable[Condition]) -> None:
+    """Refuse a template that may ask for the words that losses are found with: a search with them would mislead.
+
+    Raises:
+        OpaqueError: it may.
+    """
+    if any(_STAND_IN_LETTERS.issuperset(condition.text) for condition in conditions):
+        raise OpaqueError("the template may ask for the words that show losses")
 
 
 def joined(texts: Iterable[str]) -> str:

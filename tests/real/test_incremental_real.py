@@ -1,4 +1,4 @@
-"""Real conversations under every real template: renderings that go on, held to the template by itself."""
+"""Real conversations under every real template: renderings that go on or are composed, held to the template by itself."""
 
 import itertools
 import json
@@ -9,7 +9,9 @@ import pytest
 from fitted_tokenizers import compiled
 
 from packer.render import ChatTemplate, RenderError, environment
-from packer.render.incremental import NotIncrementalError, Renderings
+from packer.render.incremental import Renderings
+from packer.render.opening import NotIncrementalError
+from packer.render.symbolic import OpaqueError
 
 pytestmark = pytest.mark.real
 
@@ -74,3 +76,59 @@ def test_every_real_template_goes_on_as_it_renders(
     )
     assert len(mostly) >= 90 // every
     assert num_equal > 14_000 * number // every
+
+
+@pytest.mark.parametrize(("number", "every"), [(1, 24), pytest.param(20, 1, marks=pytest.mark.slow)])
+def test_every_real_template_is_composed_as_it_renders(
+    number: int, every: int, real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts in every mode, turns, and the same with other words; recordings serve for all conversations."""
+    monkeypatch.setattr(environment, "WORTH_COMPILING", 0)
+    num_composed, mostly = 0, []
+    asked = dict(list(compiled(real).items())[::every])
+    for name, template in asked.items():
+        num_asked = num_own = 0
+        for messages, tools in conversations(real, number):
+            composition = template.new_composition(len(messages))
+            worded = [{**message, "content": f"Zq{k}xW"} for k, message in enumerate(messages)]
+            modes = [{}, *({switch: value} for switch, value in template.modes)]
+            for k in range(1, len(messages) + 1):
+                each = [(worded[:k], False, {}), (messages[:k], False, {})]
+                each += [(messages[:k], True, mode) for mode in modes]
+                for begun, prompt, kwargs in each:
+                    rendering = {"messages": begun, "add_generation_prompt": prompt, "kwargs": kwargs}
+                    expected = told(template, None, tools=tools, **rendering)
+                    num_asked += expected is not None
+                    if composition is None:
+                        continue
+                    try:
+                        text = composition.text(begun, tools, kwargs, add_generation_prompt=prompt)
+                    except OpaqueError:
+                        continue
+                    assert text == expected, (name, k)
+                    num_own += 1
+        num_composed += num_own
+        mostly += [name] if num_own > num_asked / 2 else []
+    print(
+        f"\n{num_composed:,} composed renderings are the same; more than half under {len(mostly)} of {len(asked)} real "
+        f"templates; not: {sorted(set(asked) - set(mostly))}"
+    )
+    assert len(mostly) >= 70 // every
+    assert num_composed > 8_000 * number // every
+
+
+USUAL = ("Qwen-Qwen2.5-7B", "llamacpp__meta-llama-Llama-3.1", "trl__qwen3.jinja", "hermes.jinja", "DeepSeek-V3.1")
+
+
+@pytest.mark.parametrize("usual", USUAL)
+def test_tool_dialogues_under_usual_templates_are_composed_to_the_last_turn(
+    usual: str, real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "WORTH_COMPILING", 0)
+    template = next(template for name, template in compiled(real).items() if usual in name)
+    for messages, tools in conversations(real, 2)[:2]:
+        composition = template.new_composition(len(messages))
+        assert composition is not None
+        for k in range(1, len(messages) + 1):
+            text = composition.text(messages[:k], tools, {}, add_generation_prompt=False)
+            assert text == template.render(messages[:k], tools=tools)

@@ -18,10 +18,17 @@ from search_effort import percent_of_examples
 from supervision_stages import ALLOW_ALL, Stages, assistant, chat, result, system, user
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.environment import IncrementalTemplate
-from packer.render.incremental import NotIncrementalError, Renderings
+from packer.render.incremental import Renderings
+from packer.render.incremental_template import IncrementalTemplate
+from packer.render.opening import NotIncrementalError
 from packer.render.sandbox import environment_of
 from packer.render.stoppable import _reduce_queries
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_composed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("packer.render.environment.FEW_COMPOSED", 2**20)
+
 
 TOOLS = [TOOL, OTHER_TOOL]
 QWEN3_IDLE = """{% set ns = namespace(searching=true, last=messages|length - 1) %}{% for m in messages[::-1] %}
@@ -528,7 +535,11 @@ def test_an_error_is_the_templates_own() -> None:
 def test_few_messages_are_rendered_before_a_template_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 50)
     chat_template = template(twins.CHATML)
-    assert [chat_template.new_renderings(4) is not None for _ in range(5)] == [False, False, False, True, True]
+    begun = []
+    for _ in range(5):
+        chat_template.new_composition(4)
+        begun.append(chat_template.new_renderings(4) is not None)
+    assert begun == [False, False, False, True, True]
     assert chat_template.new_renderings(3) is None
 
 

@@ -1,0 +1,386 @@
+"""The renderings of one conversation, composed of recordings."""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import is_
+from typing import Any, NamedTuple, Self
+
+from packer.render.composed.message_content import value_of
+from packer.render.composed.recordings import Iteration, Recording, Recordings, State
+from packer.render.composed.unknowns import ITEM
+from packer.render.composed.written import AT
+from packer.render.opening import SCALARS, FirstHalf, opened
+from packer.render.readback import ESCAPE
+from packer.render.symbolic import OpaqueError
+from packer.watchdog import TemplateOverrunError, watched
+
+_MAX_KEPT = 4
+"""Maximum number of openings, and of beginnings of messages, that are kept of one conversation."""
+
+
+class _Step(NamedTuple):
+    """A message of a conversation, composed."""
+
+    recording: Recording
+    text: str
+    behind: State | None
+    """What namespaces hold afterwards, if the message changes that."""
+
+    least_size: int | None
+    """Least number of messages from which on it is the same, however many follow; None if it depends on the end."""
+
+
+class _Setting(NamedTuple):
+    """The variables of a rendering."""
+
+    variables: Mapping[str, Any]
+    """All but the messages and those that only the ending reads."""
+
+    same: tuple[Any, ...]
+    """Their names, and identities of their values."""
+
+    ending: tuple[Any, ...]
+    """Values of those that only the ending reads."""
+
+
+@dataclass(slots=True, eq=False)
+class _Chain:
+    """Steps that do not depend on the end, from the first message that the loop runs over on."""
+
+    outer: int
+    start: int
+    state: State
+    messages: list[Any]
+    """The messages up to the last that a step is about, or reads: all that the steps depend on."""
+
+    steps: list[_Step] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    """Number of messages that each step and those before it need to be the same: never less than the one before."""
+
+    hints: Sequence[_Step | None] = ()
+    """Steps of the same messages, where namespaces hold other numbers: most of them are the same."""
+
+    def append(self, step: _Step, number: int, messages: Sequence[Any]) -> None:
+        """Append the step of message `number`."""
+        read = max(number + 1, step.least_size or 0)
+        self.messages += messages[len(self.messages) : read]
+        self.steps.append(step)
+        self.sizes.append(max(read, self.sizes[-1] if self.sizes else 0))
+
+    def num_same_in(self, size: int) -> int:
+        """Return how many of the steps are the same in a conversation of so many of these messages."""
+        return bisect_right(self.sizes, size)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Opening:
+    """What a template writes before its loop, and the state in which it enters it."""
+
+    setting: _Setting
+    """Keeps the values of its variables alive, so that no others get their ids."""
+
+    messages: Sequence[Any]
+    """Those that it depends on."""
+
+    depends_on_end: bool
+    text: str
+    is_plain: bool
+    """Whether the text has no escape."""
+
+    start: int
+    """Index of the first message that the loop runs over."""
+
+    outer: int
+    state: State
+
+    def holds_for(self, messages: Sequence[Any], setting: _Setting) -> bool:
+        if self.setting.same != setting.same or len(messages) < len(self.messages):
+            return False
+        if self.depends_on_end and len(messages) > len(self.messages):
+            return False
+        return all(map(is_, self.messages, messages))
+
+
+class ComposedText(str):
+    """A rendering that knows what it is composed of."""
+
+    __slots__ = ("_opening", "_steps")
+    _opening: _Opening
+    _steps: Sequence[_Step]
+
+    def __new__(cls, opening: _Opening, steps: Sequence[_Step], ending: str) -> Self:
+        self = super().__new__(cls, "".join([opening.text, *[step.text for step in steps], ending]))
+        self._opening, self._steps = opening, steps
+        return self
+
+    def shows(self, number: int) -> bool:
+        """Whether all content of this message is written as the message has it."""
+        place = number - self._opening.start
+        return 0 <= place < len(self._steps) and self._steps[place].recording.is_complete
+
+    def shows_within(self, message: Any, number: int, start: int, end: int) -> bool:
+        """Whether all content of message `number` is written in this range of characters."""
+        if not self.shows(number):
+            return False
+        own = number - self._opening.start
+        place = len(self._opening.text) + sum([len(each.text) for each in self._steps[:own]])
+        numbers, messages = (number,), {number: message}
+        for part in self._steps[own].recording.written.parts or ():
+            if isinstance(part, str):
+                place += len(part)
+            elif part.leaf.base != ITEM or part.leaf.shift:
+                return False
+            else:
+                length = len(part.slot.value(value_of(part.leaf, numbers, messages)))
+                if place < start or place + length > end:
+                    return False
+                place += length
+        return True
+
+    def is_unchanged(self, number: int) -> bool:
+        """Whether all content up to this message is written as the messages have it, without an escape.
+
+        What comes before the loop may have written no more than the first message.
+        """
+        if self._opening.start > 1 or number < self._opening.start:
+            return False
+        steps = self._steps[: number + 1 - self._opening.start]
+        return self._opening.is_plain and all(step.recording.is_complete for step in steps)
+
+
+class Composition:
+    """The renderings of one conversation.
+
+    Args:
+        recordings: of its template.
+        variables: those that are the same for all rows.
+    """
+
+    def __init__(self, recordings: Recordings, variables: Mapping[str, Any]) -> None:
+        self._recordings = recordings
+        self._variables = variables
+        self._settings: dict[Any, _Setting] = {}
+        self._openings: list[_Opening] = []
+        self._chains: list[_Chain] = []
+        self._last: tuple[_Opening, Sequence[Any], list[_Step]] | None = None
+        self._half: tuple[tuple[Any, ...], FirstHalf] | None = None
+        recordings.begin()
+
+    def text(
+        self,
+        messages: Sequence[Any],
+        tools: Sequence[Any] | None,
+        kwargs: Mapping[str, Any],
+        *,
+        add_generation_prompt: bool,
+    ) -> ComposedText:
+        """Return what the template writes for the conversation, or a prefix of it.
+
+        Raises:
+            OpaqueError: it cannot be composed.
+        """
+        try:
+            setting = self._setting(tools, kwargs, add_generation_prompt=add_generation_prompt)
+            last = self._last
+            if (
+                last is not None
+                and last[0].setting.same == setting.same
+                and len(last[1]) == len(messages)
+                and all(map(is_, last[1], messages))
+            ):
+                opening, _, steps = last
+            else:
+                opening = self._opening(messages, setting)
+                steps = self._steps(opening, messages)
+                self._last = opening, messages, steps
+            state = _behind(steps, opening.state)
+            size = len(messages)
+            numbers = (size, size, *state.numbers)
+            at = Iteration(opening.outer, state, numbers, messages, setting.variables)
+            recording = self._recordings.recording(at, setting.ending)
+            return ComposedText(opening, steps, recording.text(numbers, messages))
+        except OpaqueError:
+            raise
+        except TemplateOverrunError as error:
+            self._recordings.take_too_long = True
+            raise OpaqueError("recording takes too long") from error
+        except Exception as error:  # a template may raise anything; rendering it tells
+            raise OpaqueError(str(error)) from error
+
+    def note_failure(self) -> None:
+        """Note that the conversation could not be composed."""
+        self._recordings.num_failed += 1
+
+    def _setting(self, tools: Any, kwargs: Mapping[str, Any], *, add_generation_prompt: bool) -> _Setting:
+        key = (id(tools), add_generation_prompt, *kwargs.items(), *map(type, kwargs.values()))  # true is not 1
+        found = self._settings.get(key)
+        if found is None or found.variables.get("tools") is not tools:
+            plain = self._recordings.plain
+            late, undefined = plain.late, plain.template.environment.undefined
+            variables = {"documents": None, **self._variables, **kwargs}
+            variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt}
+            ending = tuple([variables[name] if name in variables else undefined(name=name) for name in late])
+            early = {name: value for name, value in variables.items() if name not in late}
+            found = self._settings[key] = _Setting(early, (*early, *map(id, early.values())), ending)
+        return found
+
+    def _opening(self, messages: Sequence[Any], setting: _Setting) -> _Opening:
+        for known in self._openings:
+            if known.holds_for(messages, setting):
+                return known
+        made = self._recorded_opening(messages, setting) if self._openings else None
+        made = made or self._run_opening(messages, setting)
+        self._openings = [made, *self._openings[: _MAX_KEPT - 1]]
+        return made
+
+    def _run_opening(self, messages: Sequence[Any], setting: _Setting) -> _Opening:
+        recordings, variables = self._recordings, setting.variables
+        opening = watched(lambda: opened(recordings.plain, recordings.context_of, messages, variables))
+        text = opening.state.text
+        if AT in text:
+            raise OpaqueError("it may write an address")
+        held = [{name: _scalar(value) for name, value in each.items()} for each in opening.state.held]
+        return _Opening(
+            setting=setting,
+            messages=messages if opening.depends_on_end else messages[: opening.messages.num_read],
+            depends_on_end=opening.depends_on_end,
+            text=text,
+            is_plain=_is_plain(text),
+            start=opening.start,
+            outer=recordings.outer_of(recordings.plain.names, opening.state.variables, variables, opening.start),
+            state=recordings.state_of(held),
+        )
+
+    def _recorded_opening(self, messages: Sequence[Any], setting: _Setting) -> _Opening | None:
+        """Return the opening if only its first half has to be run, once for all renderings of the conversation."""
+        recordings = self._recordings
+        half = self._first_half(messages, setting)
+        if half is None:
+            return None
+        try:
+            known = recordings.opening(half, messages, setting.variables)
+        except OpaqueError:
+            return None
+        if id(known) not in half.outer:
+            found = {**half.comparable, **known.variables}
+            number = recordings.outer_of(recordings.plain.names, found, setting.variables, known.start)
+            half.outer[id(known)] = known, number  # kept alive, so that no other gets its id
+        numbers = (len(messages), len(messages))
+        text = known.recording.text(numbers, messages)
+        return _Opening(
+            setting=setting,
+            messages=messages,
+            depends_on_end=True,
+            text=half.text + text,
+            is_plain=half.is_plain and _is_plain(text),
+            start=known.start,
+            outer=half.outer[id(known)][1],
+            state=recordings.state_with(known.state, known.numbers, numbers),
+        )
+
+    def _first_half(self, messages: Sequence[Any], setting: _Setting) -> FirstHalf | None:
+        recordings = self._recordings
+        halves = recordings.plain.halves
+        if halves is None or len(messages) < halves.num_read:
+            return None
+        if self._half is None or self._half[0] != setting.same or not all(map(is_, self._half[1].read, messages)):
+            half = watched(lambda: FirstHalf(halves, recordings.context_of, messages, setting.variables))
+            half.is_plain = _is_plain(half.text)
+            self._half = setting.same, half
+        half = self._half[1]
+        return half if half.has_no_namespaces and AT not in half.text else None
+
+    def _steps(self, opening: _Opening, messages: Sequence[Any]) -> list[_Step]:
+        """Return the steps of all messages that the loop runs over."""
+        chain = self._chain(opening, messages)
+        size = len(messages)
+        # Those that are the same in a conversation of this size; some were composed in a longer one.
+        steps = chain.steps[: chain.num_same_in(size)]
+        lasts = len(steps) == len(chain.steps)
+        state = _behind(steps, opening.state)
+        shape_of = self._recordings.shape_of
+        for number in range(opening.start + len(steps), size):
+            numbers = (number, size, *state.numbers)
+            place = number - opening.start
+            hint = chain.hints[place] if place < len(chain.hints) else None
+            if (
+                hint is not None
+                and hint.least_size is not None
+                and hint.least_size <= size
+                and (hint.recording.ignores_namespaces or hint.recording.answers(numbers, messages, shape_of))
+            ):
+                step = hint
+                if not hint.recording.ignores_namespaces:
+                    step = hint._replace(least_size=hint.recording.least_size(numbers))
+            else:
+                step = self._step(opening, numbers, state, messages)
+                if step.behind is not None:
+                    state, chain.hints = step.behind, ()
+            steps.append(step)
+            lasts = lasts and step.least_size is not None
+            if lasts:
+                chain.append(step, number, messages)
+        return steps
+
+    def _step(self, opening: _Opening, numbers: Sequence[int], state: State, messages: Sequence[Any]) -> _Step:
+        recordings = self._recordings
+        recording = recordings.recording(Iteration(opening.outer, state, numbers, messages, opening.setting.variables))
+        text = recording.text(numbers, messages)
+        behind = recordings.state_behind(state, recording, numbers) if recording.written.namespaces else None
+        return _Step(recording, text, behind, recording.least_size(numbers))
+
+    def _chain(self, opening: _Opening, messages: Sequence[Any]) -> _Chain:
+        """Return the chain that shares most messages, or a new one with what it shares."""
+        best, most, like = None, -1, None
+        for chain in self._chains:
+            shared = _num_shared(chain.messages, messages)
+            if chain.outer != opening.outer or chain.start != opening.start or shared < opening.start:
+                continue
+            if chain.state is opening.state:
+                if shared > most:
+                    best, most = chain, shared
+            elif like is None and chain.state.key == opening.state.key:
+                like = chain
+        if best is not None and most in {len(best.messages), len(messages)}:
+            return best
+        made = _Chain(opening.outer, opening.start, opening.state, list(messages[: opening.start]))
+        if best is not None:  # another conversation: one with words in place of texts, say
+            num_same = best.num_same_in(most)
+            made.steps, made.sizes = best.steps[:num_same], best.sizes[:num_same]
+            made.messages = best.messages[:most]
+        elif like is not None:
+            most = _num_shared(like.messages, messages)
+            made.hints = [
+                step if step.recording.is_local and step.behind is None and (step.least_size or most) <= most else None
+                for step in like.steps[: most - opening.start]
+            ]
+        self._chains = [made, *self._chains[: _MAX_KEPT - 1]]
+        return made
+
+
+def _behind(steps: Sequence[_Step], state: State) -> State:
+    """Return what namespaces hold after some steps."""
+    return next((step.behind for step in reversed(steps) if step.behind is not None), state)
+
+
+def _num_shared(known: Sequence[Any], messages: Sequence[Any]) -> int:
+    """Return how many messages two conversations begin with in common."""
+    same = [*map(is_, known, messages)]
+    return same.index(False) if False in same else len(same)
+
+
+def _scalar(value: tuple[Any, ...]) -> Any:
+    """Return the value of an attribute in comparable form.
+
+    Raises:
+        OpaqueError: it is something else than a number, a truth value, a word or none.
+    """
+    if value[0] not in SCALARS:
+        raise OpaqueError("a namespace holds something else")
+    return value[1]
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text has no escape."""
+    return ("&" not in text and "\ufffd" not in text) or not ESCAPE.search(text)

@@ -1,0 +1,99 @@
+"""The content of a message: its shape, its texts, and whether a recording writes all of it."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from packer.batches import REASONING_FIELDS
+from packer.render.composed.unknowns import ITEM, ZERO
+from packer.render.composed.written import Leaf, Placed, is_unknown_text
+from packer.render.readback import ESCAPE
+from packer.render.symbolic import OpaqueError
+from packer.render.tojson import ToJson
+
+_JSON = ToJson()
+
+_BEGINS_ESCAPE = re.compile(r"&[#\w]*\Z")
+_ENDS_ESCAPE = re.compile(r"\w*;")
+
+
+def value_of(leaf: Leaf, numbers: Sequence[int], messages: Any) -> str:
+    base, shift, path, settings = leaf
+    value = messages[shift if base == ZERO else numbers[base] + shift]
+    for name in path:
+        value = value[name]
+    return value if settings is None else _JSON(value, *settings)
+
+
+def shape(value: Any, name: Any) -> Any:
+    """Return a value with a constant in place of each text and of the arguments of each call."""
+    kind = type(value)
+    if kind is str:
+        return "text" if is_unknown_text(value, name) else ("", value)
+    if kind is dict:
+        if name == "arguments":
+            return "arguments" if value else "no arguments"
+        return (dict, *[(key, shape(each, key)) for key, each in value.items()])
+    if kind is list:
+        return (list, *[shape(each, None) for each in value])
+    if value is None or kind is bool:
+        return (kind, value)
+    if kind is int or kind is float:
+        return (kind, repr(value))
+    raise OpaqueError("not JSON")
+
+
+def shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool:
+    """Whether all content of a message is among the parts, as the message has it: texts as they are, arguments as JSON.
+
+    Results of tools may be JSON, too. Nothing else of what the template writes may look like an escape.
+    """
+    if any(isinstance(part, str) and ESCAPE.search(part) for part in parts):
+        return False
+    if any(itertools.starmap(_may_form_other, itertools.pairwise((*parts, "")))):
+        return False
+    own = [part.leaf for part in parts if isinstance(part, Placed) and part.leaf.base == ITEM and not part.leaf.shift]
+    as_it_is = {leaf.path for leaf in own if leaf.settings is None}
+    as_json = {leaf.path for leaf in own if leaf.settings is not None}
+    content = message.get("content")
+    path: tuple[str | int, ...] = ("content",)
+    if isinstance(content, list):
+        if len(content) != 1 or not isinstance(content[0], dict):
+            return False
+        content, path = content[0].get("text"), ("content", 0, "text")
+    is_result = message.get("role") == "tool"
+    if content and not isinstance(content, str):
+        return False
+    if content and not content.isspace() and path not in (as_it_is | as_json if is_result else as_it_is):
+        return False
+    reasoning = [(name,) for name in REASONING_FIELDS if message.get(name)]
+    if reasoning and not as_it_is.intersection(reasoning):
+        return False
+    calls = message.get("tool_calls") or ()
+    return isinstance(calls, list | tuple) and all(
+        _shows_call(call, ("tool_calls", number), as_it_is, as_json) for number, call in enumerate(calls)
+    )
+
+
+def _may_form_other(part: str | Placed, following: str | Placed) -> bool:
+    """Whether two parts may form what neither is: an escape, or the beginning of a call in Python."""
+    if isinstance(part, str):
+        return _BEGINS_ESCAPE.search(part) is not None
+    if isinstance(following, Placed):
+        return following.leaf.settings is None
+    is_name = part.leaf.path[-1] == "name"
+    return _ENDS_ESCAPE.match(following) is not None or (is_name and (not following or following[0] == "("))
+
+
+def _shows_call(call: Any, path: tuple[str | int, ...], as_it_is: Any, as_json: Any) -> bool:
+    if not isinstance(call, dict):
+        return False
+    if "function" in call:
+        call, path = call["function"], (*path, "function")
+    if not isinstance(call, dict) or not is_unknown_text(call.get("name"), "name") or (*path, "name") not in as_it_is:
+        return False
+    arguments = call.get("arguments")
+    if not arguments:
+        return True
+    return (*path, "arguments") in (as_it_is if isinstance(arguments, str) else as_json)

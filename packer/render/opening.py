@@ -1,0 +1,197 @@
+"""The part of a template before its loop over the messages: what it writes, and the state that it leaves.
+
+States are comparable. If two are equal, the loop cannot distinguish them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jinja2
+import jinja2.runtime
+import jinja2.utils
+
+from packer.render.message_list import MessageList
+from packer.render.stoppable import RENDERING, STOP, Halves, Stoppable
+
+STOPPED = "\ue0f6"
+"""What a rewritten template writes where it pauses."""
+
+SCALARS = frozenset({str, int, bool, type(None)})
+
+Attributes = dict[str, Any]
+"""The attributes of a namespace, by name."""
+
+
+class NotIncrementalError(Exception):
+    """A rendering cannot be paused, or its state cannot be compared with that of another."""
+
+
+def opened(
+    stoppable: Stoppable,
+    context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
+    messages: Sequence[Any],
+    variables: Mapping[str, Any],
+) -> "Opening":
+    """Render the part of a template before the loop.
+
+    Raises:
+        NotIncrementalError: the state in which it enters the loop cannot be compared with another.
+    """
+    opening = Opening(MessageList(messages))
+    for piece in pieces_of_template(stoppable.opening, context_of, variables, opening):
+        opening.written.append(piece)  # one by one, since `begin` reads it in the meantime
+    return opening
+
+
+class FirstHalf:
+    """A rendering of the first half of the part before the loop, see :attr:`Stoppable.halves`."""
+
+    found: Mapping[str, Any]
+    """The variables that it sets."""
+
+    comparable: Mapping[str, tuple[Any, ...]]
+    """The same in comparable form."""
+
+    def __init__(
+        self,
+        halves: Halves,
+        context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
+        messages: Sequence[Any],
+        variables: Mapping[str, Any],
+    ) -> None:
+        self.read = messages[: halves.num_read]
+        self.outer: dict[int, tuple[Any, int]] = {}
+        self.number: int | None = None
+        self.is_plain = False
+        self.messages = MessageList(messages)
+        self.text = "".join(pieces_of_template(halves.first, context_of, variables, self))
+
+    def begin(self, context: jinja2.runtime.Context, items: Any) -> str:
+        """Record the variables. Return a text without content."""
+        del items
+        self.found = dict(context.vars)
+        self.comparable = comparable(self.found)
+        self.has_no_namespaces = not namespaces_of(self.found.values())
+        return ""
+
+
+def pieces_of_template(
+    template: jinja2.Template,
+    context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
+    variables: Mapping[str, Any],
+    opening: "Opening | FirstHalf",
+) -> Iterator[str]:
+    own = {"messages": opening.messages, RENDERING: opening, STOP: STOPPED}
+    return template.root_render_func(context_of(template, {**variables, **own}))
+
+
+class State(NamedTuple):
+    """The state in which a rendering enters the loop."""
+
+    text: str
+    variables: Mapping[str, Any]
+    """In the comparable form of :func:`_comparable`."""
+
+    held: Sequence[Attributes]
+    """Attributes of each namespace, in the same form."""
+
+
+class Opening:
+    """A rendering of the part of the template before the loop."""
+
+    state: State
+    depends_on_end: bool
+    """Whether the state depends on where the conversation ends."""
+
+    start: int
+    """Index of the first message that the loop runs over."""
+
+    def __init__(self, messages: MessageList) -> None:
+        self.messages = messages
+        self.written: list[str] = []
+
+    def begin(self, context: jinja2.runtime.Context, items: Any) -> Any:
+        """Record the state at the start of the loop. Return a text without content: an opening ends here."""
+        self.note(context, items)
+        return ""
+
+    def note(self, context: jinja2.runtime.Context, items: Any) -> list[Any]:
+        """Record the state, and return the namespaces that it refers to.
+
+        Raises:
+            NotIncrementalError: the loop does not iterate over the unmodified messages of the conversation.
+        """
+        if type(items) is not MessageList:
+            raise NotIncrementalError
+        self.depends_on_end = self.messages.depends_on_end
+        spaces: list[Any] = []
+        variables = {name: _comparable(value, spaces) for name, value in context.vars.items()}
+        variables[""] = _comparable(items, spaces)
+        self.start = items.start
+        held = [{name: _comparable(value, spaces) for name, value in attributes_of(space).items()} for space in spaces]
+        self.state = State("".join(self.written), variables, held)
+        self.written.clear()
+        return spaces
+
+
+class Space:
+    """Type tag of a namespace in the form of :func:`_comparable`."""
+
+
+def _comparable(value: Any, spaces: list[Any]) -> tuple[Any, ...]:
+    """Return a comparable form of a value: if two values have equal forms, no template can distinguish them.
+
+    The form refers to namespaces by their number in `spaces`, those seen so far; new ones are appended.
+
+    Raises:
+        NotIncrementalError: the value may have hidden state.
+    """
+    kind = type(value)
+    if kind in SCALARS:
+        return kind, value
+    if kind in (list, tuple):
+        return kind, *(_comparable(item, spaces) for item in value)
+    if kind is dict:
+        return kind, *((_comparable(name, spaces), _comparable(item, spaces)) for name, item in value.items())
+    if kind is float:
+        return kind, repr(value)  # distinguishes 0.0 from -0.0
+    if kind is MessageList:
+        return kind, value.start
+    if kind is jinja2.Undefined:
+        return kind, value._undefined_name, value._undefined_hint  # noqa: SLF001 - nothing else distinguishes them
+    if kind is jinja2.runtime.Macro:
+        return kind, value._func.__code__  # noqa: SLF001 - equal for equal template source
+    if not isinstance(value, jinja2.utils.Namespace):
+        raise NotIncrementalError
+    number = next((number for number, space in enumerate(spaces) if space is value), len(spaces))
+    if number == len(spaces):
+        spaces.append(value)
+    return Space, number
+
+
+def comparable(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return values in a comparable form: if two values have equal forms, no template can distinguish them.
+
+    Raises:
+        NotIncrementalError: a value may have hidden state.
+    """
+    spaces: list[Any] = []
+    return {name: _comparable(value, spaces) for name, value in values.items()}
+
+
+def namespaces_of(values: Iterable[Any]) -> list[Any]:
+    """Return the namespaces that values refer to, in the order in which states number them.
+
+    Raises:
+        NotIncrementalError: a value may have hidden state.
+    """
+    spaces: list[Any] = []
+    for value in values:
+        _comparable(value, spaces)
+    return spaces
+
+
+def attributes_of(space: Any) -> Attributes:
+    """Return the attributes of a namespace; changes of them are changes of the namespace."""
+    attributes: Attributes = object.__getattribute__(space, "_Namespace__attrs")
+    return attributes
