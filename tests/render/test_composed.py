@@ -246,6 +246,25 @@ def test_a_template_that_rarely_is_composed_is_not_tried_for_ever() -> None:
     assert not recordings.are_worth_trying
 
 
+def test_recordings_that_hardly_serve_again_are_not_made_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("packer.render.composed.recordings._FEW_RECORDINGS", 20)
+    chat_template = template(loop("{{ m.content }}{{ m.number }}"))
+    numbered = [[{**message, "number": 10 * row + k} for k, message in enumerate(CHAT)] for row in range(10)]
+    tried = 0
+    for messages in numbered:
+        recordings = composition_of(chat_template)._recordings
+        if not recordings.are_worth_trying:
+            break
+        composed(Composition(recordings, {}), messages)
+        tried += 1
+    assert 0 < tried < 10
+    plain = template(loop("{{ m.content }}"))
+    for _ in range(50):
+        composed(composition_of(plain), CHAT)
+    assert plain.recordings is not None
+    assert plain.recordings.are_worth_trying
+
+
 def test_of_endless_shapes_no_more_are_kept_than_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor are the messages of other conversations."""
     monkeypatch.setattr("packer.render.composed.recordings._MAX_SHAPES", 64)

@@ -97,3 +97,23 @@ def _shows_call(call: Any, path: tuple[str | int, ...], as_it_is: Any, as_json: 
     if not arguments:
         return True
     return (*path, "arguments") in (as_it_is if isinstance(arguments, str) else as_json)
+
+
+class Numbers(dict[Any, int]):
+    """Numbers of values, in the order in which they are first seen; threads that meet give no number twice."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+        self._next = itertools.count()
+
+    def of(self, value: Any) -> int:
+        """Return the number of a value.
+
+        Raises:
+            OpaqueError: it is new, and there are too many already.
+        """
+        found = self.get(value)
+        if found is None and len(self) >= self._most:
+            raise OpaqueError("too many shapes, states, or variables that differ from row to row")
+        return self.setdefault(value, next(self._next)) if found is None else found

@@ -5,12 +5,11 @@ what namespaces hold, and serves if numbers, neighbors and texts give the same a
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from packer.render.composed.message_content import shape, shows_all, value_of
+from packer.render.composed.message_content import Numbers, shape, shows_all, value_of
 from packer.render.composed.message_recorder import ContextOf, MessageRecorder, OpeningRecorder
 from packer.render.composed.unknowns import ITEM, SIZE, ZERO
 from packer.render.composed.written import Placed, Written
@@ -26,6 +25,9 @@ _MAX_RECORDINGS = 4096
 _MAX_SHAPES = 2**16
 _MAX_OUTER = 256
 """Maximum number of different values of the variables that iterations may read."""
+
+_FEW_RECORDINGS = 512
+"""With more than these, and more than conversations, recordings hardly serve again: each message has a number, say."""
 
 _MAX_FAILURES = 32
 """Number of failures after which no conversation is tried any more, if they are half of all."""
@@ -149,26 +151,6 @@ class Iteration(NamedTuple):
     variables: Mapping[str, Any]
 
 
-class _Numbers(dict[Any, int]):
-    """Numbers of values, in the order in which they are first seen; threads that meet give no number twice."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._most = most
-        self._next = itertools.count()
-
-    def of(self, value: Any) -> int:
-        """Return the number of a value.
-
-        Raises:
-            OpaqueError: it is new, and there are too many already.
-        """
-        found = self.get(value)
-        if found is None and len(self) >= self._most:
-            raise OpaqueError("too many shapes, states, or variables that differ from row to row")
-        return self.setdefault(value, next(self._next)) if found is None else found
-
-
 class Recordings:
     """The recordings of one template.
 
@@ -182,15 +164,15 @@ class Recordings:
         self.plain = plain
         self.context_of = context_of
         self._recorded = recorded
-        self._shapes = _Numbers(_MAX_SHAPES)
+        self._shapes = Numbers(_MAX_SHAPES)
         self._shape_of: dict[int, tuple[Any, int]] = {}
-        self._keys = _Numbers(_MAX_SHAPES)
+        self._keys = Numbers(_MAX_SHAPES)
         self._states: dict[Any, State] = {}
-        self._outer = _Numbers(_MAX_OUTER)
+        self._outer = Numbers(_MAX_OUTER)
         self._openings: dict[tuple[int, int], list[RecordedOpening]] = {}
         self._num_openings = 0
         self._kept: dict[Any, list[Recording]] = {}
-        self._num_kept = 0
+        self._num_kept = self._num_recorded = 0
         self._recorders: dict[int, MessageRecorder] = {}
         self.take_too_long = False
         """Whether a recording took more time or memory than a rendering may, which may take less."""
@@ -203,8 +185,9 @@ class Recordings:
 
     @property
     def are_worth_trying(self) -> bool:
-        few = self.num_failed < _MAX_FAILURES or 2 * self.num_failed < self.num_tried
-        return few and not self.take_too_long
+        fails_often = self.num_failed >= _MAX_FAILURES and 2 * self.num_failed >= self.num_tried
+        serve_once = self._num_recorded >= max(_FEW_RECORDINGS, self.num_tried)
+        return not (fails_often or serve_once or self.take_too_long)
 
     def begin(self) -> None:
         """Begin another conversation: messages of the last one need not be kept."""
@@ -373,6 +356,7 @@ class Recordings:
         return recording
 
     def _record(self, at: Iteration, ending: tuple[Any, ...] | None) -> Written:
+        self._num_recorded += 1
         recorder = self._recorders.pop(at.outer, None)  # one that fails is not used again
         if recorder is None:
             recorder = MessageRecorder(self.shape_of)
