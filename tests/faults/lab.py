@@ -180,6 +180,7 @@ def compile_template() -> None:
     from packer.model import load_model
     from packer.recipe import make_recipe
     from packer.render import environment, recorder
+    from packer.render.symbolic_environment import SymbolicEnvironment, symbolic_environment
     from packer.starter import write_starter
 
     recipe = make_recipe({})
@@ -188,7 +189,7 @@ def compile_template() -> None:
         write_starter(Path(place, "starter"))
         template = load_model(Path(place, "starter", "tokenizer")).template
     environment._compiled(environment.environment_of(date), template)
-    recorder._compiled(recorder._environment(date), template)
+    recorder._compiled(symbolic_environment(date, SymbolicEnvironment), template)
     assert threading.active_count() == 1
 
 
