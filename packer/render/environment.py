@@ -256,7 +256,7 @@ class ChatTemplate:
             return None
         try:
             recorded = watched(lambda: recordable(self.date, self.source, self.switches))
-        except (OpaqueError, RecursionError, SyntaxError, jinja2.TemplateError):
+        except (OpaqueError, RecursionError, SyntaxError, TemplateOverrunError, jinja2.TemplateError):
             return None
         return None if recorded is None else Recordings(self._stoppable, recorded, self._context)
 
