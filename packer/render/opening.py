@@ -60,9 +60,17 @@ class FirstHalf:
         variables: Mapping[str, Any],
     ) -> None:
         self.read = messages[: halves.num_read]
-        self.outer: dict[int, tuple[Any, int]] = {}
+        """The messages that it may read."""
+
         self.number: int | None = None
+        """Number of what the second half may read of variables, once it was asked for."""
+
+        self.outer: dict[int, tuple[Any, int]] = {}
+        """The same for the loop, by the identity of the second half's recording, which is kept with it."""
+
         self.is_plain = False
+        """Whether its text has no escape."""
+
         self.messages = MessageList(messages)
         self.text = "".join(pieces_of_template(halves.first, context_of, variables, self))
 
@@ -81,6 +89,7 @@ def pieces_of_template(
     variables: Mapping[str, Any],
     opening: "Opening | FirstHalf",
 ) -> Iterator[str]:
+    """Run a rewritten template, and yield what it writes; `opening` is told where its loop begins."""
     own = {"messages": opening.messages, RENDERING: opening, STOP: STOPPED}
     return template.root_render_func(context_of(template, {**variables, **own}))
 

@@ -2,10 +2,10 @@
 
 By definition every prompt and every turn of a conversation is rendered from the first message. But most templates write
 the same for each message of a shape, around its texts: only few of their iterations ask where the message stands, what
-comes before or behind it, or what a namespace holds.
-:mod:`packer.render.composed.message_recorder` runs a template for one message, and records what it writes
-together with everything that it asked. Whenever a message of the same shape gives the same answers, the template
-would do the same again. So a conversation is composed of recordings, message by message.
+comes before or behind it, or what a namespace holds. :mod:`packer.render.composed.message_recorder` runs a template for
+one message, and records what it writes together with everything that it asked. Whenever a message of the same shape
+gives the same answers, the template would do the same again. So a conversation is composed of recordings, message by
+message.
 
 A template that looks into texts, or does something else that cannot be recorded, is run.
 

@@ -4,8 +4,7 @@ The rewritten template of :mod:`packer.render.stoppable` runs up to its loop ove
 conversation. From there on, each iteration runs on its own, with unknown values: texts are symbolic
 (:mod:`packer.render.symbolic`), numbers and the arguments of calls are unknown
 (:mod:`packer.render.composed.unknowns`). What an iteration reads of other messages is their shape, which is recorded as
-well. So what was recorded holds for any
-conversation of which the same is true.
+well. So a recording holds for any conversation of which the same is true.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
