@@ -22,10 +22,10 @@ _PARTS = ("plan", "documents", "blocks", "commit")
 
 def cores_tables() -> Iterator[Table]:
     """One table for short rows, and one for dialogues with tools."""
-    return (cores_table(workload, times) for workload, times in _WORKLOADS)
+    return (_measured_table(workload, times) for workload, times in _WORKLOADS)
 
 
-def cores_table(workload: Workload, times: int) -> Table:
+def _measured_table(workload: Workload, times: int) -> Table:
     """Seconds of a build by each number of processes."""
     corpus, tokenizer = REAL / "corpora" / workload.corpus, REAL / "tokenizers" / workload.tokenizer
     if not (corpus.exists() and tokenizer.exists()):
