@@ -17,6 +17,7 @@ from supervision_stages import Stages, assistant, call, chat, result, system, us
 from packer.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError
 from packer.render.composed import ComposedText, Composition
+from packer.render.composed.chain import Step
 from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Compared
 from packer.render.incremental_template import IncrementalTemplate
 from packer.render.symbolic import OpaqueError
@@ -202,8 +203,8 @@ def test_what_a_recording_cannot_know_is_not_taken_for_known(name: str) -> None:
     num_alike(template(LOOSER[name]), (CHAT, CHAT[1:], CALLS, CALLS[2:]))
 
 
-def test_hints_of_other_numbers_are_bounded_by_these() -> None:
-    """An iteration is taken over where a namespace has another number, but not for shorter conversations."""
+def test_steps_under_another_number_are_bounded_by_it() -> None:
+    """A step is taken over where a namespace has another number, but not for shorter conversations."""
     source = "{% set ns = namespace(n=5) %}{% if thinking %}{% set ns.n = 3 %}{% endif %}"
     chat_template = template(source + loop("{{ m.content }}{{ 'x' if ns.n < messages | length }}"))
     composition = composition_of(chat_template)
@@ -306,6 +307,45 @@ def test_an_answer_holds_from_a_number_of_messages_on(compare: Any) -> None:
             else:
                 assert least is not None
                 assert least <= max(found, 1) <= size
+
+
+@pytest.mark.parametrize("compare", [operator.lt, operator.le, operator.gt, operator.ge, operator.eq])
+def test_an_answer_changes_only_where_it_is_said_to(compare: Any) -> None:
+    """An integer that a namespace holds, compared with the index of the message or a constant, from either side."""
+    for (base, other), shift in itertools.product(((2, ZERO), (2, ITEM), (ITEM, 2)), range(-3, 4)):
+        made = Compared(compare, base, other, shift, answer=True)
+        flips = made.flips()
+        assert flips is not None
+        for item in range(4):
+            answers = {held: made.holds((item, 5, held)) for held in range(-9, 10)}
+            least = [value + item if is_relative else value for _, value, is_relative in flips]
+            assert [held for held in range(-8, 10) if answers[held] != answers[held - 1]] == sorted(least)
+    assert Compared(compare, 2, SIZE, 0, answer=True).flips() is None
+    assert Compared(compare, 2, 3, 0, answer=True).flips() is None
+    assert Compared(compare, SIZE, ITEM, 0, answer=True).flips() == []
+
+
+def test_messages_are_not_composed_again_for_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question changes the number that all messages are compared with, but hardly an answer."""
+    last_question = (
+        "{% set ns = namespace(last=0) %}"
+        "{% for q in messages %}{% if q.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    )
+    chat_template = template(last_question + loop("{{ m.content }}{{ '!' if loop.index0 > ns.last }}"))
+    messages = [message for n in range(40) for message in (user(f"{n}?"), assistant(f"{n}."))]
+    num_composed = 0
+    compose = Composition._step
+
+    def counted(self: Composition, *args: Any) -> Step:
+        nonlocal num_composed
+        num_composed += 1
+        return compose(self, *args)
+
+    monkeypatch.setattr(Composition, "_step", counted)
+    composition = composition_of(chat_template)
+    for size in (len(messages), *range(1, len(messages) + 1)):
+        assert composed(composition, messages[:size]) == chat_template.render(messages[:size])
+    assert num_composed < 3 * len(messages)
 
 
 _TURN = "<{{ m.role }}>"

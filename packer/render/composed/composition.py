@@ -1,13 +1,13 @@
 """The renderings of one conversation, composed of recordings."""
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import is_
 from typing import Any, NamedTuple, Self
 
+from packer.render.composed.chain import Chain, Step
 from packer.render.composed.message_content import value_of
-from packer.render.composed.recordings import Iteration, Recording, Recordings, State
+from packer.render.composed.recordings import Iteration, Recordings, State
 from packer.render.composed.unknowns import ITEM
 from packer.render.composed.written import AT
 from packer.render.opening import SCALARS, FirstHalf, opened
@@ -17,18 +17,6 @@ from packer.watchdog import TemplateOverrunError, watched
 
 _MAX_KEPT = 4
 """Maximum number of openings, and of beginnings of messages, that are kept of one conversation."""
-
-
-class _Step(NamedTuple):
-    """A message of a conversation, composed."""
-
-    recording: Recording
-    text: str
-    behind: State | None
-    """What namespaces hold afterwards, if the message changes that."""
-
-    least_size: int | None
-    """Least number of messages from which on it is the same, however many follow; None if it depends on the end."""
 
 
 class _Setting(NamedTuple):
@@ -42,35 +30,6 @@ class _Setting(NamedTuple):
 
     ending: tuple[Any, ...]
     """Values of those that only the ending reads."""
-
-
-@dataclass(slots=True, eq=False)
-class _Chain:
-    """Steps that do not depend on the end, from the first message that the loop runs over on."""
-
-    outer: int
-    start: int
-    state: State
-    messages: list[Any]
-    """The messages up to the last that a step is about, or reads: all that the steps depend on."""
-
-    steps: list[_Step] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    """Number of messages that each step and those before it need to be the same: never less than the one before."""
-
-    hints: Sequence[_Step | None] = ()
-    """Steps of the same messages, where namespaces hold other numbers: most of them are the same."""
-
-    def append(self, step: _Step, number: int, messages: Sequence[Any]) -> None:
-        """Append the step of message `number`."""
-        read = max(number + 1, step.least_size or 0)
-        self.messages += messages[len(self.messages) : read]
-        self.steps.append(step)
-        self.sizes.append(max(read, self.sizes[-1] if self.sizes else 0))
-
-    def num_same_in(self, size: int) -> int:
-        """Return how many of the steps are the same in a conversation of so many of these messages."""
-        return bisect_right(self.sizes, size)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -107,9 +66,9 @@ class ComposedText(str):
 
     __slots__ = ("_opening", "_steps")
     _opening: _Opening
-    _steps: Sequence[_Step]
+    _steps: Sequence[Step]
 
-    def __new__(cls, opening: _Opening, steps: Sequence[_Step], ending: str) -> Self:
+    def __new__(cls, opening: _Opening, steps: Sequence[Step], ending: str) -> Self:
         self = super().__new__(cls, "".join([opening.text, *[step.text for step in steps], ending]))
         self._opening, self._steps = opening, steps
         return self
@@ -162,8 +121,8 @@ class Composition:
         self._variables = variables
         self._settings: dict[Any, _Setting] = {}
         self._openings: list[_Opening] = []
-        self._chains: list[_Chain] = []
-        self._last: tuple[_Opening, Sequence[Any], list[_Step]] | None = None
+        self._chains: list[Chain] = []
+        self._last: tuple[_Opening, Sequence[Any], list[Step], State] | None = None
         self._half: tuple[tuple[Any, ...], FirstHalf] | None = None
         recordings.begin()
 
@@ -189,12 +148,11 @@ class Composition:
                 and len(last[1]) == len(messages)
                 and all(map(is_, last[1], messages))
             ):
-                opening, _, steps = last
+                opening, _, steps, state = last
             else:
                 opening = self._opening(messages, setting)
-                steps = self._steps(opening, messages)
-                self._last = opening, messages, steps
-            state = _behind(steps, opening.state)
+                steps, state = self._steps(opening, messages)
+                self._last = opening, messages, steps, state
             size = len(messages)
             numbers = (size, size, *state.numbers)
             at = Iteration(opening.outer, state, numbers, messages, setting.variables)
@@ -291,83 +249,75 @@ class Composition:
         half = self._half[1]
         return half if half.has_no_namespaces and AT not in half.text else None
 
-    def _steps(self, opening: _Opening, messages: Sequence[Any]) -> list[_Step]:
-        """Return the steps of all messages that the loop runs over."""
+    def _steps(self, opening: _Opening, messages: Sequence[Any]) -> tuple[list[Step], State]:
+        """Return the steps of all messages that the loop runs over, and what namespaces hold behind them."""
         chain = self._chain(opening, messages)
         size = len(messages)
         # Those that are the same in a conversation of this size; some were composed in a longer one.
         steps = chain.steps[: chain.num_same_in(size)]
         lasts = len(steps) == len(chain.steps)
-        state = _behind(steps, opening.state)
-        shape_of = self._recordings.shape_of
+        state = opening.state if chain.num_movable is None else _behind(steps, opening.state)
         for number in range(opening.start + len(steps), size):
-            numbers = (number, size, *state.numbers)
-            place = number - opening.start
-            hint = chain.hints[place] if place < len(chain.hints) else None
-            if (
-                hint is not None
-                and hint.least_size is not None
-                and hint.least_size <= size
-                and (hint.recording.ignores_namespaces or hint.recording.answers(numbers, messages, shape_of))
-            ):
-                step = hint
-                if not hint.recording.ignores_namespaces:
-                    step = hint._replace(least_size=hint.recording.least_size(numbers))
-            else:
-                step = self._step(opening, numbers, state, messages)
-                if step.behind is not None:
-                    state, chain.hints = step.behind, ()
+            step = self._step(opening, number, state, messages)
+            if step.behind is not None:
+                state = step.behind
             steps.append(step)
             lasts = lasts and step.least_size is not None
             if lasts:
-                chain.append(step, number, messages)
-        return steps
+                chain.append(step, messages)
+        return steps, state
 
-    def _step(self, opening: _Opening, numbers: Sequence[int], state: State, messages: Sequence[Any]) -> _Step:
+    def _step(self, opening: _Opening, number: int, state: State, messages: Sequence[Any]) -> Step:
         recordings = self._recordings
+        numbers = (number, len(messages), *state.numbers)
         recording = recordings.recording(Iteration(opening.outer, state, numbers, messages, opening.setting.variables))
         text = recording.text(numbers, messages)
         behind = recordings.state_behind(state, recording, numbers) if recording.written.namespaces else None
-        return _Step(recording, text, behind, recording.least_size(numbers))
+        return Step(recording, text, behind, recording.least_size(numbers))
 
-    def _chain(self, opening: _Opening, messages: Sequence[Any]) -> _Chain:
-        """Return the chain that shares most messages, or a new one with what it shares."""
-        best, most, like = None, -1, None
+    def _chain(self, opening: _Opening, messages: Sequence[Any]) -> Chain:
+        """Return a chain that shares as many messages as possible, and can be extended to all of these."""
+        best: Chain | None = None
+        most = (False, -1)
         for chain in self._chains:
-            shared = _num_shared(chain.messages, messages)
-            if chain.outer != opening.outer or chain.start != opening.start or shared < opening.start:
-                continue
-            if chain.state is opening.state:
-                if shared > most:
-                    best, most = chain, shared
-            elif like is None and chain.state.key == opening.state.key:
-                like = chain
-        if best is not None and most in {len(best.messages), len(messages)}:
-            return best
-        made = _Chain(opening.outer, opening.start, opening.state, list(messages[: opening.start]))
-        if best is not None:  # another conversation: one with words in place of texts, say
-            num_same = best.num_same_in(most)
-            made.steps, made.sizes = best.steps[:num_same], best.sizes[:num_same]
-            made.messages = best.messages[:most]
-        elif like is not None:
-            most = _num_shared(like.messages, messages)
-            made.hints = [
-                step if step.recording.is_local and step.behind is None and (step.least_size or most) <= most else None
-                for step in like.steps[: most - opening.start]
-            ]
-        self._chains = [made, *self._chains[: _MAX_KEPT - 1]]
+            if chain.outer == opening.outer and chain.start == opening.start and chain.state.key == opening.state.key:
+                number = chain.num_shared(messages)
+                goes_on = chain.state is opening.state and number in {len(chain.messages), len(messages)}
+                if (goes_on, number) > most:
+                    best, most = chain, (goes_on, number)
+        goes_on, shared = most
+        if best is not None and goes_on:
+            made = best
+        elif best is not None and shared >= opening.start:
+            made = self._moved(best, shared, opening, messages)
+        else:
+            made = Chain(opening.outer, opening.start, opening.state, list(messages[: opening.start]))
+        others = [chain for chain in self._chains if chain is not made and chain is not best]
+        kept = [made, *others] if best is None or best is made else [made, best, *others]
+        self._chains = kept[:_MAX_KEPT]
+        return made
+
+    def _moved(self, chain: Chain, shared: int, opening: _Opening, messages: Sequence[Any]) -> Chain:
+        """Return a chain of the steps of shared messages, for what namespaces hold now."""
+        end = chain.num_same_in(shared)
+        state = opening.state
+        if state is not chain.state and chain.num_movable is not None:
+            end = min(end, chain.num_movable)
+        changed = [place for place in chain.changed(state) if place < end]
+        made = chain.head(min(changed, default=end), state)
+        for place in range(len(made.steps), end):
+            step = chain.steps[place]
+            if place in changed:
+                step = self._step(opening, opening.start + place, state, messages)
+                if step.behind is not None or step.least_size is None:
+                    break
+            made.append(step, messages)
         return made
 
 
-def _behind(steps: Sequence[_Step], state: State) -> State:
+def _behind(steps: Sequence[Step], state: State) -> State:
     """Return what namespaces hold after some steps."""
     return next((step.behind for step in reversed(steps) if step.behind is not None), state)
-
-
-def _num_shared(known: Sequence[Any], messages: Sequence[Any]) -> int:
-    """Return how many messages two conversations begin with in common."""
-    same = [*map(is_, known, messages)]
-    return same.index(False) if False in same else len(same)
 
 
 def _scalar(value: tuple[Any, ...]) -> Any:

@@ -54,21 +54,25 @@ class Recording(NamedTuple):
     is_complete: bool
     """Whether it writes all content of the message, as the message has it."""
 
-    is_local: bool
-    """Whether all texts that it writes are found by the index of the message, or by a constant one."""
+    flips: tuple[tuple[int, int, bool], ...] | None
+    """Where the template gets another answer: number of an integer that a namespace holds, its least value that does,
+    and whether that value counts from the index of the message. None if that is not known."""
 
-    ignores_namespaces: bool
-    """Whether it asks for no integer that a namespace holds, and changes no namespace."""
+    asks_size: bool
+    """Whether it depends on the number of messages, or on other messages."""
 
     @classmethod
     def of(cls, written: Written, message: Mapping[str, Any] | None = None) -> "Recording":
         placed = [part for part in written.parts or () if isinstance(part, Placed)]
-        bases = {base for each in written.conditions for base in each.bases}
+        found = [each.flips() for each in written.conditions]
+        is_local = all(part.leaf.base in {ITEM, ZERO} for part in placed) and None not in found
         return cls(
             written,
             is_complete=message is not None and written.parts is not None and shows_all(message, written.parts),
-            is_local=all(part.leaf.base in {ITEM, ZERO} for part in placed),
-            ignores_namespaces=not written.namespaces and bases <= {ZERO, ITEM, SIZE},
+            flips=tuple([flip for each in found for flip in each or ()]) if is_local else None,
+            asks_size=bool(written.neighbors)
+            or any(SIZE in {each.base, getattr(each, "other", ZERO)} for each in written.conditions)
+            or any(type(value) is tuple and value[0] == SIZE for _, _, value in written.namespaces),
         )
 
     def answers(self, numbers: Sequence[int], messages: Sequence[Any], shape_of: Callable[[Any], int]) -> bool:
@@ -94,6 +98,8 @@ class Recording(NamedTuple):
 
         None if it depends on where the conversation ends.
         """
+        if not self.asks_size:
+            return 1
         if any(type(value) is tuple and value[0] == SIZE for _, _, value in self.written.namespaces):
             return None
         least = 1

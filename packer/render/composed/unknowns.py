@@ -5,7 +5,7 @@ one of these values ends the recording with :class:`packer.render.symbolic.Opaqu
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Never, Protocol
 
 import jinja2
@@ -17,22 +17,54 @@ ZERO, ITEM, SIZE = -1, 0, 1
 Further bases are the integers that namespaces hold."""
 
 
+Compare = Callable[[int, int], bool]
+
+_MIRRORED: Mapping[Compare, Compare] = {
+    operator.lt: operator.gt,
+    operator.le: operator.ge,
+    operator.gt: operator.lt,
+    operator.ge: operator.le,
+    operator.eq: operator.eq,
+}
+_FLIPS: Mapping[Compare, tuple[int, ...]] = {
+    operator.lt: (0,),
+    operator.le: (1,),
+    operator.gt: (1,),
+    operator.ge: (0,),
+    operator.eq: (0, 1),
+}
+"""Where the answer changes while the left number grows, relative to the right one."""
+
+
 class Compared(NamedTuple):
     """That a number compares with another, increased by `shift`, as it did."""
 
-    operator: Callable[[int, int], bool]
+    operator: Compare
     base: int
     other: int
     shift: int
     answer: bool
 
-    @property
-    def bases(self) -> set[int]:
-        return {self.base, self.other}
-
     def holds(self, numbers: Sequence[int]) -> bool:
         other = self.shift if self.other == ZERO else numbers[self.other] + self.shift
         return self.operator(numbers[self.base], other) is self.answer
+
+    def flips(self) -> list[tuple[int, int, bool]] | None:
+        """Return where the answer changes while an integer that a namespace holds grows.
+
+        The number of the integer, its least value with the other answer, and whether that counts from the index of the
+        message. None if the integer is compared with something else than that index or a constant.
+        """
+        integers = [base for base in (self.base, self.other) if base > SIZE]
+        if not integers:
+            return []
+        compare, (integer, *_), value = self.operator, integers, self.shift
+        if self.other == integer:  # mirrored, so that the integer is on the left
+            compare, value = _MIRRORED[compare], -self.shift
+        if len(integers) == 2 or SIZE in {self.base, self.other}:
+            return None
+        is_relative = ITEM in {self.base, self.other}
+        return [(integer - SIZE - 1, value + more, is_relative) for more in _FLIPS[compare]]
 
     def least_size(self, numbers: Sequence[int]) -> int | None:
         """Return the least number of messages from which on it always holds; None if it does not hold for all greater.
@@ -56,12 +88,12 @@ class Remainder(NamedTuple):
     divisor: int
     answer: int
 
-    @property
-    def bases(self) -> set[int]:
-        return {self.base}
-
     def holds(self, numbers: Sequence[int]) -> bool:
         return (numbers[self.base] + self.shift) % self.divisor == self.answer
+
+    def flips(self) -> list[tuple[int, int, bool]] | None:
+        """As for :class:`Compared`."""
+        return None if self.base > SIZE else []
 
     def least_size(self, numbers: Sequence[int]) -> int | None:
         """As for :class:`Compared`."""
@@ -89,7 +121,7 @@ class Number:  # noqa: PLW1641 - its hash is refused below
     def __init__(self, recorder: Recorder, base: int, shift: int = 0) -> None:
         self._recorder, self.base, self.shift = recorder, base, shift
 
-    def _compared(self, compare: Callable[[int, int], bool], other: Any) -> bool:
+    def _compared(self, compare: Compare, other: Any) -> bool:
         if type(other) is Number:
             base, shift = other.base, other.shift
         elif type(other) is int:
