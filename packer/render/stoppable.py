@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jinja2
+import jinja2.meta
 from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
@@ -68,8 +69,8 @@ class Stoppable:
         bounds: comparisons of each namespace attribute that iterations use only as a bound, by namespace and attribute.
         source: the original template.
         place: index of the loop among the template's top-level statements.
-        names: names that occur in the loop, in the ending, and in macros, except for the messages and what the loop
-            sets.
+        names: variables that the loop, the ending and macros may read from what comes before, except for the messages.
+        attributes: the attributes of namespaces that these may read; None if that is not known.
         transformer: applied to what is compiled, last of all.
     """
 
@@ -79,6 +80,7 @@ class Stoppable:
     source: str
     place: int
     names: tuple[str, ...]
+    attributes: frozenset[str] | None
     transformer: NodeTransformer | None = None
 
     @functools.cached_property
@@ -151,7 +153,9 @@ def stoppable(
     changing = tuple(sorted(set(variables) - early))
     bounds = _bounds(parsed, opening, loop, ending)
     macros = _all_of(opening, nodes.Macro)
-    names = tuple(sorted(_names([loop, *ending, *macros]) - {loop.target.name, "loop", "messages", *changing}))
+    later = [[loop, *ending], *([macro] for macro in macros)]
+    names = tuple(sorted(set().union(*(_free(body, environment) for body in later)) - {"messages", *changing}))
+    attributes = _attributes_read(parsed, [loop, *ending, *macros])
     _reduce_queries(opening)
     item, rendering = nodes.Name(loop.target.name, "load"), nodes.Name(RENDERING, "load")
     targets = nodes.Tuple([nodes.Name(name, "store") for name in (_ENDING, *changing)], "store")
@@ -171,6 +175,7 @@ def stoppable(
         source=source,
         place=place,
         names=names,
+        attributes=attributes,
         transformer=transformer,
     )
 
@@ -196,6 +201,30 @@ def _filtered(value: Any, name: str, *arguments: nodes.Expr) -> nodes.Filter:
 def _names(body: Iterable[nodes.Node], *contexts: str) -> set[str]:
     """Return the names that occur in statements: all of them, or those used in one of the given contexts."""
     return {name.name for name in _all_of(body, nodes.Name) if not contexts or name.ctx in contexts}
+
+
+def _free(body: Sequence[nodes.Node], environment: jinja2.Environment) -> set[str]:
+    """Return the names that statements may read before they set them, or without doing so."""
+    part = nodes.Template(list(body)).set_environment(environment)
+    return jinja2.meta.find_undeclared_variables(part) | (_names(body) & environment.globals.keys())
+
+
+def _attributes_read(template: nodes.Template, later: Sequence[nodes.Node]) -> frozenset[str] | None:
+    """Return the attributes that may be read of namespaces; None if one may be used in another way."""
+    made = [node for node in template.find_all(nodes.Assign) if _is_namespace(node.node)]
+    names = {node.target.name for node in made if isinstance(node.target, nodes.Name)}
+    names |= {node.name for node in template.find_all(nodes.NSRef)}
+    if len(made) != [*(node.name for node in template.find_all(nodes.Name))].count("namespace"):
+        return None
+    loaded = [node.name for node in template.find_all(nodes.Name) if node.ctx == "load" and node.name in names]
+    read = [each for each in map(_attribute, template.find_all(nodes.Getattr)) if each is not None and each[0] in names]
+    if len(loaded) != len(read):
+        return None
+    return frozenset(node.attr for node in _all_of(later, nodes.Getattr))
+
+
+def _is_namespace(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name == "namespace"
 
 
 def _all_of(body: Iterable[nodes.Node], kind: Any) -> list[Any]:

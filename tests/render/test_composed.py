@@ -91,6 +91,8 @@ WRITTEN = (
         "'Hello' | replace(m.role, '')",
         "m.content ~ eos_token",
         "m.reasoning_content",
+        "said",
+        "ns.text",
     ),
 )
 SAID = (
@@ -98,6 +100,8 @@ SAID = (
     *("{% set ns.flag = not ns.flag %}", "{% set ns.word = m.role %}", "{% set ns.last = loop.index0 %}", "&lt;"),
     "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}",
     "{% if m.role == 'system' %}{% continue %}{% endif %}",
+    "{% set said = m.role %}",
+    "{% if loop.last %}{% set said = m.content %}{% endif %}",
 )
 BEFORE = (
     "",
@@ -108,6 +112,8 @@ BEFORE = (
         "{% if ns.flag and q.role == 'user' %}{% set ns.flag = false %}{% set ns.last = i %}{% endif %}{% endfor %}"
     ),
     "{% set ns.count = messages | length %}",
+    "{% set said = messages[0].content ~ ', and more of the same, whatever that is, and more of it' %}",
+    "{% for q in messages %}{% set ns.text = ns.text ~ q.content %}{% endfor %}",
 )
 LOOPS = ("messages", "rest", "messages[1:]", "(messages[1:] if messages[0].role == 'system' else messages)")
 ENDINGS = (
@@ -116,7 +122,7 @@ ENDINGS = (
     "{{ messages[-1].content if messages[-1].role == 'assistant' }}",
 )
 _START = (
-    "{% set ns = namespace(count=0, flag=true, word='', last=-1) %}{% set rest = messages %}"
+    "{% set ns = namespace(count=0, text='', flag=true, word='', last=-1) %}{% set rest = messages %}"
     "{% macro tell(m, loop) %}{{ m.content if loop.last }}{{ ns.count > 1 }}{% endmacro %}"
 )
 
@@ -187,6 +193,36 @@ LOOSER = {
     ),
     "the length as an attribute": "{% set ns = namespace(n=0) %}"
     + loop("{% if loop.first %}{% set ns.n = messages | length %}{% endif %}{{ m.content }}{{ loop.index == ns.n }}"),
+    "another namespace": (
+        "{% if messages[0].role == 'system' %}{% set other = namespace(x=1) %}{% endif %}{% set ns = namespace(x=2) %}"
+        + loop("{{ m.content }}{% set ns.x = ns.x + 1 %}{{ ns.x > 3 }}")
+    ),
+    "an attribute that nothing but the ending reads": (
+        "{% set ns = namespace(text='', n=0) %}" + loop("{{ m.role }}{% set ns.text = m.content %}") + "{{ ns.text }}"
+    ),
+    "an attribute that only a macro reads": (
+        "{% set ns = namespace(text='') %}{% macro tell() %}{{ ns.text }}{% endmacro %}"
+        "{% for m in messages %}{% set ns.text = ns.text + m.content %}{% endfor %}" + loop("{{ m.role }}{{ tell() }}")
+    ),
+    "an attribute of a namespace under another name": (
+        "{% set ns = namespace(text='') %}{% set other = ns %}"
+        "{% for m in messages %}{% set ns.text = ns.text + m.content %}{% endfor %}"
+        + loop("{{ other.text }}{{ m.role }}")
+    ),
+    "an attribute by its name": (
+        "{% set ns = namespace(text='') %}"
+        "{% for m in messages %}{% set ns.text = ns.text + m.content %}{% endfor %}"
+        + loop("{{ ns['text'] }}{{ m.role }}")
+    ),
+    "a variable that an iteration may set before it reads it": (
+        "{% set said = messages[0].content %}"
+        + loop("{% if m.role == 'user' %}{% set said = 'u' %}{% endif %}{{ said }}{{ m.role }}")
+    ),
+    "a variable that a macro's argument hides": (
+        "{% set said = messages[0].content %}{% macro tell(said) %}{{ said }}{% endmacro %}"
+        + loop("{{ tell(m.role) }}{{ m.content }}{{ said }}")
+    ),
+    "a global name that is set": "{% set range = messages[0].content %}" + loop("{{ range }}{{ m.role }}"),
     "two switches": loop("{{ 1 if enable_thinking else 0 }}{{ 2 if thinking else 0 }}{{ m.content }}"),
     "where the loop begins, of which only the loop asks": (
         "{% if messages[0].role == 'system' %}{% set start = 1 %}{% else %}{% set start = 0 %}{% endif %}{{ bos_token }}"
@@ -211,6 +247,32 @@ def test_steps_under_another_number_are_bounded_by_it() -> None:
     for size, thinking in ((7, True), (7, False), (5, False), (4, True), (3, True)):
         text = composed(composition, CHAT[:size], thinking=thinking)
         assert text == chat_template.render(CHAT[:size], kwargs={"thinking": thinking})
+
+
+UNREAD = {
+    "an attribute": (
+        "{% set ns = namespace(text='', n=0) %}"
+        "{% for m in messages %}{% set ns.text = ns.text + m.content %}{% endfor %}{{ ns.text }}"
+        + loop("{{ m.content }}{% set ns.n = ns.n + 1 %}{{ ns.n > 2 }}")
+    ),
+    "a variable that each iteration sets first": (
+        "{% set said = messages[0].content %}{{ said }}" + loop("{% set said = m.content %}{{ said }}")
+    ),
+    "a variable with the name of an argument": (
+        "{% macro tell(said) %}{{ said }}{% endmacro %}{% set said = messages[0].content %}{{ said }}"
+        + loop("{{ tell(m.content) }}")
+    ),
+}
+"""Templates whose iterations do not read a long text that stands before them."""
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_what_no_iteration_reads_does_not_matter(name: str) -> None:
+    messages = [system("Be as brief as you can, and then some more. " * 3), *CHAT[1:]]
+    composition = composition_of(template(UNREAD[name]))
+    for size in range(1, len(messages) + 1):
+        assert composed(composition, messages[:size]) == template(UNREAD[name]).render(messages[:size])
+    num_alike(template(UNREAD[name]), (messages, CHAT, CALLS))
 
 
 def test_zeros_are_told_apart() -> None:

@@ -198,7 +198,11 @@ class Composition:
         text = opening.state.text
         if AT in text:
             raise OpaqueError("it may write an address")
-        held = [{name: _scalar(value) for name, value in each.items()} for each in opening.state.held]
+        read = recordings.plain.attributes
+        held = [
+            {name: _scalar(value) for name, value in each.items() if read is None or name in read}
+            for each in opening.state.held
+        ]
         return _Opening(
             setting=setting,
             messages=messages if opening.depends_on_end else messages[: opening.messages.num_read],

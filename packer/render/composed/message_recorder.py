@@ -42,11 +42,13 @@ class _Recorder:
     start: int
     """Index of the first message that the loop runs over."""
 
-    def __init__(self, shape_of: Callable[[Any], int]) -> None:
+    def __init__(self, shape_of: Callable[[Any], int], attributes: Container[str] | None) -> None:
+        """`attributes`: those of namespaces that the template may read later; None if that is not known."""
         self.ending: Sequence[Any] | None = None
         self.numbers: Sequence[int] = ()
         self.conditions: list[Any] = []
         self._shape_of = shape_of
+        self._attributes = attributes
         self._begin((), ())
 
     def _begin(self, messages: Sequence[Any], numbers: Sequence[int]) -> None:
@@ -103,6 +105,9 @@ class _Recorder:
         if base != ITEM or shift:
             self._neighbors.append(Neighbor(base, shift, None if message is None else self._shape_of(message)))
         return None if message is None else self._unknown(message, Leaf(base, shift, ()))
+
+    def _may_read(self, attribute: str) -> bool:
+        return self._attributes is None or attribute in self._attributes
 
     def _unknown(self, value: Any, leaf: Leaf) -> Any:
         name = leaf.path[-1] if leaf.path else None
@@ -220,7 +225,7 @@ class MessageRecorder(_Recorder):
     def _changes(self, before: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, Any]]:
         for number, (old, now) in enumerate(zip(before, self._spaces, strict=True)):
             for name, value in now.items():
-                if name not in old or old[name] is not value:
+                if self._may_read(name) and (name not in old or old[name] is not value):
                     yield number, name, _held(value)
 
 
@@ -257,10 +262,8 @@ class OpeningRecorder(_Recorder):
         self.found = comparable(left)
         spaces = namespaces_of(left.values())
         self.num_namespaces = len(spaces)
-        return self._made(
-            parts,
-            [(n, name, _held(value)) for n, space in enumerate(spaces) for name, value in attributes_of(space).items()],
-        )
+        held = ((n, name, value) for n, space in enumerate(spaces) for name, value in attributes_of(space).items())
+        return self._made(parts, [(n, name, _held(value)) for n, name, value in held if self._may_read(name)])
 
     def begin(self, context: jinja2.runtime.Context, items: Any) -> str:
         """Record the state at the start of the loop."""

@@ -179,7 +179,7 @@ class Recordings:
         self._num_openings = 0
         self._kept: dict[Any, list[Recording]] = {}
         self._num_kept = self._num_recorded = 0
-        self._recorders: dict[int, MessageRecorder] = {}
+        self._recorders: dict[tuple[int, int], MessageRecorder] = {}
         self.take_too_long = False
         """Whether a recording took more time or memory than a rendering may, which may take less."""
 
@@ -321,7 +321,7 @@ class Recordings:
     def _record_opening(
         self, recorded: Halves, messages: Sequence[Any], variables: Mapping[str, Any]
     ) -> RecordedOpening:
-        recorder = OpeningRecorder(self.shape_of)
+        recorder = OpeningRecorder(self.shape_of, self.plain.attributes)
         names = self.plain.names
         try:
             written = watched(lambda: recorder.record(recorded.second, self.context_of, messages, variables, names))
@@ -363,9 +363,10 @@ class Recordings:
 
     def _record(self, at: Iteration, ending: tuple[Any, ...] | None) -> Written:
         self._num_recorded += 1
-        recorder = self._recorders.pop(at.outer, None)  # one that fails is not used again
+        of = at.outer, len(at.state.layout)  # some conversations may have more namespaces
+        recorder = self._recorders.pop(of, None)  # one that fails is not used again
         if recorder is None:
-            recorder = MessageRecorder(self.shape_of)
+            recorder = MessageRecorder(self.shape_of, self.plain.attributes)
             run = functools.partial(recorder.run, self._recorded.template, self.context_of)
             watched(lambda: run(at.messages, at.variables))
         record = functools.partial(recorder.record, at.messages, at.numbers, at.state.layout, ending)
@@ -375,7 +376,7 @@ class Recordings:
             raise
         except Exception:  # noqa: BLE001 - a template may raise anything; rendering it tells
             return recorder.failed()
-        self._recorders[at.outer] = recorder
+        self._recorders[of] = recorder
         return written
 
 
