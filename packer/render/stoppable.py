@@ -205,7 +205,8 @@ def _names(body: Iterable[nodes.Node], *contexts: str) -> set[str]:
 
 def _free(body: Sequence[nodes.Node], environment: jinja2.Environment) -> set[str]:
     """Return the names that statements may read before they set them, or without doing so."""
-    part = nodes.Template(list(body)).set_environment(environment)
+    part = nodes.Template(list(body))
+    part.set_environment(environment)
     return jinja2.meta.find_undeclared_variables(part) | (_names(body) & environment.globals.keys())
 
 

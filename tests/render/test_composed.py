@@ -93,6 +93,8 @@ WRITTEN = (
         "m.reasoning_content",
         "said",
         "ns.text",
+        "m | tojson",
+        "{'a': m.content, 'b': [m.role, messages[0].content]} | tojson(indent=2)",
     ),
 )
 SAID = (
@@ -223,6 +225,7 @@ LOOSER = {
         + loop("{{ tell(m.role) }}{{ m.content }}{{ said }}")
     ),
     "a global name that is set": "{% set range = messages[0].content %}" + loop("{{ range }}{{ m.role }}"),
+    "a mark in JSON": loop("{{ {'a': '\ue0f50', 'b': m.content} | tojson }}"),
     "two switches": loop("{{ 1 if enable_thinking else 0 }}{{ 2 if thinking else 0 }}{{ m.content }}"),
     "where the loop begins, of which only the loop asks": (
         "{% if messages[0].role == 'system' %}{% set start = 1 %}{% else %}{% set start = 0 %}{% endif %}{{ bos_token }}"
@@ -258,16 +261,18 @@ UNREAD = {
     "a variable that each iteration sets first": (
         "{% set said = messages[0].content %}{{ said }}" + loop("{% set said = m.content %}{{ said }}")
     ),
+    "what else a conversation has, as JSON": loop("{{ {'output': m.content, 'role': m.role} | tojson }}"),
+    "a whole message as JSON": loop("{{ m | tojson(sort_keys=true, separators=(',', ':')) }}"),
     "a variable with the name of an argument": (
         "{% macro tell(said) %}{{ said }}{% endmacro %}{% set said = messages[0].content %}{{ said }}"
         + loop("{{ tell(m.content) }}")
     ),
 }
-"""Templates whose iterations do not read a long text that stands before them."""
+"""Templates that long texts do not keep from being composed."""
 
 
 @pytest.mark.parametrize("name", UNREAD)
-def test_what_no_iteration_reads_does_not_matter(name: str) -> None:
+def test_a_long_text_that_no_iteration_looks_into_does_not_matter(name: str) -> None:
     messages = [system("Be as brief as you can, and then some more. " * 3), *CHAT[1:]]
     composition = composition_of(template(UNREAD[name]))
     for size in range(1, len(messages) + 1):

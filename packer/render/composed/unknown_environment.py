@@ -1,6 +1,7 @@
 """The sandbox that recorders run templates in: sees what is done with unknown values, or refuses it."""
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Arguments, Number
 from packer.render.composed.written import JsonSettings
 from packer.render.message_list import MessageList
 from packer.render.stoppable import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, Stoppable, stoppable
-from packer.render.symbolic import SEEN_BLINDLY, OpaqueError, SymbolicText
+from packer.render.symbolic import HIDDEN, SEEN_BLINDLY, OpaqueError, SymbolicText, joined
 from packer.render.symbolic_environment import ContainerQueries, SymbolicEnvironment, join_texts, symbolic_environment
 from packer.render.tojson import ToJson
 
@@ -113,16 +114,37 @@ def _to_json(
     **named: Any,
 ) -> str:
     """The filter `tojson`, for unknown values too."""
-    if isinstance(value, Arguments | SymbolicText):
-        recorder: Any = context.resolve(RENDERING)
-        unknown: str = recorder.as_json(value, _settings(*settings, **named))
-        return unknown
-    if _is_unknown(value):
+    if isinstance(value, Number | MessageList) and _is_unknown(value):
         raise OpaqueError("something else as JSON")
-    made = _USUAL_TO_JSON(value, *settings, **named)
-    if any(hidden in made for hidden in SEEN_BLINDLY):
-        raise OpaqueError("JSON that contains an unknown value")
-    return made
+    unknown: list[SymbolicText | Arguments] = []
+    made = _USUAL_TO_JSON(_with_marks(value, unknown), *settings, **named)
+    if not unknown:
+        return made
+    recorder: Any = context.resolve(RENDERING)
+    form = _settings(*settings, **named)
+    if form[1] is not None and any(isinstance(each, Arguments) for each in unknown) and unknown[0] is not value:
+        raise OpaqueError("arguments in JSON that is indented")
+    parts = _MARK.split(made)  # every second is the number of a mark
+    if len(parts) != 2 * len(unknown) + 1:
+        raise OpaqueError("a known text that looks like a mark")
+    return joined(recorder.as_json(unknown[int(part)], form) if n % 2 else part for n, part in enumerate(parts))
+
+
+_MARK = re.compile(f'"(?:{"|".join(map(re.escape, SEEN_BLINDLY))})([0-9]+)"')
+
+
+def _with_marks(value: Any, unknown: list[SymbolicText | Arguments]) -> Any:
+    """Return a value with a mark in place of each unknown one, which is appended to `unknown`."""
+    if isinstance(value, SymbolicText | Arguments):
+        unknown.append(value)
+        return f"{HIDDEN}{len(unknown) - 1}"
+    if type(value) is dict:
+        return {key: _with_marks(each, unknown) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return [_with_marks(each, unknown) for each in value]
+    if isinstance(value, Number):
+        raise OpaqueError("an unknown number in JSON")
+    return value
 
 
 def _settings(
