@@ -38,9 +38,9 @@ EMPTY_BLOCK = re.compile("(?:" + "|".join(rf"{opening}\s*{closing}" for opening,
 _INLINE = re.compile(
     r"\s*(?:" + "|".join(f"{opening}(.*?){closing}" for opening, closing in _PAIRS) + r")\s*", re.DOTALL
 )
-_CLOSED = re.compile(rf"(?:{_CLOSINGS})\s*(?P<again>(?:{_OPENINGS})\s*)?\Z")
 
-_ALL = tuple(tag for pair in TAGS for tag in pair)
+_ALL_OPENING, _ALL_CLOSING = zip(*TAGS, strict=True)
+_ALL = (*_ALL_OPENING, *_ALL_CLOSING)
 _BEGINS_TAG = re.compile("(?:" + "|".join(re.escape(tag[:k]) for tag in _ALL for k in range(1, len(tag))) + r")\Z")
 _ENDS_TAG = re.compile("|".join(re.escape(tag[k:]) for tag in _ALL for k in range(1, len(tag))))
 
@@ -94,8 +94,7 @@ def without_ending(prompt: str) -> str:
 
 def closes_reasoning(prompt: str) -> bool:
     """Whether a prompt ends with a closing tag, so that the model is to answer without reasoning."""
-    match = _CLOSED.search(prompt)
-    return match is not None and match["again"] is None
+    return prompt.rstrip().endswith(_ALL_CLOSING)
 
 
 def goes_on(prompt: str, completion: str) -> bool:
@@ -116,7 +115,12 @@ def shows_as_reasoning(reasoning: str, prompt: str, completion: str) -> bool:
     after a prompt that ends in `</think>`, or after an empty block of their own.
     """
     place = completion.find(reasoning)
-    return place >= 0 and _CLOSED.search(prompt + completion[:place]) is None
+    if place < 0:
+        return False
+    before = (prompt + completion[:place]).rstrip()  # no search: prompts are long
+    if before.endswith(_ALL_OPENING):
+        before = before.removesuffix(next(tag for tag in _ALL_OPENING if before.endswith(tag))).rstrip()
+    return not before.endswith(_ALL_CLOSING)
 
 
 def continuation(opened: ReasoningOpening, reasoning: str, answer: str) -> str:

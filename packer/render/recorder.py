@@ -13,7 +13,16 @@ from typing import Any
 import jinja2
 
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.symbolic import Condition, OpaqueError, Slot, SymbolicText, joined, pieces_of, refuse_stand_ins
+from packer.render.symbolic import (
+    Condition,
+    OpaqueError,
+    Questions,
+    Slot,
+    SymbolicText,
+    joined,
+    pieces_of,
+    refuse_stand_ins,
+)
 from packer.render.symbolic_environment import ContainerQueries, SymbolicEnvironment, join_texts, symbolic_environment
 from packer.watchdog import TemplateOverrunError, watched
 
@@ -38,8 +47,8 @@ class TemplateRecorder:
         self.modes = template.modes
         self.takes_only_parts = template.takes_only_parts
         self._template = template
-        self._conditions: list[Condition] = []
-        self._strips: list[tuple[Any, ...]] = []
+        self._questions = Questions()
+        self._changes: list[tuple[Any, ...]] = []
         self._prompts: dict[int, list[Counter[Slot]]] = {}
         self._turns: list[int] = []
 
@@ -67,7 +76,7 @@ class TemplateRecorder:
         pieces = pieces_of(_recorded(self._template, variables))
         if any(isinstance(piece, str) and _MARK in piece for piece in pieces):
             raise OpaqueError("the template writes what stands for texts")
-        refuse_stand_ins(self._conditions)
+        refuse_stand_ins(self._questions)
         if add_generation_prompt:
             slots = Counter(piece for piece in pieces if isinstance(piece, Slot))
             self._prompts.setdefault(len(messages), []).append(slots)
@@ -78,7 +87,7 @@ class TemplateRecorder:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What texts must not contain, start with, end with or equal."""
-        return tuple(dict.fromkeys(self._conditions))
+        return tuple(dict.fromkeys(self._questions))
 
     @property
     def rendered_each_turn_once(self) -> bool:
@@ -89,18 +98,18 @@ class TemplateRecorder:
 
     def slot(self, written: re.Match[bytes]) -> Slot:
         """Return the slot of a placeholder in the output."""
-        return Slot(int(written[1]), self._strips[int(written[2])])
+        return Slot(int(written[1]), self._changes[int(written[2])])
 
     def _symbolic(self, value: Any) -> Any:
         match = _MADE_UP.fullmatch(value) if isinstance(value, str) else None
         if match is None and _MARK in str(value):
             raise OpaqueError("a text that was changed")
-        return SymbolicText([Slot(int(match[1]))], self._conditions) if match else value
+        return SymbolicText([Slot(int(match[1]))], self._questions) if match else value
 
     def _written(self, slot: Slot) -> str:
-        if slot.strips not in self._strips:
-            self._strips.append(slot.strips)
-        return f"{placeholder_text(slot.number)}s{self._strips.index(slot.strips):03d}x"
+        if slot.changes not in self._changes:
+            self._changes.append(slot.changes)
+        return f"{placeholder_text(slot.number)}s{self._changes.index(slot.changes):03d}x"
 
 
 def _recorded(template: ChatTemplate, variables: dict[str, Any]) -> str:

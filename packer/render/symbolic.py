@@ -1,12 +1,13 @@
 """A symbolic text: passed to a template in place of a conversation's text, and unknown except for where it goes.
 
-It may be written, stripped and joined with others. Whether it contains, starts with, ends with or equals another text
-is answered with no, and recorded as a condition. Any other operation (its length, its characters, iterating over it)
-ends the recording with :class:`OpaqueError`. Code that bypasses Python's methods, such as the C code of the JSON
+It may be written, stripped, split and joined with others. Whether it contains, starts with, ends with or equals another
+text is answered as it is for the text it stands for, or with no if there is none, and recorded as a condition. Any
+other operation (its length, its characters, iterating over it) ends the recording with :class:`OpaqueError`. Code that
+bypasses Python's methods, such as the C code of the JSON
 encoder, sees a private-use character.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Never, Self, TypeAlias
 
 HIDDEN = "\ue0f5"
@@ -16,39 +17,76 @@ SEEN_BLINDLY = (HIDDEN, f"\\u{ord(HIDDEN):04x}")
 """The same as it is, and as JSON may write it."""
 
 Strip: TypeAlias = tuple[Literal["lstrip", "rstrip"], str | None]
+Cut: TypeAlias = tuple[Literal["split", "rsplit"], str, int, int]
+"""The method, its arguments, and which part is taken."""
 
 
 class Slot(NamedTuple):
-    """A place for a text, and how the text is stripped there."""
+    """A place for a text, and how the text is stripped and cut there."""
 
     number: int
-    strips: tuple[Strip, ...] = ()
+    changes: tuple[Strip | Cut, ...] = ()
 
     def value(self, text: str) -> str:
-        """Return what is written of a text: the text after stripping."""
-        for method, letters in self.strips:
-            text = getattr(text, method)(letters)
+        """Return what is written of a text."""
+        for change in self.changes:
+            if len(change) == 2:
+                text = getattr(text, change[0])(change[1])
+            else:
+                method, separator, limit, part = change
+                text = getattr(text, method)(separator, limit)[part]
         return text
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the text is written, except for white space at its ends."""
+        return all(len(change) == 2 for change in self.changes)
 
 
 Piece: TypeAlias = str | Slot
 
 
+Question: TypeAlias = Literal["holds", "starts", "ends", "equals", "blank", "parts"]
+
+_ANSWERS: Mapping[Question, Callable[[str, str, int], bool | int]] = {
+    "holds": lambda value, text, _: text in value,
+    "starts": lambda value, text, _: value.startswith(text),
+    "ends": lambda value, text, _: value.endswith(text),
+    "equals": lambda value, text, _: value == text,
+    "blank": lambda value, *_: not value.strip(),
+    "parts": lambda value, text, limit: len(value.split(text, limit)),
+}
+
+
 class Condition(NamedTuple):
-    """A requirement on a stripped text: that it does not contain, start with, end with or equal another."""
+    """A question about a text, and its answer."""
 
     slot: Slot
-    question: Literal["holds", "starts", "ends", "equals"]
+    question: Question
     text: str
+    answer: bool | int = False
+    limit: int = -1
+    """How many times the text is split at most; -1 for any number."""
 
     def met(self, value: str) -> bool:
-        if self.question == "holds":
-            return self.text not in value
-        if self.question == "starts":
-            return not value.startswith(self.text)
-        if self.question == "ends":
-            return not value.endswith(self.text)
-        return value != self.text
+        """Whether a value of the slot gives the same answer."""
+        return _ANSWERS[self.question](value, self.text, self.limit) == self.answer
+
+
+class Questions(list[Condition]):
+    """The questions that a template asks about texts. All answers are no."""
+
+    def text_of(self, slot: Slot) -> str | None:
+        """Return the text that a slot is for, if the answers are to be those of that text."""
+        del slot
+        return None
+
+    def ask(self, slot: Slot, question: Question, text: str, limit: int = -1) -> bool | int:
+        """Return the answer, and record it."""
+        own = self.text_of(slot)
+        answer = own is not None and _ANSWERS[question](slot.value(own), text, limit)
+        self.append(Condition(slot, question, text, answer, limit))
+        return answer
 
 
 _STAND_IN_LETTERS = frozenset("Zq0123456789xW")
@@ -62,14 +100,14 @@ class OpaqueError(Exception):
 class SymbolicText(str):
     """A sequence of fixed texts and slots with at least one slot; every slot counts as a text that is not blank."""
 
-    __slots__ = ("_conditions", "pieces")
+    __slots__ = ("_questions", "pieces")
     pieces: tuple[Piece, ...]
-    _conditions: list[Condition]
+    _questions: Questions
 
-    def __new__(cls, pieces: Iterable[Piece], conditions: list[Condition]) -> Self:
+    def __new__(cls, pieces: Iterable[Piece], questions: Questions) -> Self:
         self = super().__new__(cls, HIDDEN)
         self.pieces = tuple(pieces)
-        self._conditions = conditions
+        self._questions = questions
         return self
 
     def __str__(self) -> str:
@@ -85,10 +123,10 @@ class SymbolicText(str):
         return self._joined(other, self)
 
     def __contains__(self, text: object) -> bool:
-        return self._answer_no("holds", text)
+        return bool(self._ask("holds", text))
 
     def __eq__(self, other: object) -> bool:
-        return self._answer_no("equals", other) if isinstance(other, str) else False
+        return bool(self._ask("equals", other)) if isinstance(other, str) else False
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -114,41 +152,57 @@ class SymbolicText(str):
         return self.lstrip(letters).rstrip(letters)
 
     def lstrip(self, letters: Any = None) -> "SymbolicText":
-        return SymbolicText(_stripped(self.pieces, ("lstrip", letters)), self._conditions)
+        return SymbolicText(_stripped(self.pieces, ("lstrip", letters)), self._questions)
 
     def rstrip(self, letters: Any = None) -> "SymbolicText":
-        return SymbolicText(_stripped(self.pieces[::-1], ("rstrip", letters))[::-1], self._conditions)
+        return SymbolicText(_stripped(self.pieces[::-1], ("rstrip", letters))[::-1], self._questions)
 
     def split(self, separator: Any = None, limit: Any = -1) -> list[Any]:
-        del limit  # there is nothing to split
-        self._answer_no("holds", separator)
-        return [self]
+        return self._cut("split", separator, limit)
 
     def rsplit(self, separator: Any = None, limit: Any = -1) -> list[Any]:
-        return self.split(separator, limit)
+        return self._cut("rsplit", separator, limit)
+
+    def _cut(self, method: Literal["split", "rsplit"], separator: Any, limit: Any) -> list[Any]:
+        if not self._ask("holds", separator):
+            return [self]
+        (slot,) = self.pieces
+        assert isinstance(slot, Slot)
+        if type(limit) is not int:
+            _refuse(method)
+        parts: list[Any] = []
+        for part in range(self._questions.ask(slot, "parts", separator, limit)):
+            cut = slot._replace(changes=(*slot.changes, (method, separator, limit, part)))
+            if self._questions.ask(cut, "blank", ""):  # no slot is for a blank text
+                text = self._questions.text_of(slot)
+                assert text is not None  # else the answer is no
+                parts.append(cut.value(text))
+                self._questions.ask(cut, "equals", parts[-1])
+            else:
+                parts.append(SymbolicText([cut], self._questions))
+        return parts
 
     def replace(self, old: Any, new: Any, *count: Any) -> "SymbolicText":
-        del new, count  # there is nothing to replace
-        self._answer_no("holds", old)
+        del new, count
+        if self._ask("holds", old):
+            _refuse("replace")
         return self
 
     def _joined(self, *texts: str) -> "SymbolicText":
-        return SymbolicText((piece for text in texts for piece in pieces_of(text)), self._conditions)
+        return SymbolicText((piece for text in texts for piece in pieces_of(text)), self._questions)
 
     def _answer_for_any(self, question: Any, texts: Any, places: tuple[Any, ...]) -> bool:
         if places:
             _refuse("startswith or endswith from a place on")
-        asked = [self._answer_no(question, text) for text in (texts if isinstance(texts, tuple) else (texts,))]
+        asked = [self._ask(question, text) for text in (texts if isinstance(texts, tuple) else (texts,))]
         return any(asked)
 
-    def _answer_no(self, question: Any, text: object) -> bool:
-        """Answer no, and record the condition that makes this true."""
+    def _ask(self, question: Question, text: object) -> bool | int:
         if len(self.pieces) != 1 or type(text) is not str or not text:
             _refuse(question)
         (slot,) = self.pieces
         assert isinstance(slot, Slot)
-        self._conditions.append(Condition(slot, question, text))
-        return False
+        return self._questions.ask(slot, question, text)
 
 
 def refuse_stand_ins(conditions: Iterable[Condition]) -> None:
@@ -157,7 +211,7 @@ def refuse_stand_ins(conditions: Iterable[Condition]) -> None:
     Raises:
         OpaqueError: it may.
     """
-    if any(_STAND_IN_LETTERS.issuperset(condition.text) for condition in conditions):
+    if any(each.text and _STAND_IN_LETTERS.issuperset(each.text) for each in conditions):
         raise OpaqueError("the template may ask for the words that show losses")
 
 
@@ -186,7 +240,7 @@ def _stripped(pieces: Sequence[Piece], strip: Strip) -> list[Piece]:
             return rest
         del rest[0]
     if rest and isinstance(rest[0], Slot):
-        rest[0] = rest[0]._replace(strips=(*rest[0].strips, strip))
+        rest[0] = rest[0]._replace(changes=(*rest[0].changes, strip))
     return rest
 
 

@@ -71,6 +71,7 @@ def num_alike(chat_template: ChatTemplate, several: Sequence[Messages]) -> int:
 ASKED = (
     *("loop.first", "loop.last", "loop.index0 > ns.last", "loop.index % 2 == 0", "loop.index == 3", "ns.count > 2"),
     *("m.role == 'user'", "m.content", "m.content is string", "'</think>' in m.content", "m.content == 'Hello'"),
+    *("m.content.split('</think>')[0] == '<think>'", "m.content.split('e')[1].startswith('l')"),
     *("m.content.startswith('!')", "m.tool_calls", "m.reasoning_content is defined", "ns.flag", "ns.word == 'user'"),
     *("loop.nextitem.role == 'tool'", "loop.previtem is defined and loop.previtem.role == m.role"),
     *("messages[loop.index0 - 1].role == 'user'", "rest[loop.index0 - 1].role == 'user'", "rest[-2] is defined"),
@@ -94,6 +95,12 @@ WRITTEN = (
         "said",
         "ns.text",
         "m | tojson",
+        "m.content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n')",
+        "(m.content.split('</think>') | last) | trim",
+        "m.content.rsplit('\\n', 1)[0]",
+        "m.content.split(' ', 2) | join('+')",
+        "m.content.split('!') | length",
+        "m.content.split('<')[1]",
         "{'a': m.content, 'b': [m.role, messages[0].content]} | tojson(indent=2)",
     ),
 )
@@ -358,6 +365,25 @@ def test_a_recording_that_takes_too_long_fails_no_command(monkeypatch: pytest.Mo
     chat_template = template(twins.CHATML)
     assert IncrementalTemplate(chat_template, len(CHAT)).render(CHAT) == chat_template.render(CHAT)
     assert chat_template.new_composition(len(CHAT)) is None
+
+
+def test_texts_that_a_template_cuts_are_composed() -> None:
+    """As Qwen3's template does: the reasoning within a text is written on its own, or left out of the history."""
+    cut = "{% set said = m.content.split('</think>')[-1].lstrip('\n') %}"
+    why = "{% set why = m.content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}"
+    body = f"{{% if '</think>' in m.content %}}{cut}{why}[{{{{ why if loop.last }}}}]{{{{ said }}}}{{% else %}}-{{% endif %}}"
+    chat_template = template(loop(body))
+    before = f"<think>\n{'why ' * 9}\n</think>\n\n"
+    messages = [user("a"), assistant(before + "b"), user("</think>"), assistant("<think>\n\n</think>\n\nc"), user("d")]
+    others = [{**m, "content": m["content"].replace("why", "so").replace("b", "B")} for m in messages]
+    for conversation in (messages, others):
+        composition = composition_of(chat_template)
+        for size in range(1, len(messages) + 1):
+            text = composed(composition, conversation[:size])
+            assert text == chat_template.render(conversation[:size])
+            assert not text.shows(1), "the block is not written as the text has it"
+    assert chat_template.recordings is not None
+    assert chat_template.recordings._num_recorded <= 12, "texts of the same form share recordings"
 
 
 @pytest.mark.parametrize("compare", [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne])

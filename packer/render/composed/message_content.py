@@ -53,7 +53,8 @@ def shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool
         return False
     if any(itertools.starmap(_may_form_other, itertools.pairwise((*parts, "")))):
         return False
-    own = [part.leaf for part in parts if isinstance(part, Placed) and part.leaf.base == ITEM and not part.leaf.shift]
+    placed = [part for part in parts if isinstance(part, Placed) and part.slot.is_whole]
+    own = [part.leaf for part in placed if part.leaf.base == ITEM and not part.leaf.shift]
     as_it_is = {leaf.path for leaf in own if leaf.settings is None}
     as_json = {leaf.path for leaf in own if leaf.settings is not None}
     content = message.get("content")

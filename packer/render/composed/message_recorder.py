@@ -14,6 +14,7 @@ import jinja2
 import jinja2.runtime
 
 from packer.render import symbolic
+from packer.render.composed.message_content import value_of
 from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Arguments, Number
 from packer.render.composed.written import (
     AT,
@@ -36,6 +37,17 @@ END = object()
 ContextOf = Callable[[jinja2.Template, Mapping[str, Any]], Any]
 
 
+class _Texts(symbolic.Questions):
+    """Questions that are answered as they are for the texts of a conversation."""
+
+    def __init__(self, messages: Sequence[Any], numbers: Sequence[int], leaves: Sequence[Leaf]) -> None:
+        super().__init__()
+        self._messages, self._numbers, self._leaves = messages, numbers, leaves
+
+    def text_of(self, slot: Slot) -> str:
+        return value_of(self._leaves[slot.number], self._numbers, self._messages)
+
+
 class _Recorder:
     """Passes unknown values to a template, and records what it asks about them."""
 
@@ -55,8 +67,8 @@ class _Recorder:
         self._messages, self.numbers = messages, numbers
         self.conditions.clear()
         self._neighbors: list[Neighbor] = []
-        self._texts: list[symbolic.Condition] = []
         self._leaves: list[Leaf] = []
+        self._texts = _Texts(messages, numbers, self._leaves)
         self._arguments: list[tuple[Arguments, Leaf]] = []
 
     def _parts(self, written: Iterable[str]) -> tuple[str | Placed, ...]:
@@ -137,7 +149,7 @@ class _Recorder:
             leaf = next(leaf for made, leaf in self._arguments if made is value)
         else:
             (slot,) = value.pieces if len(value.pieces) == 1 else ("",)
-            if not isinstance(slot, Slot) or slot.strips or self._leaves[slot.number].settings is not None:
+            if not isinstance(slot, Slot) or slot.changes or self._leaves[slot.number].settings is not None:
                 raise OpaqueError("JSON of a text that was changed")
             leaf = self._leaves[slot.number]
         return self.symbolic(leaf._replace(settings=settings))

@@ -75,21 +75,18 @@ class Recording(NamedTuple):
             or any(type(value) is tuple and value[0] == SIZE for _, _, value in written.namespaces),
         )
 
-    def answers(self, numbers: Sequence[int], messages: Sequence[Any], shape_of: Callable[[Any], int]) -> bool:
-        """Whether the template would get the same answers about numbers and other messages."""
-        for condition in self.written.conditions:
+    def holds(self, numbers: Sequence[int], messages: Sequence[Any], shape_of: Callable[[Any], int]) -> bool:
+        """Whether the template would get the same answers about numbers, other messages and texts."""
+        written = self.written
+        for condition in written.conditions:
             if not condition.holds(numbers):
                 return False
-        for base, shift, expected in self.written.neighbors:
+        for base, shift, expected in written.neighbors:
             place = shift if base == ZERO else numbers[base] + shift
             if place < 0 or (shape_of(messages[place]) if place < len(messages) else None) != expected:
                 return False
-        return True
-
-    def suits(self, numbers: Sequence[int], messages: Sequence[Any]) -> bool:
-        """Whether the texts meet the conditions."""
-        for leaf, condition in self.written.texts:
-            if not condition.met(condition.slot.value(value_of(leaf, numbers, messages))):
+        for leaf, asked in written.texts:  # noqa: SIM110 - most recordings ask for no text, and a generator takes longer
+            if not asked.met(asked.slot.value(value_of(leaf, numbers, messages))):
                 return False
         return True
 
@@ -306,7 +303,7 @@ class Recordings:
         if found is None:
             found = self._openings[key] = []
         for opening in found:
-            if opening.recording.answers(numbers, messages, self.shape_of):
+            if opening.recording.holds(numbers, messages, self.shape_of):
                 break
         else:
             opening = self._record_opening(recorded, messages, {**variables, **half.found})
@@ -314,7 +311,7 @@ class Recordings:
                 self._openings, self._num_openings = {key: (found := [])}, 0
             found.append(opening)
             self._num_openings += 1
-        if opening.recording.written.parts is None or not opening.recording.suits(numbers, messages):
+        if opening.recording.written.parts is None:
             raise OpaqueError("not composed")
         return opening
 
@@ -349,7 +346,7 @@ class Recordings:
         if found is None:
             found = self._kept[key] = []
         for recording in found:
-            if recording.answers(numbers, messages, self.shape_of):
+            if recording.holds(numbers, messages, self.shape_of):
                 break
         else:
             recording = Recording.of(self._record(at, ending), messages[numbers[ITEM]] if ending is None else None)
@@ -357,7 +354,7 @@ class Recordings:
                 self._kept, self._num_kept = {key: (found := [])}, 0
             found.append(recording)
             self._num_kept += 1
-        if recording.written.parts is None or not recording.suits(numbers, messages):
+        if recording.written.parts is None:
             raise OpaqueError("not composed")
         return recording
 
