@@ -92,7 +92,6 @@ def _few_rows_are_made_as_many_are() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("packer.pipeline.engine.WORTH_LOADING_BYTES", 0)
         patch.setattr("packer.render.environment.WORTH_COMPILING", 0)
-        patch.setattr("packer.render.environment.FEW_MESSAGES", 3)
         patch.setattr("packer.render.environment.FEW_COMPOSED", 1)
         patch.setattr("packer.tokenize.fast._RUNS_PER_TEXT", (8,) * 100)
         yield

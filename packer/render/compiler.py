@@ -39,7 +39,7 @@ class Compiler(jinja2.compiler.CodeGenerator):
         """`value.attribute`."""
         asked = self.temporary_identifier()
         if isinstance(node.node, nodes.Name) and node.node.name == "loop" and node.attr in _OF_LOOP:
-            self._write(f"({asked}.{node.attr} if type({asked} := ", node.node, ") in environment.loops", frame)
+            self._write(f"({asked}.{node.attr} if type({asked} := ", node.node, ") is environment.loop_type", frame)
         elif node.attr not in OF_DICT:
             self._write_key(asked, node.attr, node.node, frame)
         else:

@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 from packer.batches import REASONING_FIELDS
 from packer.render.common_prefix import common_length
+from packer.render.composed_template import ComposedTemplate
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.incremental_template import IncrementalTemplate
 from packer.render.next_header import next_header
 from packer.render.reasoning import (
     ANY_TAG,
@@ -35,7 +35,7 @@ from packer.render.recorder import TemplateRecorder
 _UNUSED_CHARACTER = "\ue0f4"
 """A private-use character that no prompt contains."""
 
-Template: TypeAlias = ChatTemplate | IncrementalTemplate | TemplateRecorder
+Template: TypeAlias = ChatTemplate | ComposedTemplate | TemplateRecorder
 Mode = Mapping[str, Any]
 Turns = Literal["all", "last", "marked"]
 PromptMismatch = Literal["refuse", "common_prefix", "continue"]

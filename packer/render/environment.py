@@ -15,12 +15,10 @@ import jinja2.meta
 import jinja2.nodes
 
 from packer.render.composed import AT, Composition, Recordings, recordable
-from packer.render.incremental import Renderings, loop_of
-from packer.render.opening import NotIncrementalError
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import is_default
-from packer.render.stoppable import Stoppable, stoppable
 from packer.render.symbolic import OpaqueError
+from packer.render.template_parts import TemplateParts, template_parts
 from packer.watchdog import TemplateOverrunError, watched
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
@@ -29,11 +27,6 @@ MODE_SWITCHES = ("enable_thinking", "thinking")
 WORTH_COMPILING = 8192
 """Number of message renderings that take about as long as compiling a template. A conversation of n messages counts as
 n², because its prompts and turns render the earlier messages again."""
-
-FEW_MESSAGES = 16
-"""Conversations of up to this many messages are always rendered from the first message: incremental rendering gains
-nothing there. With tools, under the templates of Llama 3.1 and Qwen3, a full rendering takes 0.8 to 1.0 times as
-long."""
 
 FEW_COMPOSED = 4
 """Conversations of up to this many messages are not composed: with tools, 6 messages gain a sixth, 20 a third."""
@@ -162,7 +155,6 @@ class ChatTemplate:
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
         kwargs: Mapping[str, Any] | None = None,
-        renderings: Renderings | None = None,
     ) -> str:
         """Render messages to text.
 
@@ -171,18 +163,13 @@ class ChatTemplate:
             tools: definitions of tools.
             add_generation_prompt: end with the header of an answer, from which the model continues.
             kwargs: further variables.
-            renderings: from :meth:`new_renderings`, to render incrementally. It must belong to the same conversation,
-                and the values passed here must not be modified between calls.
 
         Raises:
             RenderError: the template raised (the text is its own message), or the output cannot be accepted.
-            NotIncrementalError: `renderings` cannot be continued.
             TemplateOverrunError: it takes too long or too much memory.
         """
         variables = {"documents": None, **self.variables, **(kwargs or {})}
         variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt}
-        if renderings is not None:
-            return self._checked(lambda: renderings.text(messages, variables), (messages, tools, kwargs))
         template, variables["messages"] = self._template, messages
         context = self._context(template, variables)
         return self._checked(lambda: "".join(template.root_render_func(context)), (messages, tools, kwargs))
@@ -200,7 +187,7 @@ class ChatTemplate:
         """
         try:
             text = watched(render)
-        except (TemplateOverrunError, NotIncrementalError):
+        except TemplateOverrunError:
             raise
         except Exception as error:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
@@ -231,18 +218,12 @@ class ChatTemplate:
         if any(address not in said for address in _ADDRESS.findall(text)):
             raise RenderError("the template writes an object with its address, such as a method it does not call")
 
-    def new_renderings(self, num_messages: int) -> Renderings | None:
-        """Return the state for incremental renderings of one conversation, or None to render it from scratch each time.
+    def new_composition(self, num_messages: int) -> Composition | None:
+        """Return the composed renderings of one conversation, or None to render it from the first message each time.
 
-        None for templates that cannot be rewritten, for short conversations, and until enough messages were rendered to
+        None for templates that cannot be recorded, for short conversations, and until enough messages were rendered to
         justify compiling the template a second time.
         """
-        if num_messages <= FEW_MESSAGES or self._num_rendered < WORTH_COMPILING or self._stoppable is None:
-            return None
-        return Renderings(self._stoppable, self._context)
-
-    def new_composition(self, num_messages: int) -> Composition | None:
-        """Return the state for composed renderings of one conversation; None as for :meth:`new_renderings`."""
         self._num_rendered += num_messages**2
         if num_messages <= FEW_COMPOSED or self._num_rendered < WORTH_COMPILING:
             return None
@@ -252,22 +233,14 @@ class ChatTemplate:
     @functools.cached_property
     def recordings(self) -> Recordings | None:
         """What is recorded of the template; None if it cannot be."""
-        if self._stoppable is None:
-            return None
-        try:
-            recorded = watched(lambda: recordable(self.date, self.source, self.switches))
-        except (OpaqueError, RecursionError, SyntaxError, TemplateOverrunError, jinja2.TemplateError):
-            return None
-        return None if recorded is None else Recordings(self._stoppable, recorded, self._context)
-
-    @functools.cached_property
-    def _stoppable(self) -> Stoppable | None:
         environment = self._template.environment
         assert isinstance(environment, Environment)
         try:
-            return watched(lambda: _compiled_stoppable(environment, self.source, self.switches))
-        except (RecursionError, SyntaxError, jinja2.TemplateError):  # less stack is left than for the first compilation
-            return None
+            parts = watched(lambda: _parts_of(environment, self.source, self.switches))
+            recorded = watched(lambda: recordable(self.date, self.source, self.switches))
+        except (OpaqueError, RecursionError, SyntaxError, TemplateOverrunError, jinja2.TemplateError):
+            return None  # a second compilation may fail where the first did not: less stack is left
+        return None if parts is None or recorded is None else Recordings(parts, recorded, self._context)
 
     def render_marked(
         self,
@@ -332,11 +305,8 @@ def _is_switch(name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled_stoppable(environment: Environment, source: str, switches: tuple[str, ...]) -> Stoppable | None:
-    found = stoppable(environment, source, ("add_generation_prompt", *switches))
-    if found is not None:
-        found.template.root_render_func.__globals__["LoopContext"] = loop_of
-    return found
+def _parts_of(environment: Environment, source: str, switches: tuple[str, ...]) -> TemplateParts | None:
+    return template_parts(environment, source, ("add_generation_prompt", *switches))
 
 
 _MAX_REASON = 2000

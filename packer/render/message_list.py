@@ -1,10 +1,7 @@
-"""The list of messages of an incremental rendering: detects when the template depends on where the list ends."""
+"""The list of messages of a conversation: detects when a template depends on where it ends."""
 
 from collections.abc import Callable, Sequence
-from operator import is_
 from typing import Any
-
-import jinja2
 
 from packer.render.symbolic import OpaqueError
 
@@ -35,10 +32,6 @@ class MessageList(list[Any]):
         self.recorder: Any = None
         """Who answers for the messages instead, from the start of the loop on (root only)."""
 
-        self.parts: list[MessageList] = [self] if root is None else root.parts
-        if root is not None:
-            self.parts.append(self)
-
     def refuse_if_recorded(self) -> None:
         """Refuse to be asked for anything but single messages and the length while what a template does is recorded.
 
@@ -48,11 +41,6 @@ class MessageList(list[Any]):
         if self.root.recorder is not None:
             raise OpaqueError("the list of messages is used in another way")
 
-    def watch(self, num_in_every_extension: int) -> None:
-        """Reset `depends_on_end`; from now on, reading beyond `num_in_every_extension` messages sets it."""
-        self.num_in_every_extension = num_in_every_extension
-        self.depends_on_end = False
-
     def is_in_every_extension(self, number: int) -> bool:
         """Whether the first `number` messages of this list can be read without setting `depends_on_end`."""
         root, number = self.root, self.start + number
@@ -60,17 +48,6 @@ class MessageList(list[Any]):
             return False
         root.num_read = max(root.num_read, number)
         return True
-
-    def is_prefix_of(self, messages: Sequence[Any]) -> bool:
-        return len(self.known) <= len(messages) and all(map(is_, self.known, messages))
-
-    def grow(self, messages: Sequence[Any]) -> None:
-        """Append the messages that are new, to this list and to its suffixes."""
-        more = messages[len(self.known) :]
-        if more:
-            for part in self.parts:
-                part.extend(more)
-                part.known.extend(more)
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice) and self.root.recorder is not None:
@@ -110,50 +87,3 @@ for _name in (
 ):
     setattr(MessageList, _name, _records_dependence(_name))
 MessageList.__radd__ = _radd  # type: ignore[attr-defined]
-
-
-class Loop:
-    """The variable `loop` of the loop over the messages."""
-
-    depth, depth0 = 1, 0
-
-    def __init__(self, messages: MessageList) -> None:
-        self.messages = messages
-        self.begin(0, is_last=False)
-
-    def begin(self, number: int, *, is_last: bool) -> None:
-        self.index0, self.index, self.first, self._is_last = number, number + 1, number == 0, is_last
-
-    @property
-    def last(self) -> bool:
-        if self._is_last:
-            self.messages.root.depends_on_end = True
-        return self._is_last
-
-    @property
-    def nextitem(self) -> Any:
-        if self.last:
-            return jinja2.Undefined("there is no next item")
-        return self.messages.known[self.index]
-
-    @property
-    def previtem(self) -> Any:
-        if self.first:
-            return jinja2.Undefined("there is no previous item")
-        return self.messages.known[self.index0 - 1]
-
-    @property
-    def length(self) -> int:
-        self.messages.root.depends_on_end = True
-        return len(self.messages.known)
-
-    @property
-    def revindex0(self) -> int:
-        return self.length - self.index
-
-    @property
-    def revindex(self) -> int:
-        return self.length - self.index0
-
-    def cycle(self, *values: Any) -> Any:
-        return values[self.index0 % len(values)]

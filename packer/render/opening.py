@@ -4,14 +4,16 @@ States are comparable. If two are equal, the loop cannot distinguish them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import jinja2.runtime
 import jinja2.utils
+from jinja2 import pass_context
 
 from packer.render.message_list import MessageList
-from packer.render.stoppable import RENDERING, STOP, Halves, Stoppable
+from packer.render.symbolic import OpaqueError
+from packer.render.template_parts import ITEMS, LENGTH, RENDERING, STOP, Halves, TemplateParts
 
 STOPPED = "\ue0f6"
 """What a rewritten template writes where it pauses."""
@@ -22,12 +24,8 @@ Attributes = dict[str, Any]
 """The attributes of a namespace, by name."""
 
 
-class NotIncrementalError(Exception):
-    """A rendering cannot be paused, or its state cannot be compared with that of another."""
-
-
 def opened(
-    stoppable: Stoppable,
+    parts: TemplateParts,
     context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
     messages: Sequence[Any],
     variables: Mapping[str, Any],
@@ -35,10 +33,10 @@ def opened(
     """Render the part of a template before the loop.
 
     Raises:
-        NotIncrementalError: the state in which it enters the loop cannot be compared with another.
+        OpaqueError: the state in which it enters the loop cannot be compared with another.
     """
     opening = Opening(MessageList(messages))
-    for piece in pieces_of_template(stoppable.opening, context_of, variables, opening):
+    for piece in _pieces(parts.opening, context_of, variables, opening):
         opening.written.append(piece)  # one by one, since `begin` reads it in the meantime
     return opening
 
@@ -72,7 +70,7 @@ class FirstHalf:
         """Whether its text has no escape."""
 
         self.messages = MessageList(messages)
-        self.text = "".join(pieces_of_template(halves.first, context_of, variables, self))
+        self.text = "".join(_pieces(halves.first, context_of, variables, self))
 
     def begin(self, context: jinja2.runtime.Context, items: Any) -> str:
         """Record the variables. Return a text without content."""
@@ -83,7 +81,7 @@ class FirstHalf:
         return ""
 
 
-def pieces_of_template(
+def _pieces(
     template: jinja2.Template,
     context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
     variables: Mapping[str, Any],
@@ -94,8 +92,8 @@ def pieces_of_template(
     return template.root_render_func(context_of(template, {**variables, **own}))
 
 
-class State(NamedTuple):
-    """The state in which a rendering enters the loop."""
+class Opening:
+    """A rendering of the part of the template before the loop, and the state in which it enters the loop."""
 
     text: str
     variables: Mapping[str, Any]
@@ -104,13 +102,8 @@ class State(NamedTuple):
     held: Sequence[Attributes]
     """Attributes of each namespace, in the same form."""
 
-
-class Opening:
-    """A rendering of the part of the template before the loop."""
-
-    state: State
     depends_on_end: bool
-    """Whether the state depends on where the conversation ends."""
+    """Whether any of this depends on where the conversation ends."""
 
     start: int
     """Index of the first message that the loop runs over."""
@@ -119,28 +112,23 @@ class Opening:
         self.messages = messages
         self.written: list[str] = []
 
-    def begin(self, context: jinja2.runtime.Context, items: Any) -> Any:
-        """Record the state at the start of the loop. Return a text without content: an opening ends here."""
-        self.note(context, items)
-        return ""
-
-    def note(self, context: jinja2.runtime.Context, items: Any) -> list[Any]:
-        """Record the state, and return the namespaces that it refers to.
+    def begin(self, context: jinja2.runtime.Context, items: Any) -> str:
+        """Record the state at the start of the loop. Return a text without content: an opening ends here.
 
         Raises:
-            NotIncrementalError: the loop does not iterate over the unmodified messages of the conversation.
+            OpaqueError: the loop does not iterate over the unmodified messages of the conversation.
         """
         if type(items) is not MessageList:
-            raise NotIncrementalError
+            raise OpaqueError("the loop runs over something else than messages")
         self.depends_on_end = self.messages.depends_on_end
         spaces: list[Any] = []
-        variables = {name: _comparable(value, spaces) for name, value in context.vars.items()}
-        variables[""] = _comparable(items, spaces)
+        self.variables = {name: _comparable(value, spaces) for name, value in context.vars.items()}
         self.start = items.start
-        held = [{name: _comparable(value, spaces) for name, value in attributes_of(space).items()} for space in spaces]
-        self.state = State("".join(self.written), variables, held)
-        self.written.clear()
-        return spaces
+        self.held = [
+            {name: _comparable(value, spaces) for name, value in attributes_of(space).items()} for space in spaces
+        ]
+        self.text = "".join(self.written)
+        return ""
 
 
 class Space:
@@ -153,7 +141,7 @@ def _comparable(value: Any, spaces: list[Any]) -> tuple[Any, ...]:
     The form refers to namespaces by their number in `spaces`, those seen so far; new ones are appended.
 
     Raises:
-        NotIncrementalError: the value may have hidden state.
+        OpaqueError: the value may have hidden state.
     """
     kind = type(value)
     if kind in SCALARS:
@@ -171,7 +159,7 @@ def _comparable(value: Any, spaces: list[Any]) -> tuple[Any, ...]:
     if kind is jinja2.runtime.Macro:
         return kind, value._func.__code__  # noqa: SLF001 - equal for equal template source
     if not isinstance(value, jinja2.utils.Namespace):
-        raise NotIncrementalError
+        raise OpaqueError("a value that may have hidden state")
     number = next((number for number, space in enumerate(spaces) if space is value), len(spaces))
     if number == len(spaces):
         spaces.append(value)
@@ -182,7 +170,7 @@ def comparable(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Return values in a comparable form: if two values have equal forms, no template can distinguish them.
 
     Raises:
-        NotIncrementalError: a value may have hidden state.
+        OpaqueError: a value may have hidden state.
     """
     spaces: list[Any] = []
     return {name: _comparable(value, spaces) for name, value in values.items()}
@@ -192,7 +180,7 @@ def namespaces_of(values: Iterable[Any]) -> list[Any]:
     """Return the namespaces that values refer to, in the order in which states number them.
 
     Raises:
-        NotIncrementalError: a value may have hidden state.
+        OpaqueError: a value may have hidden state.
     """
     spaces: list[Any] = []
     for value in values:
@@ -204,3 +192,20 @@ def attributes_of(space: Any) -> Attributes:
     """Return the attributes of a namespace; changes of them are changes of the namespace."""
     attributes: Attributes = object.__getattribute__(space, "_Namespace__attrs")
     return attributes
+
+
+@pass_context
+def _items(context: jinja2.runtime.Context, items: Any, opening: Opening | FirstHalf) -> str:
+    return opening.begin(context, items)
+
+
+def _length(items: Any, enough: int) -> int:
+    """Return the number of items, or just `enough` if there are certainly that many.
+
+    The exact number would make the opening depend on where the conversation ends.
+    """
+    return enough if type(items) is MessageList and items.is_in_every_extension(enough) else len(items)
+
+
+FILTERS = {ITEMS: _items, LENGTH: _length}
+"""Filters that the parts before the loop use; the environment of all templates has them."""

@@ -11,6 +11,7 @@ from packer.literals import longest_of
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.render.call_ids import with_short_ids
+from packer.render.composed_template import ComposedTemplate
 from packer.render.control import TypedControl, control_pattern, revealed
 from packer.render.conversation import (
     Conversation,
@@ -22,7 +23,6 @@ from packer.render.conversation import (
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.filling import Filling
-from packer.render.incremental_template import IncrementalTemplate
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
 from packer.render.placeholders import text_of
@@ -34,7 +34,7 @@ from packer.watchdog import ROW, place
 
 COMPARE_EVERY = 128
 """One row in this many, including the first of each batch, is rendered a second time and compared: a filled-in row with
-its incremental rendering, any other with the reference rendering."""
+its composed rendering, any other with the reference rendering."""
 
 
 class Renderer:
@@ -170,7 +170,7 @@ class Renderer:
                 refuse_unread_keys(sample, template, self._allow_dropped)
             if template is None or by_reference or self._by_marks:
                 return self._render_chat(sample, losses, template)
-            return self._render_chat(sample, losses, IncrementalTemplate(template, len(sample.messages)))
+            return self._render_chat(sample, losses, ComposedTemplate(template, len(sample.messages)))
         except RenderError as error:
             return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 

@@ -19,8 +19,7 @@ from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError
 
 from packer.render.compiler import Compiler
-from packer.render.incremental import FILTERS
-from packer.render.message_list import Loop
+from packer.render.opening import FILTERS
 from packer.render.tojson import ToJson
 
 MAX_DEPTH = 100
@@ -57,8 +56,8 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """
 
     context_class = Context
-    loops = frozenset({jinja2.runtime.LoopContext, Loop})
-    """Types of the variable `loop`."""
+    loop_type = jinja2.runtime.LoopContext
+    """Type of the variable `loop`; compiled templates ask for it."""
 
     code_generator_class: type[CodeGenerator] = Compiler
     intercepted_binops = frozenset({"*", "**"})

@@ -27,7 +27,7 @@ _TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.
 def rendering_table() -> Table:
     """Seconds of one row, by messages and template; ratios are to those by the letter."""
     environment.WORTH_COMPILING = 0  # as if much had been rendered before
-    table = Table("messages", "template", "by the letter", "going on", "ratio", box=None, pad_edge=False)
+    table = Table("messages", "template", "by the letter", "composed", "ratio", box=None, pad_edge=False)
     for tokenizer in _TOKENIZERS:
         if not (_REAL / "tokenizers" / tokenizer).exists():
             table.add_row("", tokenizer, "no PACKER_REAL: skipped", "", "")
@@ -39,12 +39,12 @@ def rendering_table() -> Table:
                 "supervision": {"history_rewrite": "as_rendered"},
             }
         )
-        going_on = Stages(recipe, load_recipe_model(recipe)).renderer
-        letter = going_on.by_reference()
+        composed = Stages(recipe, load_recipe_model(recipe)).renderer
+        letter = composed.by_reference()
         for length in _LENGTHS:
             row = RowBatch(samples=(_conversation(length),), rejections=(), num_rows=1)
-            assert going_on.render(row).text == letter.render(row).text
-            slow, fast = best(partial(letter.render, row)), best(partial(going_on._render, row, ()))
+            assert composed.render(row).text == letter.render(row).text
+            slow, fast = best(partial(letter.render, row)), best(partial(composed._render, row, ()))
             table.add_row(
                 f"{length}", tokenizer, f"{slow * 1e3:.1f} ms", f"{fast * 1e3:.1f} ms", f"1/{slow / fast:.1f}"
             )

@@ -19,7 +19,7 @@ from packer.render import ChatTemplate, RenderError
 from packer.render.composed import ComposedText, Composition
 from packer.render.composed.chain import Step
 from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Compared
-from packer.render.incremental_template import IncrementalTemplate
+from packer.render.composed_template import ComposedTemplate
 from packer.render.symbolic import OpaqueError
 from packer.watchdog import TemplateOverrunError
 
@@ -363,7 +363,7 @@ def test_a_recording_that_takes_too_long_fails_no_command(monkeypatch: pytest.Mo
     monkeypatch.setattr("packer.render.composed.recordings.watched", overrun)
     monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
     chat_template = template(twins.CHATML)
-    assert IncrementalTemplate(chat_template, len(CHAT)).render(CHAT) == chat_template.render(CHAT)
+    assert ComposedTemplate(chat_template, len(CHAT)).render(CHAT) == chat_template.render(CHAT)
     assert chat_template.new_composition(len(CHAT)) is None
 
 

@@ -171,11 +171,13 @@ class Composition:
         self._recordings.num_failed += 1
 
     def _setting(self, tools: Any, kwargs: Mapping[str, Any], *, add_generation_prompt: bool) -> _Setting:
-        key = (id(tools), add_generation_prompt, *kwargs.items(), *map(type, kwargs.values()))  # true is not 1
+        # True is not 1, and 0.0 is not -0.0.
+        values = [(name, type(value), repr(value) if type(value) is float else value) for name, value in kwargs.items()]
+        key = (id(tools), add_generation_prompt, *values)
         found = self._settings.get(key)
         if found is None or found.variables.get("tools") is not tools:
             plain = self._recordings.plain
-            late, undefined = plain.late, plain.template.environment.undefined
+            late, undefined = plain.late, plain.environment.undefined
             variables = {"documents": None, **self._variables, **kwargs}
             variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt}
             ending = tuple([variables[name] if name in variables else undefined(name=name) for name in late])
@@ -195,13 +197,13 @@ class Composition:
     def _run_opening(self, messages: Sequence[Any], setting: _Setting) -> _Opening:
         recordings, variables = self._recordings, setting.variables
         opening = watched(lambda: opened(recordings.plain, recordings.context_of, messages, variables))
-        text = opening.state.text
+        text = opening.text
         if AT in text:
             raise OpaqueError("it may write an address")
         read = recordings.plain.attributes
         held = [
             {name: _scalar(value) for name, value in each.items() if read is None or name in read}
-            for each in opening.state.held
+            for each in opening.held
         ]
         return _Opening(
             setting=setting,
@@ -210,7 +212,7 @@ class Composition:
             text=text,
             is_plain=_is_plain(text),
             start=opening.start,
-            outer=recordings.outer_of(recordings.plain.names, opening.state.variables, variables, opening.start),
+            outer=recordings.outer_of(recordings.plain.names, opening.variables, variables, opening.start),
             state=recordings.state_of(held),
         )
 

@@ -1,6 +1,6 @@
 """Records what a template writes for one message, or as its ending, as a function of what it reads.
 
-The rewritten template of :mod:`packer.render.stoppable` runs up to its loop over the messages, with a real
+The rewritten template of :mod:`packer.render.template_parts` runs up to its loop over the messages, with a real
 conversation. From there on, each iteration runs on its own, with unknown values: texts are symbolic
 (:mod:`packer.render.symbolic`), numbers and the arguments of calls are unknown
 (:mod:`packer.render.composed.unknowns`). What an iteration reads of other messages is their shape, which is recorded as
@@ -28,8 +28,8 @@ from packer.render.composed.written import (
 )
 from packer.render.message_list import MessageList
 from packer.render.opening import STOPPED, attributes_of, comparable, namespaces_of
-from packer.render.stoppable import RENDERING, STOP
 from packer.render.symbolic import SEEN_BLINDLY, OpaqueError, Slot, SymbolicText, pieces_of
+from packer.render.template_parts import RENDERING, STOP
 
 END = object()
 """Stands for what follows the last message."""
@@ -242,7 +242,9 @@ class MessageRecorder(_Recorder):
 
 
 class OpeningRecorder(_Recorder):
-    """The second half of what a template does before its loop; see :attr:`packer.render.stoppable.Stoppable.halves`."""
+    """Records the second half of what a template does before its loop, see
+    :attr:`packer.render.template_parts.TemplateParts.halves`.
+    """
 
     found: dict[str, tuple[Any, ...]]
     """The variables that it sets, in comparable form."""

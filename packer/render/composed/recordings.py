@@ -14,8 +14,8 @@ from packer.render.composed.message_recorder import ContextOf, MessageRecorder, 
 from packer.render.composed.unknowns import ITEM, SIZE, ZERO
 from packer.render.composed.written import Placed, Written
 from packer.render.opening import FirstHalf
-from packer.render.stoppable import Halves, Stoppable
 from packer.render.symbolic import OpaqueError
+from packer.render.template_parts import Halves, TemplateParts
 from packer.watchdog import TemplateOverrunError, watched
 
 _LONGEST_WORD = 64
@@ -163,7 +163,7 @@ class Recordings:
         context_of: creates the Jinja context of a template and its variables.
     """
 
-    def __init__(self, plain: Stoppable, recorded: Stoppable, context_of: ContextOf) -> None:
+    def __init__(self, plain: TemplateParts, recorded: TemplateParts, context_of: ContextOf) -> None:
         self.plain = plain
         self.context_of = context_of
         self._recorded = recorded
@@ -364,7 +364,7 @@ class Recordings:
         recorder = self._recorders.pop(of, None)  # one that fails is not used again
         if recorder is None:
             recorder = MessageRecorder(self.shape_of, self.plain.attributes)
-            run = functools.partial(recorder.run, self._recorded.template, self.context_of)
+            run = functools.partial(recorder.run, self._recorded.whole, self.context_of)
             watched(lambda: run(at.messages, at.variables))
         record = functools.partial(recorder.record, at.messages, at.numbers, at.state.layout, ending)
         try:

@@ -13,9 +13,9 @@ from packer.render.composed.message_recorder import END, MessageRecorder
 from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Arguments, Number
 from packer.render.composed.written import JsonSettings
 from packer.render.message_list import MessageList
-from packer.render.stoppable import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, Stoppable, stoppable
 from packer.render.symbolic import HIDDEN, SEEN_BLINDLY, OpaqueError, SymbolicText, joined
 from packer.render.symbolic_environment import ContainerQueries, SymbolicEnvironment, join_texts, symbolic_environment
+from packer.render.template_parts import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, TemplateParts, template_parts
 from packer.render.tojson import ToJson
 
 _FOR_UNKNOWN = {
@@ -212,15 +212,15 @@ def _loop_of(items: Any, *rest: Any) -> Any:
     return ((item, loop) for item in items)
 
 
-def recordable(date: str, source: str, switches: Sequence[str]) -> Stoppable | None:
+def recordable(date: str, source: str, switches: Sequence[str]) -> TemplateParts | None:
     """Rewrite a template for a :class:`MessageRecorder`; None if it does not have the required form.
 
     Raises:
         OpaqueError: the template does what cannot be recorded.
     """
-    found = stoppable(_environment(date), source, ("add_generation_prompt", *switches), ContainerQueries())
+    found = template_parts(_environment(date), source, ("add_generation_prompt", *switches), ContainerQueries())
     if found is not None:
-        for each in (found.template, *(found.halves or ())[1:2]):
+        for each in (found.whole, *(found.halves or ())[1:2]):
             join_texts(each)
-        found.template.root_render_func.__globals__["LoopContext"] = _loop_of
+        found.whole.root_render_func.__globals__["LoopContext"] = _loop_of
     return found

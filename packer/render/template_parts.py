@@ -1,18 +1,19 @@
-"""Rewrites templates so that a rendering can pause where the conversation ends, and resume with more messages.
+"""The parts of a template: what comes before its loop over the messages, the loop, and the ending.
 
 Nearly all templates write something about the conversation as a whole, iterate over the messages in one loop, and
-write an ending. The rewritten template runs the ending as an additional iteration of the loop:
+write an ending. Each part can be run on its own. The ending runs as another iteration of the loop, so that it sees what
+the loop does:
 
     {% for message in messages %}BODY{% endfor %}ENDING
     {% for message in ITEMS %}
     {% if message is END %}{% for VARIABLES in … %}ENDING{% endfor %}STOP{% continue %}{% endif %}BODY{% endfor %}
 
 The loop around the ending has one iteration. It sets the variables that only the ending reads, such as
-`add_generation_prompt`, whose values change each time a rendering resumes.
+`add_generation_prompt`.
 """
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,25 +27,12 @@ IS_END, ENDINGS, ITEMS, LENGTH = " is end ", " endings ", " items ", " length "
 """Names of the filters that rewritten templates use; no template can contain such a name."""
 
 RENDERING, STOP = "packer_rendering", "packer_stop"
-"""Variables of a rewritten template: the rendering object, and the sentinel written where it pauses."""
+"""Variables of a rewritten template: who runs it, and what it writes behind each iteration and each ending."""
 
 _ENDING = "packer_ending"
 _REFUSED: Any = (nodes.Block, nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport, nodes.EvalContextModifier)
-_NUMBERS = {"index0": 0, "index": 1}
-_MIRRORED = {"gt": "lt", "gteq": "lteq", "lt": "gt", "lteq": "gteq", "eq": "eq", "ne": "ne"}
-
-
-class Bound(NamedTuple):
-    """A comparison of an iteration's number with a bound set before the loop, as in `loop.index0 > ns.bound`."""
-
-    operator: str
-    shift: int
-    """Number that the comparison uses for an iteration, minus the iteration's index: 1 for `loop.index`."""
-
-    def first_changed(self, before: int, now: int) -> int:
-        """Return the index of the first iteration whose comparison changes if the bound does."""
-        # Results differ for numbers between the two bounds. For `>` and `<=`, they are still equal at the lower one.
-        return max(min(before, now) + (self.operator in {"gt", "lteq"}) - self.shift, 0)
+_NUMBERS = frozenset({"index0", "index"})
+_COMPARED = frozenset({"gt", "gteq", "lt", "lteq", "eq", "ne"})
 
 
 class Halves(NamedTuple):
@@ -60,38 +48,36 @@ class Halves(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stoppable:
-    """A rewritten template.
+class TemplateParts:
+    """The parts of a template.
 
     Attributes:
-        template: the rewritten template.
-        late: the changing variables that nothing before the ending reads.
-        bounds: comparisons of each namespace attribute that iterations use only as a bound, by namespace and attribute.
-        source: the original template.
+        environment: what the parts are compiled in.
+        source: the template.
         place: index of the loop among the template's top-level statements.
+        late: the changing variables that nothing before the ending reads.
         names: variables that the loop, the ending and macros may read from what comes before, except for the messages.
         attributes: the attributes of namespaces that these may read; None if that is not known.
         transformer: applied to what is compiled, last of all.
     """
 
-    template: jinja2.Template
-    late: tuple[str, ...]
-    bounds: Mapping[tuple[str, str], Sequence[Bound]]
+    environment: ImmutableSandboxedEnvironment
     source: str
     place: int
+    late: tuple[str, ...]
     names: tuple[str, ...]
     attributes: frozenset[str] | None
     transformer: NodeTransformer | None = None
 
     @functools.cached_property
     def opening(self) -> jinja2.Template:
-        """The part before the loop, compiled on its own."""
-        return self._part(0, self.place)
+        """The part before the loop."""
+        return self._before_loop(0, self.place)
 
     @functools.cached_property
     def halves(self) -> "Halves | None":
         """The part before the loop in two; None if it cannot be cut: macros see what is set behind them."""
-        body = self.template.environment.parse(self.source).body
+        body = self.environment.parse(self.source).body
         statements, loop = body[: self.place], body[self.place]
         assert isinstance(loop, nodes.For)
         if _all_of(statements, nodes.Macro | nodes.CallBlock):
@@ -106,31 +92,51 @@ class Stoppable:
         if not cut:
             return None
         names = tuple(sorted(_names([*statements[cut:], loop.iter]) - {"messages"}))
-        return Halves(self._part(0, cut), self._part(cut, self.place), num_read, names)
+        return Halves(self._before_loop(0, cut), self._before_loop(cut, self.place), num_read, names)
 
-    def _part(self, first: int, end: int) -> jinja2.Template:
+    @functools.cached_property
+    def whole(self) -> jinja2.Template:
+        """The whole template, with the ending as another iteration of the loop."""
+        parsed = self.environment.parse(self.source)
+        loop, ending = parsed.body[self.place], parsed.body[self.place + 1 :]
+        assert isinstance(loop, nodes.For)
+        assert isinstance(loop.target, nodes.Name)
+        _reduce_queries(parsed.body[: self.place])
+        item, rendering = nodes.Name(loop.target.name, "load"), nodes.Name(RENDERING, "load")
+        targets = nodes.Tuple([nodes.Name(name, "store") for name in (_ENDING, *self.late)], "store")
+        endings = nodes.For(targets, _filtered(item, ENDINGS, rendering), ending, [], None, False)
+        stop = nodes.Output([nodes.Name(STOP, "load")])
+        # The body is not put in an else branch: names that it sets would be resolved differently before they are set.
+        loop.body = [nodes.If(_filtered(item, IS_END), [endings, stop, nodes.Continue()], [], []), *loop.body]
+        loop.iter = _filtered(loop.iter, ITEMS, rendering)
+        parsed.body[self.place :] = [loop.set_lineno(loop.lineno)]
+        return self._compiled(parsed)
+
+    def _before_loop(self, first: int, end: int) -> jinja2.Template:
         """Compile some of the statements before the loop, and what begins the loop."""
-        environment = self.template.environment
-        parsed = environment.parse(self.source)
+        parsed = self.environment.parse(self.source)
         loop = parsed.body[self.place]
         assert isinstance(loop, nodes.For)
         body = parsed.body[first:end]
         _reduce_queries(body)
         items = loop.iter if end == self.place else nodes.Const(None)
         parsed.body = [*body, nodes.Output([_filtered(items, ITEMS, nodes.Name(RENDERING, "load"))]).set_lineno(1)]
+        return self._compiled(parsed)
+
+    def _compiled(self, parsed: nodes.Template) -> jinja2.Template:
         if self.transformer is not None:
             self.transformer.visit(parsed)
-        parsed.set_environment(environment)
-        return environment.from_string(parsed)
+        parsed.set_environment(self.environment)
+        return self.environment.from_string(parsed)
 
 
-def stoppable(
+def template_parts(
     environment: ImmutableSandboxedEnvironment,
     source: str,
     variables: Sequence[str],
     transformer: NodeTransformer | None = None,
-) -> Stoppable | None:
-    """Rewrite a template; return None if it does not have the required form.
+) -> TemplateParts | None:
+    """Take a template apart; return None if it does not have the required form.
 
     `variables`: those whose values change between renderings of one conversation. `transformer` is applied in the end.
     """
@@ -151,31 +157,16 @@ def stoppable(
     if own & late or _names(ending, "store", "param") & early or (early | late) & {"self", RENDERING, STOP, _ENDING}:
         return None
     changing = tuple(sorted(set(variables) - early))
-    bounds = _bounds(parsed, opening, loop, ending)
     macros = _all_of(opening, nodes.Macro)
     later = [[loop, *ending], *([macro] for macro in macros)]
-    names = tuple(sorted(set().union(*(_free(body, environment) for body in later)) - {"messages", *changing}))
-    attributes = _attributes_read(parsed, [loop, *ending, *macros])
-    _reduce_queries(opening)
-    item, rendering = nodes.Name(loop.target.name, "load"), nodes.Name(RENDERING, "load")
-    targets = nodes.Tuple([nodes.Name(name, "store") for name in (_ENDING, *changing)], "store")
-    endings = nodes.For(targets, _filtered(item, ENDINGS, rendering), ending, [], None, False)
-    stop = nodes.Output([nodes.Name(STOP, "load")])
-    # The body is not put in an else branch: names that it sets would be resolved differently before they are set.
-    loop.body = [nodes.If(_filtered(item, IS_END), [endings, stop, nodes.Continue()], [], []), *loop.body]
-    loop.iter = _filtered(loop.iter, ITEMS, rendering)
-    parsed.body[place:] = [loop.set_lineno(loop.lineno)]
-    if transformer is not None:
-        transformer.visit(parsed)
-    parsed.set_environment(environment)
-    return Stoppable(
-        template=environment.from_string(parsed),
-        late=changing,
-        bounds=bounds,
+    names = set[str]().union(*(_free(body, environment) for body in later)) - {"messages", *changing}
+    return TemplateParts(
+        environment=environment,
         source=source,
         place=place,
-        names=names,
-        attributes=attributes,
+        late=changing,
+        names=tuple(sorted(names)),
+        attributes=_attributes_read(parsed, [loop, *ending, *macros]),
         transformer=transformer,
     )
 
@@ -203,7 +194,7 @@ def _names(body: Iterable[nodes.Node], *contexts: str) -> set[str]:
     return {name.name for name in _all_of(body, nodes.Name) if not contexts or name.ctx in contexts}
 
 
-def _free(body: Sequence[nodes.Node], environment: jinja2.Environment) -> set[str]:
+def _free(body: Sequence[nodes.Node], environment: ImmutableSandboxedEnvironment) -> set[str]:
     """Return the names that statements may read before they set them, or without doing so."""
     part = nodes.Template(list(body))
     part.set_environment(environment)
@@ -232,32 +223,6 @@ def _all_of(body: Iterable[nodes.Node], kind: Any) -> list[Any]:
     return list(nodes.Template(list(body)).find_all(kind))
 
 
-def _bounds(
-    template: nodes.Template, opening: Sequence[nodes.Node], loop: nodes.For, ending: Sequence[nodes.Node]
-) -> dict[tuple[str, str], list[Bound]]:
-    """Find namespace attributes that are set before the loop and then only compared with the number of an iteration."""
-    compared: dict[tuple[str, str], list[Bound]] = {}
-    for node in _outside_loops(loop.body):
-        if isinstance(node, nodes.Compare) and len(node.ops) == 1 and node.ops[0].op in _MIRRORED:
-            left, right, operator = node.expr, node.ops[0].expr, node.ops[0].op
-            for number, other, op in ((left, right, operator), (right, left, _MIRRORED[operator])):
-                name, attribute = _attribute(number), _attribute(other)
-                if name and attribute and name[0] == "loop" and name[1] in _NUMBERS:
-                    compared.setdefault(attribute, []).append(Bound(op, _NUMBERS[name[1]]))
-    read = [_attribute(node) for node in template.find_all(nodes.Getattr)]
-    later = [loop, *ending, *(node for node in opening if isinstance(node, nodes.Macro))]
-    read_later = [_attribute(node) for node in _all_of(later, nodes.Getattr)]
-    written_later = {(node.name, node.attr) for node in _all_of(later, nodes.NSRef)}
-    loaded = [node.name for node in template.find_all(nodes.Name) if node.ctx == "load"]
-    return {
-        (name, attribute): bounds
-        for (name, attribute), bounds in compared.items()
-        if read_later.count((name, attribute)) == len(bounds)
-        and (name, attribute) not in written_later
-        and loaded.count(name) == sum(each is not None and each[0] == name for each in read)
-    }
-
-
 def _fixed_index(node: nodes.Getitem) -> int | None:
     """Return the number of a message that is read as in `messages[0]`; None for another expression."""
     if isinstance(node.node, nodes.Name) and node.node.name == "messages" and isinstance(node.arg, nodes.Const):
@@ -270,14 +235,6 @@ def _attribute(node: nodes.Node) -> tuple[str, str] | None:
     if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name):
         return node.node.name, node.attr
     return None
-
-
-def _outside_loops(body: Iterable[nodes.Node]) -> Iterable[nodes.Node]:
-    """Yield the nodes of a loop body that are not within a nested loop, where `loop` would be another variable."""
-    for node in body:
-        if not isinstance(node, nodes.For):
-            yield node
-            yield from _outside_loops(node.iter_child_nodes())
 
 
 def _reduce_queries(opening: Sequence[nodes.Node]) -> None:
@@ -328,7 +285,7 @@ def _limit_count(node: nodes.Compare) -> None:
         and len(node.ops) == 1
         and isinstance(other, nodes.Const)
         and type(other.value) is int
-        and node.ops[0].op in _MIRRORED
+        and node.ops[0].op in _COMPARED
     ):
         length.name, length.args = LENGTH, [nodes.Const(max(other.value, 0) + 1)]
 

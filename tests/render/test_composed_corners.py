@@ -1,4 +1,4 @@
-"""Renderings of one conversation that go on where earlier ones were: each is what the template writes by itself."""
+"""Composed renderings under templates that look composable, or not, where they are the other: each is what the template writes."""
 
 import contextlib
 import itertools
@@ -18,17 +18,11 @@ from search_effort import percent_of_examples
 from supervision_stages import ALLOW_ALL, Stages, assistant, chat, result, system, user
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.incremental import Renderings
-from packer.render.incremental_template import IncrementalTemplate
-from packer.render.opening import NotIncrementalError
+from packer.render.composed import Composition
+from packer.render.composed_template import ComposedTemplate
 from packer.render.sandbox import environment_of
-from packer.render.stoppable import _reduce_queries
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_composed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packer.render.environment.FEW_COMPOSED", 2**20)
-
+from packer.render.symbolic import OpaqueError
+from packer.render.template_parts import _reduce_queries
 
 TOOLS = [TOOL, OTHER_TOOL]
 QWEN3_IDLE = """{% set ns = namespace(searching=true, last=messages|length - 1) %}{% for m in messages[::-1] %}
@@ -106,7 +100,7 @@ IDLE: dict[str, tuple[bool, str]] = {
 }
 """First loops that stop when they have found what they look for, and such as only look like it."""
 
-GO_ON = {
+BODIES = {
     "its item": "{{ m.role }}: {{ m.content }}\n",
     "its number": "{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.depth }}{{ m.content }}",
     "the item before": "{{ loop.previtem.role if not loop.first }}|{{ m.content }}",
@@ -147,7 +141,7 @@ AROUND = (
 )
 TWINS = (twins.CHATML, twins.LLAMA2_LIKE, twins.PHI_LIKE, twins.QWEN3_LIKE, twins.GLM_LIKE, QWEN3_IDLE)
 ALL = {
-    **{name: AROUND % body for name, body in GO_ON.items()},
+    **{name: AROUND % body for name, body in BODIES.items()},
     **{
         f"idle: {name}": f"{_BEFORE}{body}{{{{ ns.at }}}}{{% for m in messages %}}{{{{ m.content }}}}{{% endfor %}}"
         for name, (_, body) in IDLE.items()
@@ -178,41 +172,53 @@ def asked(messages: list[dict[str, Any]], chance: random.Random) -> list[dict[st
     ]
 
 
-def test_what_one_rendering_goes_on_with_is_not_told_to_another() -> None:
-    """Of two that could go on, one does. The other still has its own last question."""
+def test_what_one_rendering_keeps_is_not_told_to_another() -> None:
+    """Of two that could be extended, one is. The other still has its own last question."""
     chat_template = template(twins.QWEN3_LIKE)
-    renderings = renderings_of(chat_template)
+    composition = composition_of(chat_template)
     messages = [user("Hello"), assistant("a"), user("b"), assistant("c")]
     for end in (2, 1, 4, 2):
         rendering = {"messages": messages[:end], "tools": None, "add_generation_prompt": False, "kwargs": {}}
-        assert told(chat_template, rendering, renderings) == told(chat_template, rendering)
+        assert composed(composition, **rendering) == rendered(chat_template, **rendering)
 
 
-def renderings_of(chat_template: ChatTemplate) -> Renderings:
-    renderings = chat_template.new_renderings(2**10)
-    assert renderings is not None
-    return renderings
+def composition_of(chat_template: ChatTemplate) -> Composition:
+    assert chat_template.recordings is not None
+    return Composition(chat_template.recordings, chat_template.variables)
 
 
-def told(chat_template: ChatTemplate, rendering: dict[str, Any], renderings: Renderings | None = None) -> str | None:
+def composed(
+    composition: Composition,
+    messages: list[dict[str, Any]],
+    *,
+    tools: Any = None,
+    add_generation_prompt: bool = False,
+    kwargs: dict[str, Any] | None = None,
+) -> str:
+    return composition.text(messages, tools, kwargs or {}, add_generation_prompt=add_generation_prompt)
+
+
+def rendered(chat_template: ChatTemplate, **rendering: Any) -> str | None:
     try:
-        return chat_template.render(**rendering, renderings=renderings)
+        return chat_template.render(**rendering)
     except RenderError:
         return None
 
 
 @percent_of_examples(400)
 @given(name=st.sampled_from(sorted(ALL)), messages=conversations(), seed=st.integers(0, 2**32))
-def test_a_rendering_that_goes_on_is_the_rendering(name: str, messages: list[dict[str, Any]], seed: int) -> None:
+def test_what_is_composed_is_the_rendering(name: str, messages: list[dict[str, Any]], seed: int) -> None:
     chat_template = template(ALL[name])
-    renderings = renderings_of(chat_template)
+    composition = composition_of(chat_template)
     for rendering in asked(messages, random.Random(seed)):
-        try:
-            text = told(chat_template, rendering, renderings)
-        except NotIncrementalError:
-            renderings = renderings_of(chat_template)
+        if not rendering["messages"]:
             continue
-        assert text == told(chat_template, rendering), rendering
+        try:
+            text = composed(composition, **rendering)
+        except OpaqueError:
+            composition = composition_of(chat_template)
+            continue
+        assert text == rendered(chat_template, **rendering), rendering
 
 
 PROMPT, PLAIN = {"add_generation_prompt": True}, {}
@@ -409,44 +415,35 @@ LOOSER: dict[str, tuple[str, tuple[tuple[int, dict[str, Any]], ...]]] = {
 def test_what_a_loop_cannot_know_beforehand_is_not_taken_for_known(name: str) -> None:
     source, steps = LOOSER[name]
     chat_template, messages = template(source), [user("a"), assistant("b"), user("c"), assistant("d"), user("a")]
-    renderings = chat_template.new_renderings(2**10)
-    for number, rest in steps if renderings else ():
+    composition = composition_of(chat_template) if chat_template.recordings else None
+    for number, rest in steps if composition else ():
         rendering = {"messages": messages[:number], **rest}
-        try:
-            assert told(chat_template, rendering, renderings) == told(chat_template, rendering)
-        except NotIncrementalError:
-            continue
+        with contextlib.suppress(OpaqueError):
+            assert composed(composition, **rendering) == rendered(chat_template, **rendering)
 
 
-def counted(source: str, conversation: list[dict[str, Any]]) -> list[int]:
-    """How many iterations each rendering of a conversation that grows by a message runs."""
-    seen: list[object] = []
-
-    class Counting(dict[str, Any]):
-        def __getitem__(self, key: str) -> Any:
-            seen.append(key)
-            return super().__getitem__(key)
-
-    chat_template = template(source)
-    renderings = renderings_of(chat_template)
-    items, numbers = [Counting(message) for message in conversation], []
-    for end in range(1, len(items) + 1):
-        seen.clear()
-        with contextlib.suppress(NotIncrementalError):
-            chat_template.render(items[:end], renderings=renderings)
-        numbers.append(len(seen))
-    return numbers
+NOT_COMPOSED = {
+    *("its number", "the generation prompt", "a block", "a bound that is read too"),  # a number is written
+    *(
+        "its number of items",
+        "all messages",
+        "the last message",
+        "no message",
+    ),  # as is one, or the first has none before
+    *("a namespace", "a namespace that grows", "a namespace as a whole", "a loop within"),
+}
+"""Bodies that write numbers, keep texts or lists, or look into a text."""
 
 
-@pytest.mark.parametrize("name", [name for name in GO_ON if name not in STAYS])
-def test_loops_do_go_on(name: str) -> None:
-    """What of a conversation was rendered is not rendered again, but for its last message where one looks ahead."""
-    conversation = [user(f"{i}") if i % 2 == 0 else assistant(f"{i}") for i in range(64)]
-    by_itself = AROUND.replace("%%", "%").partition("{% for m in messages %}{% if")[0]
-    source = f"{by_itself}{{% for m in messages %}}{{{{ m['role'] }}}}{GO_ON[name]}{{% endfor %}}"
-    numbers = counted(source.replace("m.content", "m['content']").replace("m.role", "m['role']"), conversation)
-    looks_at_all = name in {"the last message", "no message"}
-    assert (max(numbers[8:]) <= 2 * max(numbers[:4]) + 8) != looks_at_all, numbers
+@pytest.mark.parametrize("name", BODIES)
+def test_which_loops_are_composed(name: str) -> None:
+    conversation = [user(f"{i}") if i % 2 == 0 else assistant(f"{i}") for i in range(8)]
+    chat_template = template(ALL[name])
+    try:
+        text = composed(composition_of(chat_template), conversation)
+    except OpaqueError:
+        text = None
+    assert text == (None if name in NOT_COMPOSED else chat_template.render(conversation))
 
 
 @pytest.mark.parametrize("name", IDLE)
@@ -470,9 +467,10 @@ def test_a_loop_that_only_looks_for_the_last_question_ends_there(monkeypatch: py
     chat_template = template(QWEN3_IDLE)
     text = chat_template.render(conversation)
     assert num_gone > len(conversation)
+    composition = composition_of(chat_template)
     num_gone = 0
-    assert chat_template.render(conversation, renderings=renderings_of(chat_template)) == text
-    assert num_gone <= 4
+    assert composed(composition, conversation) == text
+    assert num_gone <= 8, "the part before the loop ran twice: as it is, and up to the loop that is recorded"
 
 
 @pytest.mark.parametrize(
@@ -480,21 +478,24 @@ def test_a_loop_that_only_looks_for_the_last_question_ends_there(monkeypatch: py
     [
         ("{% for m in messages | map(attribute='content') %}{{ m }}{% endfor %}", "abcd"),
         ("{% set c = cycler(1, 2) %}{% for m in messages %}{{ c.next() }}{% endfor %}", "1212"),
-        ("{% set ns = namespace(x=0) %}{% for m in messages %}{% set ns.x = namespace() %}.{% endfor %}", "...."),
+        (
+            "{% set ns = namespace(x=0) %}{% for m in messages %}{% set ns.x = namespace() %}{{ '.' if ns.x }}{% endfor %}",
+            "....",
+        ),
         ("{% for m in messages %}{{ m.content }}{% if loop.index == 4 %}{% break %}{% endif %}{% endfor %}", "abcd"),
     ],
 )
-def test_what_cannot_go_on_is_rendered_as_it_is(source: str, text: str) -> None:
+def test_what_cannot_be_composed_is_rendered_as_it_is(source: str, text: str) -> None:
     """Other items than messages, a variable or a namespace that holds what has a state, a loop that ends by itself."""
     chat_template = template(source)
     conversation = [user("a"), assistant("b"), user("c"), assistant("d")]
-    with pytest.raises(NotIncrementalError):
-        chat_template.render(conversation, renderings=renderings_of(chat_template))
-    incremental = IncrementalTemplate(chat_template, 2**10)
-    assert [incremental.render(conversation) for _ in range(4)] == [text] * 4
+    with pytest.raises(OpaqueError):
+        composed(composition_of(chat_template), conversation)
+    either = ComposedTemplate(chat_template, 2**10)
+    assert [either.render(conversation) for _ in range(4)] == [text] * 4
 
 
-def test_a_template_of_another_form_is_not_rewritten() -> None:
+def test_a_template_of_another_form_is_not_taken_apart() -> None:
     sources = (
         "{{ messages[0].content }}",
         "{% if tools %}{% for m in messages %}{{ m.content }}{% endfor %}{% endif %}",
@@ -506,58 +507,44 @@ def test_a_template_of_another_form_is_not_rewritten() -> None:
         "{% for a, b in messages %}{{ a }}{% endfor %}",
         "{% block b %}{% endblock %}{% for m in messages %}{{ m.content }}{% endfor %}",
     )
-    assert [template(source).new_renderings(2**10) for source in sources] == [None] * len(sources)
-
-
-def test_a_template_that_looks_at_the_end_in_every_iteration_is_given_up() -> None:
-    """It would start over each time, which takes longer than rendering does."""
-    chat_template = template("{% for m in messages %}{{ m.content }}{{ messages | length }}{% endfor %}")
-    renderings, num_given_up = renderings_of(chat_template), 0
-    for end in range(4, len(LONG) + 1):
-        try:
-            chat_template.render(LONG[:end], renderings=renderings)
-        except NotIncrementalError:
-            num_given_up += 1
-    assert num_given_up > len(LONG) // 4
+    assert [template(source).recordings for source in sources] == [None] * len(sources)
 
 
 def test_an_error_is_the_templates_own() -> None:
     source = "{% for m in messages %}{{ m.content }}{{ raise_exception('at ' ~ loop.index) if m.role == 'tool' }}{% endfor %}"
-    incremental = IncrementalTemplate(template(source), 2**10)
+    either = ComposedTemplate(template(source), 2**10)
     conversation = [user("a"), assistant("b"), user("c"), assistant("d"), result("e")]
-    assert incremental.render(conversation[:4]) == "abcd"
+    assert either.render(conversation[:4]) == "abcd"
     for _ in range(4):
         with pytest.raises(RenderError, match=r"^at 5$"):
-            incremental.render(conversation)
-    assert incremental.render(conversation[:4]) == "abcd"
+            either.render(conversation)
+    assert either.render(conversation[:4]) == "abcd"
 
 
 def test_few_messages_are_rendered_before_a_template_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 50)
     chat_template = template(twins.CHATML)
-    begun = []
-    for _ in range(5):
-        chat_template.new_composition(4)
-        begun.append(chat_template.new_renderings(4) is not None)
-    assert begun == [False, False, False, True, True]
-    assert chat_template.new_renderings(3) is None
+    assert [chat_template.new_composition(4) is not None for _ in range(5)] == [False, False, False, True, True]
+    assert chat_template.new_composition(1) is None
 
 
-def test_a_batch_in_which_going_on_makes_a_difference_is_rendered_as_it_is(
+def test_a_batch_in_which_composing_makes_a_difference_is_rendered_as_it_is(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
     renderer = Stages.load(twins.byte_level(tmp_path / "twin", template=twins.CHATML), ALLOW_ALL).renderer
     rows = batch([chat(*LONG[: 8 + row], row=row, tools=[TOOL]) for row in range(0, 20, 2)])
     expected = renderer.by_reference().render(rows)
-    text, num_wrong = Renderings.text, 0
+    num_wrong = 0
 
-    def wrong(renderings: Renderings, messages: Any, variables: Any) -> str:
+    def wrong(self: Composition, messages: Any, tools: Any, kwargs: Any, *, add_generation_prompt: bool) -> str:
         nonlocal num_wrong
         num_wrong += 1
-        return text(renderings, messages, variables).replace("Ask", "Beg")
+        rendering = {"messages": messages, "tools": tools, "kwargs": kwargs}
+        return chat_template.render(**rendering, add_generation_prompt=add_generation_prompt).replace("Ask", "Beg")
 
-    monkeypatch.setattr(Renderings, "text", wrong)
+    chat_template = renderer._template
+    monkeypatch.setattr(Composition, "text", wrong)
     assert_same(renderer.render(rows), expected)
     assert num_wrong > 0
 
