@@ -38,7 +38,7 @@ def rendered(template: ChatTemplate, **rendering: Any) -> str | None:
         return None
 
 
-@pytest.mark.parametrize(("number", "every"), [(1, 24), pytest.param(20, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("number", "every"), [(1, 48), pytest.param(20, 1, marks=pytest.mark.slow)])
 def test_every_real_template_is_composed_as_it_renders(
     number: int, every: int, real: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,11 +10,12 @@ import msgspec
 import pytest
 import tool_rows
 from blind_reader import Twin, learned, misread
-from fitted_tokenizers import Fitted, templates
+from fitted_tokenizers import Fitted, compiled, templates
 from python_reader import HARD, OTHERS, read
 from supervision_stages import assistant, call, chat, system, user
 
 from packer.batches import Sample
+from packer.render import ChatTemplate, RenderError
 from packer.source.schema import read_row
 
 pytestmark = pytest.mark.real
@@ -95,10 +96,18 @@ def test_answers_behind_prompts_that_alone_have_the_system_message_read_back(
     assert seen["kept"] > 20, seen
 
 
+def writes_python(template: ChatTemplate) -> bool:
+    asked = [user("What is the weather?"), assistant("", tool_calls=[call("look", {"city": 7})])]
+    try:
+        return "look(" in template.render(asked)
+    except RenderError:
+        return False
+
+
 @pytest.mark.filterwarnings("ignore:.*invalid escape:SyntaxWarning", "ignore:.*invalid escape:DeprecationWarning")
 def test_a_call_that_a_template_writes_as_python_is_kept_only_if_python_reads_it(real: Path, fitted: Fitted) -> None:
     found = []
-    for name in (name for name, source in templates(real).items() if "tool_calls" in source):
+    for name in filter(lambda name: writes_python(compiled(real)[name]), templates(real)):
         stages = fitted.stages(name, "supervision.allow_dropped=[tool_call]")
         outcomes = []
         for value in (7, *HARD, *OTHERS):
@@ -106,11 +115,9 @@ def test_a_call_that_a_template_writes_as_python_is_kept_only_if_python_reads_it
             sample = chat(user("What is the weather?"), assistant(None, tool_calls=[call("look", arguments)]))
             batch = stages.render([sample])
             text = "" if batch.rejections else stages.turns(sample)[-1][1]
-            if not outcomes and "look(" not in text:
-                break
             start, end = text.find("["), text.rfind("]")
             outcomes.append(repr(read(text[start : end + 1])) == repr([("look", arguments)]))
             assert outcomes[-1] or [rejection.code for rejection in batch.rejections] == ["mangled_call"], (name, text)
-        found += [(name, sum(outcomes))] if outcomes else []
+        found.append((name, sum(outcomes)))
     print(found)
     assert len(found) >= 2
