@@ -34,20 +34,20 @@ class IncrementalTemplate:
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """As :meth:`ChatTemplate.render`."""
-        if self._composition is not None and messages:
-            try:
-                text = self._composition.text(
-                    messages, tools, kwargs or {}, add_generation_prompt=add_generation_prompt
-                )
-            except OpaqueError:
-                self._composition.note_failure()
-                self._composition = None
-            else:
-                self._template.refuse_if_large(text)
-                return text
         render = functools.partial(
             self._template.render, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
         )
+        if self._composition is not None and messages:
+            try:
+                text: str = self._composition.text(
+                    messages, tools, kwargs or {}, add_generation_prompt=add_generation_prompt
+                )
+            except OpaqueError:
+                text = render()  # if it raises, the template may take the messages in another form
+                self._composition.note_failure()
+                self._composition = None
+            self._template.refuse_if_large(text)
+            return text
         if add_generation_prompt and messages:
             self._first = messages[0]
         is_own = bool(messages) and messages[0] is self._first
