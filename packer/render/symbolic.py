@@ -229,6 +229,6 @@ _HARMLESS = {
 for _name in dir(str):
     if _name not in SymbolicText.__dict__ and _name not in _HARMLESS:
         setattr(SymbolicText, _name, _refusing(_name))
-for _name in ("__html__", "__bool__", "__radd__", *dir(str)):
+for _name in ("__bool__", "__radd__", *dir(str)):
     if _name not in SafeText.__dict__ and _name not in _HARMLESS:
         setattr(SafeText, _name, _refusing(_name))

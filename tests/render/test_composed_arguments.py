@@ -74,7 +74,7 @@ WALKS = (
     "{% for k in A.keys() %}{{ k }}{% endfor %}{% for v in A.values() %}{{ v ~ '.' }}{% endfor %}{{ A | length }}",
     "{{ A | tojson }}{% for k, v in A.items() %}{{ {'k': k, 'v': v} | tojson(sort_keys=true) }}{% endfor %}{{ A }}",
     "{% for k, v in A.items() if v is not none %}{{ loop.index }}{{ k }}{{ v is number }}{{ v is boolean }}{% endfor %}",
-    "{% for k, v in A.items() %}{{ [k, v] | join('=') }}{{ v | trim }}{{ k | length > 0 }}{{ v == 'Rome' }}{% endfor %}",
+    "{% for k, v in A.items() %}{{ [k, v] | join(0) }}{{ v | trim }}{{ k | length > 0 }}{{ v == 'Rome' }}{% endfor %}",
     "{% set items = A.items() %}{% for k, v in items %}{{ k }}{% endfor %}{% for k, v in items %}{{ v }}{% endfor %}",
 )
 
@@ -181,7 +181,12 @@ def test_what_arguments_cannot_answer_is_refused(asked: str) -> None:
 
 
 LOOSER = (
-    *("','.join(m.values()) == 'user,a'", "[m.content] | sum", "{'a': messages} | tojson", "A.items() is sequence"),
+    *(
+        "','.join({'a': m.content}.values()) == 'x'",
+        "[m.content] | sum",
+        "{'a': messages} | tojson",
+        "A.items() is sequence",
+    ),
     *(
         "A.items()[0] is defined",
         "A | items | length",
@@ -206,7 +211,7 @@ LOOSER = (
     *(
         "loop.changed(v)",
         "loop.previtem is defined",
-        "messages[1].tool_calls[0].function.arguments | length",
+        "'100%% %s' | format(v)",
         "[[v]] | tojson",
         "v | tojson(indent=2)",
         "[k, v] | tojson(indent=2)",
@@ -219,6 +224,29 @@ LOOSER = (
 def test_what_arguments_answer_is_so(asked: str) -> None:
     inner = f"{{% if A is mapping %}}{{% for k, v in A.items() %}}{{{{ {asked} }}}}{{% endfor %}}{{% endif %}}"
     num_composed(template(inner), CONVERSATIONS)
+
+
+@pytest.mark.parametrize("asked", ["messages[1].tool_calls[0].function.arguments | length", "v | length", "v | tojson"])
+def test_only_the_arguments_of_the_message_itself_are_walked_through(asked: str) -> None:
+    chat_template = template(f"{{% for v in A.values() %}}{{{{ {asked} }}}}{{% endfor %}}")
+    several = [
+        calling(first, {"q": {"a": 1}}) for first in ({"q": {"a": 1}}, {"q": {"a": 1, "b": 2}}, {"q": {}, "r": {}})
+    ]
+    num_composed(chat_template, several)
+
+
+def test_a_template_that_raises_is_not_given_arguments() -> None:
+    chat_template = template("{{ raise_exception('long') if m.content == 'long' else A | tojson }}")
+    with pytest.raises(OpaqueError):
+        composed(chat_template, [user("a"), assistant("long", tool_calls=[call("f", {"q": "a"})])])
+    assert chat_template.recordings is not None
+    assert not chat_template.recordings._walks
+
+
+def test_json_is_not_confused_by_what_stands_for_unknown_values() -> None:
+    source = "{% for m in messages %}{{ [m.role, m.content] | tojson }}{% endfor %}"
+    chat_template = ChatTemplate(source, date="2026-01-01", variables={}, max_bytes=2**20)
+    assert num_composed(chat_template, [[{"role": role, "content": "a"}] for role in ("user", "\ue0f50\ue0f5")]) == 1
 
 
 def test_a_number_that_python_does_not_write_raises_as_in_the_template() -> None:
@@ -260,6 +288,7 @@ SHOWN = {
     "{{ k }}: {{ v if v is string else v | tojson }}. ": True,
     "{{ k }}: {{ v }}. ": False,  # an array as Python writes it
     "{{ k }}: {{ v | tojson }}. ": True,
+    "{{ k }}: {{ v | tojson if v is sequence and v is not string else v | string }}. ": True,
     "{{ k | trim }}: {{ v | tojson }}. ": True,
     "{{ v | tojson }}. ": False,
     "{{ k }}. ": False,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packer.batches import REASONING_FIELDS
-from packer.render.composed.unknowns import AS_TEXT, ITEM, ZERO, WalkedArguments, kind_of
+from packer.render.composed.unknowns import ITEM, ZERO, WalkedArguments, kind_of
 from packer.render.composed.written import ARGUMENTS, Leaf, Placed, is_unknown_text
 from packer.render.readback import ESCAPE
 from packer.render.symbolic import OpaqueError
@@ -61,9 +61,8 @@ def shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool
     if any(itertools.starmap(_may_form_other, itertools.pairwise((*parts, "")))):
         return False
     own = [part.leaf for part in parts if isinstance(part, Placed) and part.leaf.base == ITEM and not part.leaf.shift]
-    as_it_is = {leaf.place for leaf in own if leaf.settings is None}
+    as_it_is = {leaf.place for leaf in own if not leaf.settings}
     as_json = {leaf.place for leaf in own if leaf.settings}
-    as_text = {leaf.place for leaf in own if leaf.settings == AS_TEXT}
     content = message.get("content")
     path: tuple[str | int, ...] = ("content",)
     if isinstance(content, list):
@@ -80,7 +79,7 @@ def shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool
         return False
     calls = message.get("tool_calls") or ()
     return isinstance(calls, list | tuple) and all(
-        _shows_call(call, ("tool_calls", number), as_it_is, as_json, as_text) for number, call in enumerate(calls)
+        _shows_call(call, ("tool_calls", number), as_it_is, as_json) for number, call in enumerate(calls)
     )
 
 
@@ -89,12 +88,12 @@ def _may_form_other(part: str | Placed, following: str | Placed) -> bool:
     if isinstance(part, str):
         return _BEGINS_ESCAPE.search(part) is not None
     if isinstance(following, Placed):
-        return not following.leaf.settings
+        return following.leaf.settings is None
     is_name = part.leaf.path[-1] == "name"
     return _ENDS_ESCAPE.match(following) is not None or (is_name and (not following or following[0] == "("))
 
 
-def _shows_call(call: Any, path: tuple[str | int, ...], as_it_is: Any, as_json: Any, as_text: Any) -> bool:
+def _shows_call(call: Any, path: tuple[str | int, ...], as_it_is: Any, as_json: Any) -> bool:
     if not isinstance(call, dict):
         return False
     if "function" in call:
@@ -106,10 +105,10 @@ def _shows_call(call: Any, path: tuple[str | int, ...], as_it_is: Any, as_json: 
         return True
     if not isinstance(arguments, dict):
         return path in (as_it_is if isinstance(arguments, str) else as_json)
-    written = {dict: as_json, list: as_json, int: as_json | as_text, float: as_json | as_text, str: as_json | as_it_is}
     return path in as_json or all(
-        (*path, number, 0) in as_it_is and (*path, number, 1) in written.get(type(value), ())
-        for number, value in enumerate(arguments.values())
+        (*path, n, 0) in as_it_is
+        and (*path, n, 1) in (as_json if isinstance(value, dict | list) else as_json | as_it_is)
+        for n, value in enumerate(arguments.values())
     )
 
 

@@ -180,9 +180,6 @@ class UnknownArgument(Unknown):  # noqa: PLW1641 - as above
     def __eq__(self, other: object) -> bool:
         return False if other is None or isinstance(other, str | jinja2.Undefined) else refuse(self)
 
-    def __getattr__(self, name: str) -> Never:
-        refuse(self)
-
 
 class UnknownNumber(UnknownArgument):
     """Any number but a truth value."""
