@@ -1,5 +1,6 @@
 """A template for the renderings of one conversation: composed if possible, else rendered from the first message."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,15 +26,17 @@ class ComposedTemplate:
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """As :meth:`ChatTemplate.render`."""
-        if self._composition is not None and messages:
-            try:
-                text = self._composition.text(
-                    messages, tools, kwargs or {}, add_generation_prompt=add_generation_prompt
-                )
-            except OpaqueError:
-                self._composition.note_failure()
-                self._composition = None
-            else:
-                self._template.refuse_if_large(text)
-                return text
-        return self._template.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
+        render = functools.partial(
+            self._template.render, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
+        )
+        if self._composition is None or not messages:
+            return render()
+        try:
+            text = self._composition.text(messages, tools, kwargs or {}, add_generation_prompt=add_generation_prompt)
+        except OpaqueError:
+            rendered = render()  # if it raises, the template may take the messages in another form
+            self._composition.note_failure()
+            self._composition = None
+            return rendered
+        self._template.refuse_if_large(text)
+        return text

@@ -139,14 +139,18 @@ def _breaks_syntax(arguments: Any, text: str) -> bool:
     Two forms are known: `{"city": "{{ city }}"}` without the escapes that a quotation mark in the city needs, and
     `weather(city={{ city }})` without quotation marks.
     """
+    squeezed = "".join(text.split())
     for key, value in fields(arguments):
         if not isinstance(value, str) or not value.strip():
             continue
+        # Compiling an expression takes long, and few are found even if white space is ignored.
+        short_key, short = "".join(key.split()), "".join(value.split())
+        as_json, as_python = f'"{short_key}":"{short}"' in squeezed, f"{short_key}={short}" in squeezed
         name, raw = re.escape(key), re.escape(value)
-        needs_escapes = json.dumps(value, ensure_ascii=False) != f'"{value}"'
+        needs_escapes = as_json and json.dumps(value, ensure_ascii=False) != f'"{value}"'
         if needs_escapes and re.search(rf'"{name}"\s*:\s*"{raw}"', text):
             return True
-        if re.search(rf"[(,]\s*{name}\s*=\s*{raw}\s*[,)]", text):
+        if as_python and re.search(rf"[(,]\s*{name}\s*=\s*{raw}\s*[,)]", text):
             return True
     return False
 

@@ -97,7 +97,13 @@ class OpaqueError(Exception):
     """The template looks into a symbolic text."""
 
 
-class SymbolicText(str):
+class Unknown:
+    """Base of everything that a template is given in place of a value that it does not know."""
+
+    __slots__ = ()
+
+
+class SymbolicText(str, Unknown):
     """A sequence of fixed texts and slots with at least one slot; every slot counts as a text that is not blank."""
 
     __slots__ = ("_questions", "pieces")
@@ -120,7 +126,7 @@ class SymbolicText(str):
         return self._joined(self, other) if isinstance(other, str) else NotImplemented
 
     def __radd__(self, other: str) -> "SymbolicText":
-        return self._joined(other, self)
+        return self._joined(other, self) if isinstance(other, str) else NotImplemented
 
     def __contains__(self, text: object) -> bool:
         return bool(self._ask("holds", text))
@@ -205,6 +211,21 @@ class SymbolicText(str):
         return self._questions.ask(slot, question, text)
 
 
+class SafeText(SymbolicText):
+    """A text marked as safe, which may be known: it can only be written, since Jinja escapes what is added to it."""
+
+    __slots__ = ("_text",)
+    _text: str
+
+    def __new__(cls, text: str) -> Self:
+        self = super().__new__(cls, pieces_of(text), Questions())
+        self._text = text
+        return self
+
+    def __str__(self) -> str:
+        return self._text
+
+
 def refuse_stand_ins(conditions: Iterable[Condition]) -> None:
     """Refuse a template that may ask for the words that losses are found with: a search with them would mislead.
 
@@ -262,3 +283,6 @@ _HARMLESS = {
 for _name in dir(str):
     if _name not in SymbolicText.__dict__ and _name not in _HARMLESS:
         setattr(SymbolicText, _name, _refusing(_name))
+for _name in ("__bool__", "__radd__", *dir(str)):
+    if _name not in SafeText.__dict__ and _name not in _HARMLESS:
+        setattr(SafeText, _name, _refusing(_name))

@@ -1,7 +1,7 @@
 """The sandbox of templates, for symbolic texts: every operation on one is seen, or refused."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any, Never, TypeVar
 
 import jinja2
@@ -12,7 +12,7 @@ import jinja2.visitor
 from jinja2.tests import test_sequence
 
 from packer.render.sandbox import Environment, GenerationMarks, environment_of
-from packer.render.symbolic import SEEN_BLINDLY, OpaqueError, SymbolicText, joined
+from packer.render.symbolic import SEEN_BLINDLY, OpaqueError, SymbolicText, Unknown, joined
 
 _SCOPES = frozenset({"_loop_vars", "_block_vars"})
 """What Jinja passes to every call: the variables around it."""
@@ -27,23 +27,23 @@ class SymbolicEnvironment(Environment):
     def call(self, context: Any, callee: Any, *args: Any, **kwargs: Any) -> Any:
         owner = getattr(callee, "__self__", None)
         if isinstance(owner, str) and not isinstance(owner, SymbolicText):
-            _refuse_symbolic(*args, *(value for name, value in kwargs.items() if name not in _SCOPES))
+            refuse_unknown(*args, *(value for name, value in kwargs.items() if name not in _SCOPES))
         return super().call(context, callee, *args, **kwargs)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        _refuse_symbolic(argument)
+        refuse_unknown(argument)
         return super().getitem(obj, argument)
 
 
-def _refuse_symbolic(*values: Any) -> None:
-    """Refuse symbolic texts, also in containers: methods of other texts would not notice them."""
+def refuse_unknown(*values: Any) -> None:
+    """Refuse unknown values, also in containers: methods of other texts would not notice them."""
     for value in values:
-        if isinstance(value, SymbolicText | Iterator):
-            raise OpaqueError("something else is asked about a text")
-        if isinstance(value, list | tuple):
-            _refuse_symbolic(*value)
+        if isinstance(value, Unknown | Iterator):
+            raise OpaqueError("something else is asked about an unknown value")
+        if isinstance(value, list | tuple | ItemsView | ValuesView):
+            refuse_unknown(*value)
         elif isinstance(value, dict):
-            _refuse_symbolic(*value, *value.values())
+            refuse_unknown(*value, *value.values())
 
 
 Kind = TypeVar("Kind", bound=SymbolicEnvironment)
@@ -112,37 +112,39 @@ def _noticing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _replace(value: Any, old: Any, new: Any, count: int | None = None) -> str:
     """The filter `replace`, for symbolic texts too."""
-    if not isinstance(value, SymbolicText):
-        _refuse_symbolic(old, new)
-    return str(value).replace(str(old), str(new), -1 if count is None else count)
+    text = str(value)
+    if not isinstance(text, SymbolicText):
+        refuse_unknown(old, new)
+    return text.replace(str(old), str(new), -1 if count is None else count)
 
 
 def _trim(value: Any, letters: str | None = None) -> str:
     """The filter `trim`, for symbolic texts too."""
-    if not isinstance(value, SymbolicText):
-        _refuse_symbolic(letters)
-    return str(value).strip(letters)
+    text = value if isinstance(value, str) else str(value)
+    if not isinstance(text, SymbolicText):
+        refuse_unknown(letters)
+    return text.strip(letters)
 
 
 def _join(values: Iterable[Any], between: str = "", attribute: Any = None) -> str:
     """The filter `join`, for symbolic texts too."""
     if attribute is not None:
         raise OpaqueError("join by an attribute")
-    parts = [part for value in map(str, values) for part in (between, value)]
+    parts = [part for value in map(str, values) for part in (str(between), value)]
     return joined(parts[1:])
 
 
 def _is_in(value: Any, container: Any) -> bool:
     if isinstance(container, str) and not isinstance(container, SymbolicText):
-        _refuse_symbolic(value)
+        refuse_unknown(value)
     return value in container
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    _refuse_symbolic(value, other)
+    refuse_unknown(value, other)
     return value is other
 
 
 def _is_sequence(value: Any) -> bool:
     # Unknown values refuse to tell their length, which the usual test takes for a no.
-    return isinstance(value, str | list | dict) or test_sequence(value)
+    return isinstance(value, Sequence | Mapping) or test_sequence(value)

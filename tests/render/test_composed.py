@@ -386,6 +386,17 @@ def test_texts_that_a_template_cuts_are_composed() -> None:
     assert chat_template.recordings._num_recorded <= 12, "texts of the same form share recordings"
 
 
+def test_a_form_of_messages_that_the_template_refuses_does_not_end_composing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
+    chat_template = template(loop("{{ raise_exception('a null') if m.content is none else m.content }}"))
+    one = ComposedTemplate(chat_template, len(CHAT))
+    with pytest.raises(RenderError, match="a null"):
+        one.render([*CHAT[:-1], assistant(None)])
+    assert isinstance(one.render(CHAT), ComposedText)
+    assert chat_template.recordings is not None
+    assert chat_template.recordings.num_failed == 0
+
+
 @pytest.mark.parametrize("compare", [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne])
 def test_an_answer_holds_from_a_number_of_messages_on(compare: Any) -> None:
     for base, other, shift in itertools.product((ITEM, SIZE, 2), (ZERO, ITEM, SIZE, 2), range(-3, 4)):

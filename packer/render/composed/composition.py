@@ -105,7 +105,7 @@ class ComposedText(str):
         if self._opening.start > 1 or number < self._opening.start:
             return False
         steps = self._steps[: number + 1 - self._opening.start]
-        return self._opening.is_plain and all(step.recording.is_complete for step in steps)
+        return self._opening.is_plain and all(step.recording.reads_back for step in steps)
 
 
 class Composition:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packer.batches import REASONING_FIELDS
-from packer.render.composed.unknowns import ITEM, ZERO
-from packer.render.composed.written import Leaf, Placed, is_unknown_text
+from packer.render.composed.unknowns import ITEM, ZERO, WalkedArguments, kind_of
+from packer.render.composed.written import ARGUMENTS, Leaf, Placed, is_unknown_text
 from packer.render.readback import ESCAPE
 from packer.render.symbolic import OpaqueError
 from packer.render.tojson import ToJson
@@ -19,24 +19,30 @@ _ENDS_ESCAPE = re.compile(r"\w*;")
 
 
 def value_of(leaf: Leaf, numbers: Sequence[int], messages: Any) -> str:
-    base, shift, path, settings = leaf
-    value = messages[shift if base == ZERO else numbers[base] + shift]
+    base, shift, path, settings, member = leaf
+    value: Any = messages[shift if base == ZERO else numbers[base] + shift]
     for name in path:
         value = value[name]
-    return value if settings is None else _JSON(value, *settings)
+    if member is not None:
+        value = [*value.items()][member[0]][member[1]]
+    return _JSON(value, *settings) if settings else str(value)
 
 
-def shape(value: Any, name: Any) -> Any:
-    """Return a value with a constant in place of each text and of the arguments of each call."""
+def shape(value: Any, name: Any, *, walks: bool) -> Any:
+    """Return a value with a constant in place of each text and of the arguments of each call.
+
+    `walks`: with a constant for each argument in their place.
+    """
     kind = type(value)
     if kind is str:
         return "text" if is_unknown_text(value, name) else ("", value)
+    if name == ARGUMENTS and (unknown := kind_of(value, walks=walks)) is not None:
+        members = value.items() if unknown is WalkedArguments else ()
+        return (unknown, *[shape(each, ARGUMENTS, walks=False) for member in members for each in member])
     if kind is dict:
-        if name == "arguments":
-            return "arguments" if value else "no arguments"
-        return (dict, *[(key, shape(each, key)) for key, each in value.items()])
+        return (dict, *[(key, shape(each, key, walks=walks)) for key, each in value.items()])
     if kind is list:
-        return (list, *[shape(each, None) for each in value])
+        return (list, *[shape(each, None, walks=walks) for each in value])
     if value is None or kind is bool:
         return (kind, value)
     if kind is int or kind is float:
@@ -47,7 +53,8 @@ def shape(value: Any, name: Any) -> Any:
 def shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool:
     """Whether all content of a message is among the parts, as the message has it: texts as they are, arguments as JSON.
 
-    Results of tools may be JSON, too. Nothing else of what the template writes may look like an escape.
+    Results of tools may be JSON, too. Arguments may also be written one by one; whether the call can be read back then
+    is another question. Nothing else of what the template writes may look like an escape.
     """
     if any(isinstance(part, str) and ESCAPE.search(part) for part in parts):
         return False
@@ -55,8 +62,8 @@ def shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool
         return False
     placed = [part for part in parts if isinstance(part, Placed) and part.slot.is_whole]
     own = [part.leaf for part in placed if part.leaf.base == ITEM and not part.leaf.shift]
-    as_it_is = {leaf.path for leaf in own if leaf.settings is None}
-    as_json = {leaf.path for leaf in own if leaf.settings is not None}
+    as_it_is = {leaf.place for leaf in own if not leaf.settings}
+    as_json = {leaf.place for leaf in own if leaf.settings}
     content = message.get("content")
     path: tuple[str | int, ...] = ("content",)
     if isinstance(content, list):
@@ -94,10 +101,16 @@ def _shows_call(call: Any, path: tuple[str | int, ...], as_it_is: Any, as_json: 
         call, path = call["function"], (*path, "function")
     if not isinstance(call, dict) or not is_unknown_text(call.get("name"), "name") or (*path, "name") not in as_it_is:
         return False
-    arguments = call.get("arguments")
+    arguments, path = call.get("arguments"), (*path, ARGUMENTS)
     if not arguments:
         return True
-    return (*path, "arguments") in (as_it_is if isinstance(arguments, str) else as_json)
+    if not isinstance(arguments, dict):
+        return path in (as_it_is if isinstance(arguments, str) else as_json)
+    return path in as_json or all(
+        (*path, n, 0) in as_it_is
+        and (*path, n, 1) in (as_json if isinstance(value, dict | list) else as_json | as_it_is)
+        for n, value in enumerate(arguments.values())
+    )
 
 
 class Numbers(dict[Any, int]):

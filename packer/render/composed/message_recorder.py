@@ -7,6 +7,7 @@ conversation. From there on, each iteration runs on its own, with unknown values
 well. So a recording holds for any conversation of which the same is true.
 """
 
+import functools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ import jinja2.runtime
 
 from packer.render import symbolic
 from packer.render.composed.message_content import value_of
-from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Arguments, Number
+from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Number, WalkedArguments, kind_of
 from packer.render.composed.written import (
+    ARGUMENTS,
     AT,
     JsonSettings,
     Leaf,
@@ -28,7 +30,7 @@ from packer.render.composed.written import (
 )
 from packer.render.message_list import MessageList
 from packer.render.opening import STOPPED, attributes_of, comparable, namespaces_of
-from packer.render.symbolic import SEEN_BLINDLY, OpaqueError, Slot, SymbolicText, pieces_of
+from packer.render.symbolic import HIDDEN, SEEN_BLINDLY, OpaqueError, Slot, SymbolicText, Unknown, pieces_of
 from packer.render.template_parts import RENDERING, STOP
 
 END = object()
@@ -54,6 +56,9 @@ class _Recorder:
     start: int
     """Index of the first message that the loop runs over."""
 
+    _walks = False
+    """Whether the arguments of a message's own calls are :class:`WalkedArguments`."""
+
     def __init__(self, shape_of: Callable[[Any], int], attributes: Container[str] | None) -> None:
         """`attributes`: those of namespaces that the template may read later; None if that is not known."""
         self.ending: Sequence[Any] | None = None
@@ -69,7 +74,6 @@ class _Recorder:
         self._neighbors: list[Neighbor] = []
         self._leaves: list[Leaf] = []
         self._texts = _Texts(messages, numbers, self._leaves)
-        self._arguments: list[tuple[Arguments, Leaf]] = []
 
     def _parts(self, written: Iterable[str]) -> tuple[str | Placed, ...]:
         parts: list[str | Placed] = []
@@ -100,6 +104,10 @@ class _Recorder:
         if parts is not None:
             symbolic.refuse_stand_ins(self._texts)
         asked = dict.fromkeys((self._leaves[each.slot.number], each) for each in self._texts)
+        placed = {part.leaf for part in parts or () if isinstance(part, Placed)}
+        for leaf in self._leaves:
+            if leaf.settings is not None and leaf not in placed:  # Python may refuse to write it: a long number, say
+                asked[leaf, symbolic.Condition(Slot(0), "holds", HIDDEN)] = None
         return Written(
             tuple(dict.fromkeys(self.conditions)),
             tuple(dict.fromkeys(self._neighbors)),
@@ -125,10 +133,16 @@ class _Recorder:
         name = leaf.path[-1] if leaf.path else None
         if is_unknown_text(value, name):
             return self.symbolic(leaf)
-        if type(value) is dict and name == "arguments":
-            made = Arguments(is_empty=not value)
-            self._arguments.append((made, leaf))
-            return made
+        walks = self._walks and leaf[:2] == (ITEM, 0) and leaf.member is None
+        if name == ARGUMENTS and (unknown := kind_of(value, walks=walks)) is not None:
+            write = functools.partial(self._written_as, leaf)
+            if unknown is not WalkedArguments:
+                return unknown(write)
+            members = [
+                tuple([self._unknown(each, leaf._replace(member=(number, part))) for part, each in enumerate(member)])
+                for number, member in enumerate(value.items())
+            ]
+            return WalkedArguments(write, members)
         if type(value) is dict:
             return {key: self._unknown(each, leaf._replace(path=(*leaf.path, key))) for key, each in value.items()}
         if type(value) is list:
@@ -139,19 +153,18 @@ class _Recorder:
         self._leaves.append(leaf)
         return SymbolicText([Slot(len(self._leaves) - 1)], self._texts)
 
-    def as_json(self, value: Arguments | SymbolicText, settings: JsonSettings) -> SymbolicText:
-        """Return an unknown value as JSON.
+    def as_json(self, text: SymbolicText, settings: JsonSettings) -> SymbolicText:
+        """Return a text as JSON.
 
         Raises:
-            OpaqueError: a text was changed before.
+            OpaqueError: it was changed before.
         """
-        if isinstance(value, Arguments):
-            leaf = next(leaf for made, leaf in self._arguments if made is value)
-        else:
-            (slot,) = value.pieces if len(value.pieces) == 1 else ("",)
-            if not isinstance(slot, Slot) or slot.changes or self._leaves[slot.number].settings is not None:
-                raise OpaqueError("JSON of a text that was changed")
-            leaf = self._leaves[slot.number]
+        (slot,) = text.pieces if len(text.pieces) == 1 else ("",)
+        if not isinstance(slot, Slot) or slot.changes or self._leaves[slot.number].settings is not None:
+            raise OpaqueError("JSON of a text that was changed")
+        return self._written_as(self._leaves[slot.number], settings)
+
+    def _written_as(self, leaf: Leaf, settings: JsonSettings | tuple[()]) -> SymbolicText:
         return self.symbolic(leaf._replace(settings=settings))
 
 
@@ -211,6 +224,8 @@ class MessageRecorder(_Recorder):
         numbers: Sequence[int],
         held: Sequence[Mapping[str, Any]],
         ending: Sequence[Any] | None,
+        *,
+        walks: bool,
     ) -> Written:
         """Run the template for one message, or for its ending.
 
@@ -219,12 +234,13 @@ class MessageRecorder(_Recorder):
             numbers: the index of the message, the number of messages, and the integers that namespaces hold.
             held: attributes of each namespace; in place of an integer, the index of its value in `numbers`.
             ending: values of the variables that only the ending reads; None to run it for a message.
+            walks: whether it walks through the arguments of the message's calls.
 
         Raises:
             Exception: any that the template raises, or OpaqueError. :meth:`failed` tells what it had asked before.
         """
         self._begin(messages, numbers)
-        self.ending = ending
+        self.ending, self._walks = ending, walks
         before = [
             {name: Number(self, value) if type(value) is int else value for name, value in attributes.items()}
             for attributes in held
@@ -269,7 +285,7 @@ class OpeningRecorder(_Recorder):
         known.recorder = self
         own = {"messages": known, RENDERING: self, STOP: STOPPED}
         parts = self._parts(template.root_render_func(context_of(template, {**variables, **own})))
-        unknown = {name for name, value in self._set.items() if isinstance(value, SymbolicText | Number | Arguments)}
+        unknown = {name for name, value in self._set.items() if isinstance(value, Unknown)}
         if any(name in names for name in unknown):
             raise OpaqueError("a variable that is unknown")
         left = {name: value for name, value in self._set.items() if name not in unknown}

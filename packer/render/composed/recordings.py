@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from packer.render.composed.message_content import Numbers, shape, shows_all, value_of
 from packer.render.composed.message_recorder import ContextOf, MessageRecorder, OpeningRecorder
-from packer.render.composed.unknowns import ITEM, SIZE, ZERO
+from packer.render.composed.unknowns import ITEM, SIZE, ZERO, ArgumentsError
 from packer.render.composed.written import Placed, Written
 from packer.render.opening import FirstHalf
 from packer.render.symbolic import OpaqueError
@@ -54,6 +54,9 @@ class Recording(NamedTuple):
     is_complete: bool
     """Whether it writes all content of the message, as the message has it."""
 
+    reads_back: bool
+    """Whether calls that it writes can be read back, too: it writes their arguments as a whole."""
+
     flips: tuple[tuple[int, int, bool], ...] | None
     """Where the template gets another answer: number of an integer that a namespace holds, its least value that does,
     and whether that value counts from the index of the message. None if that is not known."""
@@ -66,9 +69,11 @@ class Recording(NamedTuple):
         placed = [part for part in written.parts or () if isinstance(part, Placed)]
         found = [each.flips() for each in written.conditions]
         is_local = all(part.leaf.base in {ITEM, ZERO} for part in placed) and None not in found
+        is_complete = message is not None and written.parts is not None and shows_all(message, written.parts)
         return cls(
             written,
-            is_complete=message is not None and written.parts is not None and shows_all(message, written.parts),
+            is_complete=is_complete,
+            reads_back=is_complete and all(part.leaf.member is None for part in placed),
             flips=tuple([flip for each in found for flip in each or ()]) if is_local else None,
             asks_size=bool(written.neighbors)
             or any(SIZE in {each.base, getattr(each, "other", ZERO)} for each in written.conditions)
@@ -168,7 +173,7 @@ class Recordings:
         self.context_of = context_of
         self._recorded = recorded
         self._shapes = Numbers(_MAX_SHAPES)
-        self._shape_of: dict[int, tuple[Any, int]] = {}
+        self._shape_of: dict[tuple[int, bool], tuple[Any, int]] = {}
         self._keys = Numbers(_MAX_SHAPES)
         self._states: dict[Any, State] = {}
         self._outer = Numbers(_MAX_OUTER)
@@ -177,6 +182,9 @@ class Recordings:
         self._kept: dict[Any, list[Recording]] = {}
         self._num_kept = self._num_recorded = 0
         self._recorders: dict[tuple[int, int], MessageRecorder] = {}
+        self._walks = False
+        """Whether the template walks through the arguments of calls: then they belong to shapes of messages."""
+
         self.take_too_long = False
         """Whether a recording took more time or memory than a rendering may, which may take less."""
 
@@ -197,17 +205,19 @@ class Recordings:
         self.num_tried += 1
         self._shape_of.clear()
 
-    def shape_of(self, message: Any) -> int:
+    def shape_of(self, message: Any, *, walks: bool = False) -> int:
         """Return the number of a message's shape: everything except its texts and the arguments of its calls.
+
+        `walks`: of the arguments, the number and the kinds belong to the shape.
 
         Raises:
             OpaqueError: the message holds something that is not JSON, or there are too many shapes.
         """
-        found = self._shape_of.get(id(message))
+        found = self._shape_of.get((id(message), walks))
         if found is not None and found[0] is message:
             return found[1]
-        number = self._shapes.of(shape(message, None))
-        self._shape_of[id(message)] = message, number
+        number = self._shapes.of(shape(message, None, walks=walks))
+        self._shape_of[id(message), walks] = message, number
         return number
 
     def state_of(self, held: Sequence[Mapping[str, Any]]) -> State:
@@ -339,8 +349,9 @@ class Recordings:
         Raises:
             OpaqueError: that cannot be recorded.
         """
-        numbers, messages = at.numbers, at.messages
-        what: Any = self.shape_of(messages[numbers[ITEM]]) if ending is None else (*map(type, ending), *ending)
+        numbers, messages, walks = at.numbers, at.messages, self._walks
+        message = messages[numbers[ITEM]] if ending is None else None
+        what: Any = self.shape_of(message, walks=walks) if ending is None else (*map(type, ending), *ending)
         key = at.outer, at.state.key, what
         found = self._kept.get(key)
         if found is None:
@@ -349,7 +360,10 @@ class Recordings:
             if recording.holds(numbers, messages, self.shape_of):
                 break
         else:
-            recording = Recording.of(self._record(at, ending), messages[numbers[ITEM]] if ending is None else None)
+            written = self._record(at, ending, walks=walks)
+            if written.parts is None and walks != self._walks:
+                return self.recording(at, ending)  # with the arguments
+            recording = Recording.of(written, message)
             if self._num_kept >= _MAX_RECORDINGS:
                 self._kept, self._num_kept = {key: (found := [])}, 0
             found.append(recording)
@@ -358,7 +372,7 @@ class Recordings:
             raise OpaqueError("not composed")
         return recording
 
-    def _record(self, at: Iteration, ending: tuple[Any, ...] | None) -> Written:
+    def _record(self, at: Iteration, ending: tuple[Any, ...] | None, *, walks: bool) -> Written:
         self._num_recorded += 1
         of = at.outer, len(at.state.layout)  # some conversations may have more namespaces
         recorder = self._recorders.pop(of, None)  # one that fails is not used again
@@ -366,12 +380,13 @@ class Recordings:
             recorder = MessageRecorder(self.shape_of, self.plain.attributes)
             run = functools.partial(recorder.run, self._recorded.whole, self.context_of)
             watched(lambda: run(at.messages, at.variables))
-        record = functools.partial(recorder.record, at.messages, at.numbers, at.state.layout, ending)
+        record = functools.partial(recorder.record, at.messages, at.numbers, at.state.layout, ending, walks=walks)
         try:
             written = watched(record)
         except TemplateOverrunError:
             raise
-        except Exception:  # noqa: BLE001 - a template may raise anything; rendering it tells
+        except Exception as error:  # noqa: BLE001 - a template may raise anything; rendering it tells
+            self._walks = self._walks or isinstance(error, ArgumentsError)
             return recorder.failed()
         self._recorders[of] = recorder
         return written

@@ -1,8 +1,10 @@
 """The sandbox that recorders run templates in: sees what is done with unknown values, or refuses it."""
 
 import functools
+import itertools
+import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jinja2
@@ -10,21 +12,42 @@ import jinja2.runtime
 from jinja2 import pass_context
 
 from packer.render.composed.message_recorder import END, MessageRecorder
-from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Arguments, Number
+from packer.render.composed.unknowns import (
+    ITEM,
+    SIZE,
+    ZERO,
+    Length,
+    Number,
+    UnknownArgument,
+    UnknownNumber,
+    WalkedArguments,
+    refuse,
+    written,
+)
 from packer.render.composed.written import JsonSettings
 from packer.render.message_list import MessageList
-from packer.render.symbolic import HIDDEN, SEEN_BLINDLY, OpaqueError, SymbolicText, joined
-from packer.render.symbolic_environment import ContainerQueries, SymbolicEnvironment, join_texts, symbolic_environment
+from packer.render.symbolic import HIDDEN, SEEN_BLINDLY, OpaqueError, SafeText, SymbolicText, Unknown, joined
+from packer.render.symbolic_environment import (
+    ContainerQueries,
+    SymbolicEnvironment,
+    join_texts,
+    refuse_unknown,
+    symbolic_environment,
+)
 from packer.render.template_parts import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, TemplateParts, template_parts
-from packer.render.tojson import ToJson
 
 _FOR_UNKNOWN = {
     "filters": frozenset({"trim", "string", "join", "replace", "default", "d"}),
     "tests": frozenset(
-        {"defined", "undefined", "string", "mapping", "none", "true", "false", "boolean", "in", "sequence", "iterable"}
+        {"defined", "undefined", "string", "mapping", "none", "true", "false", "boolean", "number", "in"}
+        | {"sequence", "iterable"}
     ),
 }
 """Filters and tests that handle symbolic texts, unknown values and the list of messages; the others refuse them."""
+
+
+_HIDDEN = f"(?:{'|'.join(map(re.escape, SEEN_BLINDLY))})"
+_UNKNOWN_AS_JSON = re.compile(rf'"{_HIDDEN}(\d+){_HIDDEN}"')
 
 
 class _Loop:
@@ -78,10 +101,10 @@ class _Environment(SymbolicEnvironment):
     """Also answers for the list of messages."""
 
     def getitem(self, obj: Any, argument: Any) -> Any:
+        if type(obj) is WalkedArguments:
+            return obj[argument]
         recorder = obj.root.recorder if type(obj) is MessageList else None
         if recorder is None or type(argument) not in (int, Number):
-            if isinstance(argument, Number | Arguments):
-                raise OpaqueError("something is looked up by an unknown value")
             return super().getitem(obj, argument)
         base, shift = (argument.base, argument.shift) if type(argument) is Number else (ZERO, argument)
         if base == ZERO and shift < 0:
@@ -96,14 +119,11 @@ class _Environment(SymbolicEnvironment):
         return self.undefined(obj=obj, name=argument) if item is None else item
 
     def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
-        if isinstance(left, str) and _is_unknown(right):
-            raise OpaqueError("an unknown value in a format")
+        if isinstance(left, str):
+            refuse_unknown(right)
         return super().call_binop(context, operator, left, right)
 
     intercepted_binops = frozenset({"*", "**", "%"})
-
-
-_USUAL_TO_JSON = ToJson()
 
 
 @pass_context
@@ -113,38 +133,33 @@ def _to_json(
     *settings: Any,
     **named: Any,
 ) -> str:
-    """The filter `tojson`, for unknown values too."""
-    if isinstance(value, Number | MessageList) and _is_unknown(value):
-        raise OpaqueError("something else as JSON")
-    unknown: list[SymbolicText | Arguments] = []
-    made = _USUAL_TO_JSON(_with_marks(value, unknown), *settings, **named)
-    if not unknown:
-        return made
+    """The filter `tojson`, for unknown values too, and for what contains them."""
     recorder: Any = context.resolve(RENDERING)
-    form = _settings(*settings, **named)
-    if form[1] is not None and any(isinstance(each, Arguments) for each in unknown) and unknown[0] is not value:
-        raise OpaqueError("arguments in JSON that is indented")
-    parts = _MARK.split(made)  # every second is the number of a mark
+    chosen = _settings(*settings, **named)
+    ensure_ascii, indent, separators, sort_keys = chosen
+    unknown: list[str] = []
+
+    def known(part: Any) -> Any:
+        if isinstance(part, SymbolicText):
+            unknown.append(recorder.as_json(part, chosen))
+        elif isinstance(part, UnknownArgument):
+            if indent is not None and part is not value and not isinstance(part, UnknownNumber):
+                raise OpaqueError("indented JSON of an unknown value within another")
+            unknown.append(written(part, chosen))
+        elif isinstance(part, dict):
+            return {name: known(each) for name, each in part.items()}
+        else:
+            return [known(each) for each in part] if isinstance(part, list | tuple) else part
+        return f"{HIDDEN}{len(unknown) - 1}{HIDDEN}"
+
+    made = json.dumps(
+        known(value), ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+    parts: list[str] = _UNKNOWN_AS_JSON.split(made)
+    parts[1::2] = [unknown[int(number)] for number in parts[1::2]]
     if len(parts) != 2 * len(unknown) + 1:
-        raise OpaqueError("a known text that looks like a mark")
-    return joined(recorder.as_json(unknown[int(part)], form) if n % 2 else part for n, part in enumerate(parts))
-
-
-_MARK = re.compile(f'"(?:{"|".join(map(re.escape, SEEN_BLINDLY))})([0-9]+)"')
-
-
-def _with_marks(value: Any, unknown: list[SymbolicText | Arguments]) -> Any:
-    """Return a value with a mark in place of each unknown one, which is appended to `unknown`."""
-    if isinstance(value, SymbolicText | Arguments):
-        unknown.append(value)
-        return f"{HIDDEN}{len(unknown) - 1}"
-    if type(value) is dict:
-        return {key: _with_marks(each, unknown) for key, each in value.items()}
-    if type(value) in (list, tuple):
-        return [_with_marks(each, unknown) for each in value]
-    if isinstance(value, Number):
-        raise OpaqueError("an unknown number in JSON")
-    return value
+        raise OpaqueError("a text contains what stands for unknown values")
+    return joined(parts)
 
 
 def _settings(
@@ -169,22 +184,33 @@ def _length(items: Any, enough: int | None = None) -> Any:
     del enough
     if type(items) is MessageList and items.root.recorder is not None:
         return Number(items.root.recorder, SIZE, -items.start)
-    if isinstance(items, Number | Arguments):
-        raise OpaqueError("the length of an unknown value")
-    return len(items)
+    return Length() if type(items) is SymbolicText else len(items)
+
+
+def _members(usual: Callable[[Any], Iterable[Any]], value: Any) -> Iterator[Any]:
+    """The filter `items`, for arguments too."""
+    yield from value.items() if type(value) is WalkedArguments else usual(value)
+
+
+def _formatted(usual: Callable[..., str], form: Any, *values: Any, **named: Any) -> str:
+    """The filter `format`, for unknown values too, where it only inserts texts."""
+    fixed = form.split("%s") if type(form) is str and not named else []
+    if len(fixed) != len(values) + 1 or any("%" in part for part in fixed):
+        return usual(form, *values, **named)
+    return joined([fixed[0], *itertools.chain(*zip(map(str, values), fixed[1:], strict=True))])
 
 
 def _is_unknown(value: Any) -> bool:
     if type(value) is MessageList:
         return value.root.recorder is not None
-    return isinstance(value, SymbolicText | Number | Arguments)
+    return isinstance(value, Unknown)
 
 
 def _for_known_only(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         if any(map(_is_unknown, (*args, *kwargs.values()))):
-            raise OpaqueError("an unknown value is passed to a filter or a test")
+            refuse(*args, *kwargs.values())
         return function(*args, **kwargs)
 
     return checked
@@ -200,7 +226,15 @@ def _environment(date: str) -> _Environment:
             kind,
             {name: each if name in known else _for_known_only(each) for name, each in functions.items()},
         )
-    environment.filters |= {"tojson": _to_json, "length": _length, "count": _length, LENGTH: _length}
+    environment.filters |= {
+        "tojson": _to_json,
+        "safe": lambda text: SafeText(str(text)),
+        "length": _length,
+        "count": _length,
+        LENGTH: _length,
+    }
+    for name, filtered in (("items", _members), ("format", _formatted)):
+        environment.filters[name] = functools.partial(filtered, environment.filters[name])
     environment.filters |= {ITEMS: _items, IS_END: lambda item: item is END, ENDINGS: _endings}
     return environment
 

@@ -1,16 +1,20 @@
 """What a template is given in place of values it need not know: numbers of a conversation, and arguments of calls.
 
-Every question about a number is answered, and the answer is recorded as a condition. Whatever else a template does with
-one of these values ends the recording with :class:`packer.render.symbolic.OpaqueError`.
+Every question about a number of the conversation is answered, and the answer is recorded as a condition. Whatever else
+a template does with one of these values ends the recording with :class:`packer.render.symbolic.OpaqueError`.
 """
 
+import numbers
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any, NamedTuple, Never, Protocol
 
 import jinja2
 
-from packer.render.symbolic import HIDDEN, OpaqueError
+from packer.render.symbolic import OpaqueError, SymbolicText, Unknown
+
+AS_TEXT: tuple[()] = ()
+"""In place of settings of JSON: a value as Python writes it."""
 
 ZERO, ITEM, SIZE = -1, 0, 1
 """What numbers count from: zero; the index of the message of an iteration in its conversation; the number of messages.
@@ -113,7 +117,7 @@ class Recorder(Protocol):
     conditions: list[Any]
 
 
-class Number:  # noqa: PLW1641 - its hash is refused below
+class Number(Unknown):  # noqa: PLW1641 - its hash is refused below
     """A number that a template knows nothing about; `shift` more than its base."""
 
     __slots__ = ("_recorder", "base", "shift")
@@ -129,7 +133,7 @@ class Number:  # noqa: PLW1641 - its hash is refused below
         elif compare is operator.eq and (other is None or isinstance(other, str | jinja2.Undefined)):
             return False
         else:
-            _refuse()
+            refuse()
         numbers = self._recorder.numbers
         made = Compared(compare, self.base, base, shift - self.shift, answer=True)
         made = made._replace(answer=made.holds(numbers))
@@ -158,48 +162,149 @@ class Number:  # noqa: PLW1641 - its hash is refused below
         return self != 0
 
     def __add__(self, other: Any) -> "Number":
-        return Number(self._recorder, self.base, self.shift + other) if type(other) is int else _refuse()
+        return Number(self._recorder, self.base, self.shift + other) if type(other) is int else refuse()
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> "Number | int":
         if type(other) is Number and other.base == self.base:
             return self.shift - other.shift
-        return self + -other if type(other) is int else _refuse()
+        return self + -other if type(other) is int else refuse()
 
     def __mod__(self, other: Any) -> int:
         if type(other) is not int or other <= 0:
-            _refuse()
+            refuse()
         answer = (self._recorder.numbers[self.base] + self.shift) % other
         self._recorder.conditions.append(Remainder(self.base, self.shift, other, answer))
         return answer
 
 
-class Arguments(dict[str, str]):
-    """The arguments of a call, an object: a template may write them as JSON, and ask whether there are any."""
+class Length(Unknown):  # noqa: PLW1641 - as above
+    """The number of characters of an unknown text, which is not zero."""
 
-    def __init__(self, *, is_empty: bool) -> None:
-        super().__init__({HIDDEN: HIDDEN})  # for code that bypasses the methods
-        self._is_empty = is_empty
+    __slots__ = ()
+
+    def __gt__(self, other: Any) -> bool:
+        return not self == other
+
+    def __eq__(self, other: object) -> bool:
+        return False if type(other) is int and other == 0 else refuse()
+
+
+class UnknownArgument(Unknown):  # noqa: PLW1641 - as above
+    """The arguments of a call, or one of them: a template may write it, and ask what kind of value it is.
+
+    Args:
+        write: returns it as JSON, with settings, or as Python writes it.
+    """
+
+    __slots__ = ("_write",)
+
+    def __init__(self, write: Callable[[Any], SymbolicText]) -> None:
+        self._write = write
+
+    def __str__(self) -> str:
+        return self._write(AS_TEXT)
 
     def __bool__(self) -> bool:
-        return not self._is_empty
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return False if other is None or isinstance(other, str | jinja2.Undefined) else refuse(self)
 
 
-def _refuse(*_: Any, **__: Any) -> Never:
-    raise OpaqueError("an unknown value is used in another way")
+class UnknownNumber(UnknownArgument):
+    """Any number but a truth value."""
+
+    __slots__ = ()
+
+
+class UnknownArray(UnknownArgument):
+    """An array that has something in it."""
+
+    __slots__ = ()
+
+
+class UnknownObject(UnknownArgument):
+    """An object that has something in it."""
+
+    __slots__ = ()
+
+
+class WalkedArguments(UnknownObject):
+    """Arguments that a template may walk through: it knows how many there are, and of what kinds. Keys are texts."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, write: Callable[[Any], SymbolicText], members: Sequence[tuple[Any, Any]]) -> None:
+        super().__init__(write)
+        self._members = members
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def __getitem__(self, name: Any) -> Any:
+        found = [value for key, value in self._members if key is name]
+        return found[0] if found else refuse()
+
+    def items(self) -> ValuesView[Any]:
+        return _view(self._members)
+
+    def keys(self) -> ValuesView[Any]:
+        return _view([key for key, _ in self._members])
+
+    def values(self) -> ValuesView[Any]:
+        return _view([value for _, value in self._members])
+
+
+def _view(values: Sequence[Any]) -> ValuesView[Any]:
+    return dict(enumerate(values)).values()  # has a length and no numbers, as the views of an object have
+
+
+def kind_of(value: Any, *, walks: bool) -> type[UnknownArgument] | None:
+    """Return what stands for the arguments of a call, or for one of them; None for a text, and for what is known."""
+    kind = type(value)
+    if kind in (int, float):
+        return UnknownNumber
+    if kind is list and value:
+        return UnknownArray
+    return (WalkedArguments if walks else UnknownObject) if kind is dict and value else None
+
+
+def written(value: UnknownArgument, settings: Any) -> SymbolicText:
+    """Return an unknown value as JSON."""
+    return value._write(settings)  # noqa: SLF001 - of the same module
+
+
+class ArgumentsError(OpaqueError):
+    """The template looks into the arguments of a call."""
+
+
+def refuse(*values: Any, **_: Any) -> Never:
+    """Refuse to tell more about unknown values.
+
+    Raises:
+        ArgumentsError: an object is among them.
+        OpaqueError: otherwise.
+    """
+    kind = ArgumentsError if any(type(each) is UnknownObject for each in values) else OpaqueError
+    raise kind("an unknown value is used in another way")
 
 
 for _name in (
     *("__hash__", "__rsub__", "__mul__", "__rmul__", "__floordiv__", "__rfloordiv__", "__truediv__", "__rtruediv__"),
     *("__rmod__", "__neg__", "__pos__", "__abs__", "__pow__", "__rpow__", "__index__", "__int__", "__float__"),
-    *("__str__", "__repr__", "__format__", "__iter__", "__len__", "__getitem__", "__contains__"),
+    *("__repr__", "__format__", "__iter__", "__len__", "__getitem__", "__contains__"),
 ):
-    setattr(Number, _name, _refuse)
-_HARMLESS = {
-    *("__class__", "__class_getitem__", "__delattr__", "__dir__", "__doc__", "__getattribute__", "__getstate__"),
-    *("__init__", "__init_subclass__", "__new__", "__setattr__", "__subclasshook__"),
-}
-for _name in dir(dict):
-    if _name not in Arguments.__dict__ and _name not in _HARMLESS:
-        setattr(Arguments, _name, _refuse)
+    for _kind in (Number, Length, UnknownArgument):
+        setattr(_kind, _name, refuse)
+Number.__str__ = Length.__str__ = UnknownNumber.__bool__ = refuse  # type: ignore[method-assign]
+
+# What tests such as `is mapping` ask:
+Mapping.register(UnknownObject)
+Sequence.register(UnknownArray)
+for _kind in (Number, Length, UnknownNumber):
+    numbers.Number.register(_kind)

@@ -12,11 +12,14 @@ AT = " at 0x"
 _CONSTANT = frozenset({"role", "type"})
 """Fields whose texts templates compare with words, and which have few values: these are known."""
 
+ARGUMENTS = "arguments"
+"""The field whose values are unknown, too, if they are no texts."""
+
 JsonSettings = tuple[bool, int | str | None, tuple[str, str] | None, bool]
 
 
 class Leaf(NamedTuple):
-    """A text of a message, or a value of it as JSON."""
+    """A text of a message, or another value of it as a text."""
 
     base: int
     shift: int
@@ -25,8 +28,15 @@ class Leaf(NamedTuple):
     path: tuple[str | int, ...]
     """Keys and indices that lead to it."""
 
-    settings: JsonSettings | None = None
-    """Arguments of `tojson`; None for a text as it is."""
+    settings: JsonSettings | tuple[()] | None = None
+    """Arguments of `tojson`; None for a text as it is, `AS_TEXT` for another value as Python writes it."""
+
+    member: tuple[int, int] | None = None
+    """The number of a member of the object there, and 0 for its key or 1 for its value."""
+
+    @property
+    def place(self) -> tuple[str | int, ...]:
+        return *self.path, *(self.member or ())
 
 
 class Neighbor(NamedTuple):
