@@ -236,9 +236,9 @@ def test_only_the_arguments_of_the_message_itself_are_walked_through(asked: str)
 
 
 def test_a_template_that_raises_is_not_given_arguments() -> None:
-    chat_template = template("{{ raise_exception('long') if m.content == 'long' else A | tojson }}")
+    chat_template = template("{{ raise_exception('a null') if m.content is none else A | tojson }}")
     with pytest.raises(OpaqueError):
-        composed(chat_template, [user("a"), assistant("long", tool_calls=[call("f", {"q": "a"})])])
+        composed(chat_template, [user("a"), assistant(None, tool_calls=[call("f", {"q": "a"})])])
     assert chat_template.recordings is not None
     assert not chat_template.recordings._walks
 

@@ -7,10 +7,12 @@ one message, and records what it writes together with everything that it asked. 
 gives the same answers, the template would do the same again. So a conversation is composed of recordings, message by
 message.
 
-A template that looks into texts, or does something else that cannot be recorded, is run.
+The arguments of a call are unknown as a whole; to templates that walk through them, each key and value is unknown. A
+template that looks into texts, or does something else that cannot be recorded, is run.
 
 Rows with tools of 24 messages, including all checks, take 0.6 of the time under the templates of Qwen3 and Llama 3
-(9 and 6 ms before), and whole builds of them 0.7.
+(9 and 6 ms before), and whole builds of them 0.7. Calls that are written argument by argument, as by the templates of
+Qwen3-Coder and GLM-4.6, take 0.4 and 0.6 of the time.
 """
 
 from packer.render.composed.composition import ComposedText, Composition
