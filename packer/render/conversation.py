@@ -126,6 +126,7 @@ class Conversation:
         self.messages = list(messages)
         self.tools = tools or None
         self.kwargs = dict(kwargs)
+        self._reasonings: dict[int, str] = {}
         self.modes: tuple[Mode, ...] = ({}, *({name: value} for name, value in template.modes if name not in kwargs))
 
     def render(self, messages: Sequence[Mapping[str, Any]], mode: Mode, *, prompt: bool = False) -> str:
@@ -213,7 +214,7 @@ class Conversation:
         )
         shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
         default = next((entry for entry in tried if not entry.mode), None)
-        is_plain = not shown or not reasoning_of(self.messages[k])
+        is_plain = not shown or not self._reasoning_of(k)
         if is_plain and default is not None and not default.fits and closes_reasoning(default.prompt):
             # A prompt that asks for reasoning is not the one of an answer whose own prompt closes it (Gemma 4).
             fitting = [entry for entry in fitting if closes_reasoning(entry.prompt)]
@@ -306,9 +307,15 @@ class Conversation:
                 moved.append(_Attempt(prompt, prompt + answer, mode))
         return min(moved, key=lambda each: each.turn_length, default=None)
 
+    def _reasoning_of(self, k: int) -> str:
+        """Return the reasoning of message k, which is asked for several times."""
+        if k not in self._reasonings:
+            self._reasonings[k] = reasoning_of(self.messages[k])
+        return self._reasonings[k]
+
     def _lacks_reasoning(self, k: int, tried: _Attempt) -> bool:
         """Whether a message has reasoning that its turn does not show, as reasoning, before the answer."""
-        reasoning = reasoning_of(self.messages[k])
+        reasoning = self._reasoning_of(k)
         if not reasoning:
             return False
         completion = tried.whole[len(tried.prompt) :]
@@ -330,7 +337,7 @@ class Conversation:
             if opened is None or not whole.startswith(prompt[: opened.start]):
                 continue
             reasoning, answer = (
-                reasoning_of(self.messages[k]),
+                self._reasoning_of(k),
                 whole[len(prompt) if attempt.is_open else opened.start :],
             )
             before, written, rest = (

@@ -28,25 +28,19 @@ _TEXTS = ("content", *REASONING_FIELDS)
 def strings(value: Any) -> list[str]:
     """Return all strings in a JSON value, including keys."""
     found: list[str] = []
-    _gather(value, found)
+    _gather([value], found)
     return found
 
 
 def _gather(value: Any, found: list[str]) -> None:
-    if isinstance(value, str):
-        found.append(value)
-    elif isinstance(value, dict):
-        found += filter(_is_text, value)
-        for item in value.values():
-            if item is not None:
-                _gather(item, found)
-    elif isinstance(value, list | tuple):
-        for item in value:
+    if isinstance(value, dict):
+        found += [key for key in value if isinstance(key, str)]
+        value = value.values()
+    for item in value:
+        if isinstance(item, str):
+            found.append(item)
+        elif isinstance(item, dict | list | tuple):
             _gather(item, found)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def added_escape(text: str, values: Iterable[Any], *, marks: str = "") -> str | None:

@@ -54,11 +54,10 @@ class _Opening:
     state: State
 
     def holds_for(self, messages: Sequence[Any], setting: _Setting) -> bool:
-        if self.setting.same != setting.same or len(messages) < len(self.messages):
+        more = len(messages) - len(self.messages)
+        if more < 0 or (self.depends_on_end and more):
             return False
-        if self.depends_on_end and len(messages) > len(self.messages):
-            return False
-        return all(map(is_, self.messages, messages))
+        return self.setting.same == setting.same and all(map(is_, self.messages, messages))
 
 
 class ComposedText(str):
@@ -105,7 +104,7 @@ class ComposedText(str):
         if self._opening.start > 1 or number < self._opening.start:
             return False
         steps = self._steps[: number + 1 - self._opening.start]
-        return self._opening.is_plain and all(step.recording.reads_back for step in steps)
+        return self._opening.is_plain and False not in [step.recording.reads_back for step in steps]
 
 
 class Composition:
