@@ -158,7 +158,8 @@ def template_parts(
         return None
     changing = tuple(sorted(set(variables) - early))
     macros = _all_of(opening, nodes.Macro)
-    later = [[loop, *ending], *([macro] for macro in macros)]
+    attributes = _attributes_read(parsed, [loop, *ending, *macros])
+    later = [[loop, *ending], *([macro] for macro in macros)]  # what follows changes them
     names = set[str]().union(*(_free(body, environment) for body in later)) - {"messages", *changing}
     return TemplateParts(
         environment=environment,
@@ -166,7 +167,7 @@ def template_parts(
         place=place,
         late=changing,
         names=tuple(sorted(names)),
-        attributes=_attributes_read(parsed, [loop, *ending, *macros]),
+        attributes=attributes,
         transformer=transformer,
     )
 
@@ -195,10 +196,31 @@ def _names(body: Iterable[nodes.Node], *contexts: str) -> set[str]:
 
 
 def _free(body: Sequence[nodes.Node], environment: ImmutableSandboxedEnvironment) -> set[str]:
-    """Return the names that statements may read before they set them, or without doing so."""
+    """Return the names that statements may read before they set them, or without doing so. Changes the statements."""
     part = nodes.Template(list(body))
     part.set_environment(environment)
+    part = _InnerReads(environment).visit(part)
     return jinja2.meta.find_undeclared_variables(part) | (_names(body) & environment.globals.keys())
+
+
+class _InnerReads(NodeTransformer):
+    """Writes in front of each inner scope the names that are read in it.
+
+    Jinja takes a name that a scope sets at its end for set, even where an inner scope reads it before.
+    """
+
+    def __init__(self, environment: ImmutableSandboxedEnvironment) -> None:
+        self._environment = environment
+
+    def _with_reads(self, scope: nodes.Node) -> list[nodes.Node]:
+        self.generic_visit(scope)
+        part = nodes.Template([scope])
+        part.set_environment(self._environment)
+        read = [nodes.Name(name, "load") for name in sorted(jinja2.meta.find_undeclared_variables(part))]
+        return [nodes.Output(list[nodes.Expr](read)), scope]
+
+    visit_For = visit_Macro = visit_CallBlock = visit_With = visit_FilterBlock = visit_AssignBlock = _with_reads  # noqa: N815 - names that Jinja calls
+    visit_Scope = visit_ScopedEvalContextModifier = _with_reads  # noqa: N815 - as above
 
 
 def _attributes_read(template: nodes.Template, later: Sequence[nodes.Node]) -> frozenset[str] | None:

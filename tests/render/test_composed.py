@@ -240,6 +240,37 @@ LOOSER = {
     ),
     "a message behind the last iteration that is kept": loop("{{ 'x' if loop.last }}{{ messages[1].content }}"),
     "a message before the loop": loop("{{ messages[0].content }}{{ m.content }}", "messages[1:]"),
+    **{
+        f"a variable that {where} reads before it is set": (
+            f"{{% set said = messages[0].content %}}{loop(reading + '{% set said = m.role %}')}"
+        )
+        for where, reading in {
+            "an inner loop": "{% for x in [1] %}{{ said }}{% endfor %}",
+            "a loop within a loop": "{% for x in [1] %}{% for y in [1] %}{{ said }}{% endfor %}{% set said = 1 %}{% endfor %}",
+            "a generation block": "{% generation %}{{ said }}{% endgeneration %}",
+            "a filter block": "{% filter trim %}{{ said }}{% endfilter %}",
+            "a block of a variable": "{% set w %}{{ said }}{% endset %}{{ w }}",
+            "a macro": "{% macro tell() %}{{ said }}{% endmacro %}{{ tell() }}",
+            "a default of a macro": "{% macro tell(x=said) %}{{ x }}{% endmacro %}{{ tell() }}",
+        }.items()
+    },
+    **{
+        f"messages from the last on, {how}": "{% set x = bos_token %}" + asking + loop("{{ m.content }}")
+        for how, asking in {
+            "by number": "{% if messages[::-1][0] is defined %}D{% endif %}",
+            "twice": (
+                "{% with l = messages[::-1] %}{% for m in l %}{{ m.role }}{% endfor %}"
+                "{% for m in l %}{{ m.role }}{% endfor %}{% endwith %}"
+            ),
+            "as a sequence": "{{ messages[::-1] is sequence }}",
+            "if there are any": "{{ 'x' if messages[1:][::-1] }}",
+            "compared": "{{ messages[1:][::-1] == [] }}",
+        }.items()
+    },
+    "the order of namespaces": (
+        "{% set b = 1 %}{% set q = messages[-1].role %}{% set a = namespace(x='A') %}{% set b = namespace(x=q) %}"
+        + loop("{{ m.content }}{{ a.x }}{{ b.x }}")
+    ),
 }
 """Templates that looser rules would compose otherwise."""
 

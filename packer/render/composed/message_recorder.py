@@ -16,7 +16,7 @@ import jinja2.runtime
 
 from packer.render import symbolic
 from packer.render.composed.message_content import value_of
-from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Number, WalkedArguments, kind_of
+from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Number, WalkedArguments, kind_of, refuse
 from packer.render.composed.written import (
     ARGUMENTS,
     AT,
@@ -290,6 +290,8 @@ class OpeningRecorder(_Recorder):
             raise OpaqueError("a variable that is unknown")
         left = {name: value for name, value in self._set.items() if name not in unknown}
         self.found = comparable(left)
+        if any(name in variables for name, value in left.items() if namespaces_of([value])):
+            raise OpaqueError("a namespace in place of another variable, which has its place in the order of variables")
         spaces = namespaces_of(left.values())
         self.num_namespaces = len(spaces)
         held = ((n, name, value) for n, space in enumerate(spaces) for name, value in attributes_of(space).items())
@@ -305,7 +307,7 @@ class OpeningRecorder(_Recorder):
     def cut(self, messages: MessageList, place: slice) -> Any:
         """Return a suffix of the messages, or all of them from the last to the first."""
         if (place.start, place.stop, place.step) == (None, None, -1):
-            return self._backwards(messages.start)
+            return _Backwards(self, messages.start)
         start = 0 if place.start is None else place.start
         if place.stop is not None or place.step is not None or type(start) is not int or start < 0:
             raise OpaqueError("some of the messages")
@@ -314,12 +316,29 @@ class OpeningRecorder(_Recorder):
             raise OpaqueError("messages behind the last")
         return MessageList(self._messages[start:], start, messages.root)
 
-    def _backwards(self, start: int) -> Iterator[Any]:
-        size = len(self._messages)
-        for number in range(size - start):
-            yield self.at(SIZE, -1 - number)
-        if Number(self, SIZE) != size:  # recorded: there were no more
+
+class _Backwards(Sequence[Any]):  # noqa: PLW1641 - nothing asks for its hash
+    """The messages from the last to the one at `start`: they are only gone through."""
+
+    def __init__(self, recorder: OpeningRecorder, start: int) -> None:
+        self._recorder, self._start = recorder, start
+
+    def __iter__(self) -> Iterator[Any]:
+        recorder = self._recorder
+        (size, *_) = recorder.numbers
+        for number in range(size - self._start):
+            yield recorder.at(SIZE, -1 - number)
+        if Number(recorder, SIZE) != size:  # recorded: there were no more
             raise AssertionError
+
+    def __eq__(self, other: object) -> bool:
+        return refuse(self, other)
+
+    def __len__(self) -> int:
+        return refuse(self)
+
+    def __getitem__(self, place: Any) -> Any:
+        return refuse(self, place)
 
 
 def _held(value: Any) -> Any:
