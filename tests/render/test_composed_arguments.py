@@ -85,6 +85,11 @@ def test_templates_that_walk_through_arguments_are_composed(inner: str) -> None:
     assert num_composed(chat_template, CONVERSATIONS) == sum(map(len, CONVERSATIONS))
 
 
+@pytest.mark.parametrize("asked", ["A.items()", "A.keys()", "A.keys() == {'': 1}.keys()"])
+def test_what_kind_of_view_arguments_have_is_not_taken_for_known(asked: str) -> None:
+    num_composed(template(f"{{% if A is mapping %}}{{{{ {asked} }}}}{{% endif %}}"), [calling({"": True}, {"": None})])
+
+
 def test_one_recording_serves_for_all_keys() -> None:
     chat_template = template(WALKS[0])
     composed(chat_template, calling({"q": "a", "n": 1}))

@@ -251,17 +251,31 @@ class WalkedArguments(UnknownObject):
         return found[0] if found else refuse()
 
     def items(self) -> ValuesView[Any]:
-        return _view(self._members)
+        return _View(self._members)
 
     def keys(self) -> ValuesView[Any]:
-        return _view([key for key, _ in self._members])
+        return _View([key for key, _ in self._members])
 
     def values(self) -> ValuesView[Any]:
-        return _view([value for _, value in self._members])
+        return _View([value for _, value in self._members])
 
 
-def _view(values: Sequence[Any]) -> ValuesView[Any]:
-    return dict(enumerate(values)).values()  # has a length and no numbers, as the views of an object have
+class _View(ValuesView[Any]):  # noqa: PLW1641 - as above
+    """Members of arguments, as the views of an object: they have a length and no numbers.
+
+    How Python writes and compares one depends on its kind.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        super().__init__(dict(enumerate(values)))
+
+    def __repr__(self) -> str:
+        refuse(self)
+
+    def __eq__(self, other: object) -> bool:
+        refuse(self, other)
 
 
 def kind_of(value: Any, *, walks: bool) -> type[UnknownArgument] | None:
