@@ -37,11 +37,6 @@ class Slot(NamedTuple):
                 text = getattr(text, method)(separator, limit)[part]
         return text
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of the text is written, except for white space at its ends."""
-        return all(len(change) == 2 for change in self.changes)
-
 
 Piece: TypeAlias = str | Slot
 

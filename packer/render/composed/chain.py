@@ -20,6 +20,9 @@ class Step(NamedTuple):
     least_size: int | None
     """Least number of messages from which on it is the same, however many follow; None if it depends on the end."""
 
+    reads_back: bool
+    """Whether its calls can be read back, and nothing in its text may become an escape by what follows."""
+
 
 @dataclass(slots=True, eq=False)
 class Chain:

@@ -6,7 +6,7 @@ from operator import is_
 from typing import Any, NamedTuple, Self
 
 from packer.render.composed.chain import Chain, Step
-from packer.render.composed.message_content import value_of
+from packer.render.composed.message_content import BEGINS_ESCAPE, value_of
 from packer.render.composed.recordings import Iteration, Recordings, State
 from packer.render.composed.unknowns import ITEM
 from packer.render.composed.written import AT
@@ -104,7 +104,7 @@ class ComposedText(str):
         if self._opening.start > 1 or number < self._opening.start:
             return False
         steps = self._steps[: number + 1 - self._opening.start]
-        return self._opening.is_plain and False not in [step.recording.reads_back for step in steps]
+        return self._opening.is_plain and False not in [step.reads_back for step in steps]
 
 
 class Composition:
@@ -278,7 +278,8 @@ class Composition:
         recording = recordings.recording(Iteration(opening.outer, state, numbers, messages, opening.setting.variables))
         text = recording.text(numbers, messages)
         behind = recordings.state_behind(state, recording, numbers) if recording.written.namespaces else None
-        return Step(recording, text, behind, recording.least_size(numbers))
+        reads_back = recording.reads_back and ("&" not in text or not BEGINS_ESCAPE.search(text))
+        return Step(recording, text, behind, recording.least_size(numbers), reads_back)
 
     def _chain(self, opening: _Opening, messages: Sequence[Any]) -> Chain:
         """Return a chain that shares as many messages as possible, and can be extended to all of these."""
@@ -337,5 +338,5 @@ def _scalar(value: tuple[Any, ...]) -> Any:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text has no escape."""
-    return ("&" not in text and "\ufffd" not in text) or not ESCAPE.search(text)
+    """Whether a text has no escape, and does not end as one begins."""
+    return ("&" not in text and "\ufffd" not in text) or not (ESCAPE.search(text) or BEGINS_ESCAPE.search(text))

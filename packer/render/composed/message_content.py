@@ -7,14 +7,17 @@ from typing import Any
 
 from packer.batches import REASONING_FIELDS
 from packer.render.composed.unknowns import ITEM, ZERO, WalkedArguments, kind_of
-from packer.render.composed.written import ARGUMENTS, Leaf, Placed, is_unknown_text
+from packer.render.composed.written import ARGUMENTS, Leaf, Placed, Written, is_unknown_text
 from packer.render.readback import ESCAPE
 from packer.render.symbolic import OpaqueError
 from packer.render.tojson import ToJson
 
 _JSON = ToJson()
 
-_BEGINS_ESCAPE = re.compile(r"&[#\w]*\Z")
+BEGINS_ESCAPE = re.compile(r"&[#\w]*\Z")
+_USUAL = (None, None, False)
+"""Settings of JSON, except for whether it is ASCII."""
+
 _ENDS_ESCAPE = re.compile(r"\w*;")
 
 
@@ -50,18 +53,23 @@ def shape(value: Any, name: Any, *, walks: bool) -> Any:
     raise OpaqueError("not JSON")
 
 
-def shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool:
-    """Whether all content of a message is among the parts, as the message has it: texts as they are, arguments as JSON.
+def shows_all(message: Mapping[str, Any], written: Written) -> bool:
+    """Whether all content of a message is written as the message has it: texts as they are, arguments as JSON.
 
     Results of tools may be JSON, too. Arguments may also be written one by one; whether the call can be read back then
     is another question. Nothing else of what the template writes may look like an escape.
     """
-    if any(isinstance(part, str) and ESCAPE.search(part) for part in parts):
+    parts = written.parts
+    if parts is None or any(isinstance(part, str) and ESCAPE.search(part) for part in parts):
+        return False
+    # Losses are looked for with words, about which every answer is no: where one is yes, the template may drop these.
+    if any(each.condition.answer for each in written.texts):
         return False
     if any(itertools.starmap(_may_form_other, itertools.pairwise((*parts, "")))):
         return False
-    placed = [part for part in parts if isinstance(part, Placed) and part.slot.is_whole]
-    own = [part.leaf for part in placed if part.leaf.base == ITEM and not part.leaf.shift]
+    # All of a text is placed, except for white space at its ends: a text that is cut holds what it is cut at.
+    placed = [part.leaf for part in parts if isinstance(part, Placed)]
+    own = [leaf for leaf in placed if leaf.base == ITEM and not leaf.shift]
     as_it_is = {leaf.place for leaf in own if not leaf.settings}
     as_json = {leaf.place for leaf in own if leaf.settings}
     content = message.get("content")
@@ -84,10 +92,22 @@ def shows_all(message: Mapping[str, Any], parts: Sequence[str | Placed]) -> bool
     )
 
 
+def reads_back(parts: Sequence[str | Placed]) -> bool:
+    """Whether a call that parts show completely is certainly read back: it writes all arguments at once, as JSON.
+
+    Arguments that are a text are JSON as it is usually written, see :func:`packer.render.message_form.renderable`.
+    """
+    if any(isinstance(part, str) and '\\"' in part for part in parts):
+        return False
+    leaves = [part.leaf for part in parts if isinstance(part, Placed)]
+    arguments = [leaf.settings for leaf in leaves if leaf.path[-1] == ARGUMENTS and leaf.settings is not None]
+    return all(leaf.member is None for leaf in leaves) and all(each[1:] == _USUAL for each in arguments)
+
+
 def _may_form_other(part: str | Placed, following: str | Placed) -> bool:
     """Whether two parts may form what neither is: an escape, or the beginning of a call in Python."""
     if isinstance(part, str):
-        return _BEGINS_ESCAPE.search(part) is not None
+        return BEGINS_ESCAPE.search(part) is not None
     if isinstance(following, Placed):
         return following.leaf.settings is None
     is_name = part.leaf.path[-1] == "name"
@@ -102,7 +122,7 @@ def _shows_call(call: Any, path: tuple[str | int, ...], as_it_is: Any, as_json: 
     if not isinstance(call, dict) or not is_unknown_text(call.get("name"), "name") or (*path, "name") not in as_it_is:
         return False
     arguments, path = call.get("arguments"), (*path, ARGUMENTS)
-    if not arguments:
+    if arguments is None or (isinstance(arguments, dict | list) and not arguments):
         return True
     if not isinstance(arguments, dict):
         return path in (as_it_is if isinstance(arguments, str) else as_json)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from packer.render.composed.message_content import Numbers, shape, shows_all, value_of
+from packer.render.composed.message_content import Numbers, reads_back, shape, shows_all, value_of
 from packer.render.composed.message_recorder import ContextOf, MessageRecorder, OpeningRecorder
 from packer.render.composed.unknowns import ITEM, SIZE, ZERO, ArgumentsError
 from packer.render.composed.written import Placed, Written
@@ -55,7 +55,7 @@ class Recording(NamedTuple):
     """Whether it writes all content of the message, as the message has it."""
 
     reads_back: bool
-    """Whether calls that it writes can be read back, too: it writes their arguments as a whole."""
+    """Whether calls that it writes can be read back, too: it writes their arguments as a whole, as JSON."""
 
     flips: tuple[tuple[int, int, bool], ...] | None
     """Where the template gets another answer: number of an integer that a namespace holds, its least value that does,
@@ -69,11 +69,11 @@ class Recording(NamedTuple):
         placed = [part for part in written.parts or () if isinstance(part, Placed)]
         found = [each.flips() for each in written.conditions]
         is_local = all(part.leaf.base in {ITEM, ZERO} for part in placed) and None not in found
-        is_complete = message is not None and written.parts is not None and shows_all(message, written.parts)
+        is_complete = message is not None and shows_all(message, written)
         return cls(
             written,
             is_complete=is_complete,
-            reads_back=is_complete and all(part.leaf.member is None for part in placed),
+            reads_back=is_complete and reads_back(written.parts or ()),
             flips=tuple([flip for each in found for flip in each or ()]) if is_local else None,
             asks_size=bool(written.neighbors)
             or any(SIZE in {each.base, getattr(each, "other", ZERO)} for each in written.conditions)
