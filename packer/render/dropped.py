@@ -236,7 +236,8 @@ class ConversationLosses:
         """Return whether each call of a message can be read from a text as Python; None if it is not so written."""
         message = self.conversation.messages[number]
         texts = [text_of(message), *(str(message[name]) for name in REASONING_FIELDS if message.get(name))]
-        return [reads_as_python(call, text, texts) for call in message.get("tool_calls") or ()]
+        calls = message.get("tool_calls") or ()
+        return [reads_as_python(call, text, texts, calls) for call in calls]
 
     def _occurs_twice(self, text: str) -> bool:
         """Whether several values of messages and tools contain a text, or the source of the template does."""

@@ -28,10 +28,11 @@ _JSON_NAMES = {"true": True, "false": False, "null": None}
 """Names of JSON that servers read as values, too: some models write `f(a=true)`."""
 
 
-def reads_as_python(call: Any, text: str, texts: Iterable[str] = ()) -> bool | None:
+def reads_as_python(call: Any, text: str, texts: Iterable[str] = (), calls: Iterable[Any] = ()) -> bool | None:
     """Whether a text contains a call as Python with exactly the call's arguments; None if it has none as Python.
 
-    What one of `texts`, the other texts of the message, contains is not a call that the template has written.
+    What one of `texts`, the other texts of the message, contains is not a call that the template has written; neither
+    is what arguments contain, the call's own and those of `calls`, the others of the message.
     """
     name, arguments = function_of(call).get("name"), arguments_of(call)
     if not isinstance(name, str) or not isinstance(arguments, Mapping) or f"{name}(" not in text:
@@ -41,7 +42,7 @@ def reads_as_python(call: Any, text: str, texts: Iterable[str] = ()) -> bool | N
     inside = [place for part in texts for place in itertools.islice(_places(part.strip(), text, opening), 1)]
     inside += [
         place
-        for value in strings(arguments)
+        for value in strings([arguments, *map(arguments_of, calls)])
         for part in {value, *escaped_spellings(value)}
         for place in _places(part, text, opening)
     ]

@@ -52,6 +52,15 @@ CASES = {
     "quotation marks of the template": Case(
         source("{{ m.content }}" + CALLS + '{\\"a\\": {{ A | tojson(indent=1) }}}' + "{% endfor %}"), called({"q": "a"})
     ),
+    "arguments that look like another call of the message": Case(
+        source("{{ m.content }}" + CALLS + "{{ A | tojson }} {{ A | tojson }}, {% endfor %}"),
+        [
+            user("what is this"),
+            assistant("", tool_calls=[call("look", {"q": 'look(a="b")'}), call("look", {"a": 2})]),
+            result("r"),
+            assistant("and so it is"),
+        ],
+    ),
     "texts that become an escape side by side": Case(
         "{% for m in messages %}{{ m.content }}{{ '<|im_end|>' if m.role == 'assistant' }}{% endfor %}",
         [user("this and &"), user("amp; all of that"), assistant("and so it is")],
