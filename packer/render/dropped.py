@@ -375,8 +375,10 @@ def _shape(message: Message) -> tuple[Any, ...]:
         message.get("role"),
         type(message.get("content")).__name__,
         bool(message.get("content")),
+        bool(text_of(message).strip()),  # a blank text is not probed
         tuple(tuple(type(leaf).__name__ for leaf in leaves(arguments_of(call))) for call in calls),
         *(bool(message.get(name)) for name in REASONING_FIELDS),
+        *reasoning_fields(message),
     )
 
 

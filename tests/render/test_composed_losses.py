@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 import twins
 from rendered_twice import assert_same, batch
-from supervision_stages import Stages, assistant, call, chat, result, user
+from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.recipe import make_recipe
 
@@ -88,3 +88,16 @@ def test_losses_are_found_as_by_the_letter(name: str, tmp_path: Any, monkeypatch
     recordings = renderer._template.recordings
     assert recordings is not None
     assert recordings.num_tried > recordings.num_failed
+
+
+def test_a_row_with_a_blank_text_tells_nothing_of_one_with_a_short_text(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
+    template = source("{{ m.content if m.role != 'system' }}")
+    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
+    rows = [[system(text), user("what"), assistant("and so it is")] for text in (" ", "so")]
+    rejections = stages.renderer.by_reference().render(
+        batch([chat(*row, row=number) for number, row in enumerate(rows)])
+    )
+    assert [(each.row, each.code) for each in rejections.rejections] == [(1, "dropped_system")]
