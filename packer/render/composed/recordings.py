@@ -11,13 +11,17 @@ from typing import Any, NamedTuple
 from packer.render.composed.message_content import Numbers, shape
 from packer.render.composed.message_recorder import ContextOf, MessageRecorder, OpeningRecorder
 from packer.render.composed.recording import Recording
-from packer.render.composed.states import LONGEST_WORD, State, States, changed
+from packer.render.composed.states import State, States, changed
 from packer.render.composed.unknowns import ITEM, ZERO, ArgumentsError
 from packer.render.composed.written import Written
 from packer.render.opening import FirstHalf
 from packer.render.symbolic import OpaqueError
 from packer.render.template_parts import Halves, TemplateParts
 from packer.watchdog import TemplateOverrunError, watched
+
+_LONGEST_TEXT = 2**14
+"""Texts in variables of up to this many characters are part of what a recording is found by: the same system message
+often stands in many rows."""
 
 _MAX_RECORDINGS = 4096
 _MAX_SHAPES = 2**16
@@ -148,7 +152,7 @@ class Recordings:
                 known = type(value), repr(value) if type(value) is float else value  # 0.0 is equal to -0.0
             if known is None:
                 continue
-            if known[0] in (list, tuple, dict) or (known[0] is str and len(known[1]) > LONGEST_WORD):
+            if known[0] in (list, tuple, dict) or (known[0] is str and len(known[1]) > _LONGEST_TEXT):
                 raise OpaqueError(f"the variable {name}")
             read.append((name, known))
         return self._outer.of(tuple(read))

@@ -9,8 +9,8 @@ from packer.render.composed.recording import Recording
 from packer.render.composed.unknowns import SIZE, ZERO
 from packer.render.symbolic import OpaqueError
 
-LONGEST_WORD = 64
-"""Texts in namespaces and variables of up to this many characters are part of what a recording is found by."""
+_LONGEST_WORD = 64
+"""Texts in namespaces of up to this many characters are part of what a recording is found by."""
 
 _MAX_STATES = 2**16
 
@@ -50,7 +50,7 @@ class States:
                 if type(value) is int:
                     layout[-1][name] = SIZE + 1 + len(numbers)
                     numbers.append(value)
-                elif value is None or type(value) is bool or (type(value) is str and len(value) <= LONGEST_WORD):
+                elif value is None or type(value) is bool or (type(value) is str and len(value) <= _LONGEST_WORD):
                     layout[-1][name] = value
                 else:
                     raise OpaqueError("a namespace holds something else")
