@@ -30,11 +30,13 @@ class Slot(NamedTuple):
     def value(self, text: str) -> str:
         """Return what is written of a text."""
         for change in self.changes:
-            if len(change) == 2:
-                text = getattr(text, change[0])(change[1])
-            else:
+            if len(change) == 4:
                 method, separator, limit, part = change
                 text = getattr(text, method)(separator, limit)[part]
+            elif change[0] == "lstrip":
+                text = text.lstrip(change[1])
+            else:
+                text = text.rstrip(change[1])
         return text
 
 

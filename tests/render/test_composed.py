@@ -301,6 +301,9 @@ UNREAD = {
     ),
     "what else a conversation has, as JSON": loop("{{ {'output': m.content, 'role': m.role} | tojson }}"),
     "a whole message as JSON": loop("{{ m | tojson(sort_keys=true, separators=(',', ':')) }}"),
+    "a variable that an iteration writes": (
+        "{% set said = messages[0].content %}" + loop("{{ said if loop.first }}{{ m.content }}", "messages[1:]")
+    ),
     "a variable with the name of an argument": (
         "{% macro tell(said) %}{{ said }}{% endmacro %}{% set said = messages[0].content %}{{ said }}"
         + loop("{{ tell(m.content) }}")
@@ -315,7 +318,8 @@ def test_a_long_text_that_no_iteration_looks_into_does_not_matter(name: str) -> 
     composition = composition_of(template(UNREAD[name]))
     for size in range(1, len(messages) + 1):
         assert composed(composition, messages[:size]) == template(UNREAD[name]).render(messages[:size])
-    num_alike(template(UNREAD[name]), (messages, CHAT, CALLS))
+    others = [system("Be as long as you like, and then some more. " * 3), *CHAT[1:]]
+    num_alike(template(UNREAD[name]), (messages, others, CHAT, CALLS))
 
 
 def test_zeros_are_told_apart() -> None:

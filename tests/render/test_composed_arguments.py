@@ -257,12 +257,14 @@ def test_json_is_not_confused_by_what_stands_for_unknown_values() -> None:
 def test_a_number_that_python_does_not_write_raises_as_in_the_template() -> None:
     long = calling({"q": 10**5000})
     for inner in ("{{ v }}", "{{ v | tojson }}", "{% set x = v | string %}", "{{ (A | tojson) | length > 0 }}"):
-        chat_template = template(f"{{% for k, v in A.items() %}}{inner}{{% endfor %}}")
-        composed(chat_template, calling({"q": 1}))
-        with pytest.raises(RenderError):
-            chat_template.render(long)
-        with pytest.raises(OpaqueError):
-            composed(chat_template, long)
+        for known in ([], [calling({"q": 1})]):
+            chat_template = template(f"{{% for k, v in A.items() %}}{inner}{{% endfor %}}")
+            for messages in known:
+                composed(chat_template, messages)
+            with pytest.raises(RenderError):
+                chat_template.render(long)
+            with pytest.raises(OpaqueError):
+                composed(chat_template, long)
 
 
 _texts = st.sampled_from(

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, NamedTuple
 
-from packer.render.composed.recordings import Recording, State
+from packer.render.composed.recording import Recording
+from packer.render.composed.states import State
 
 
 class Step(NamedTuple):

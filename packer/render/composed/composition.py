@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Self
 
 from packer.render.composed.chain import Chain, Step
 from packer.render.composed.message_content import BEGINS_ESCAPE, value_of
-from packer.render.composed.recordings import Iteration, Recordings, State
+from packer.render.composed.recordings import Iteration, Recordings
+from packer.render.composed.states import State
 from packer.render.composed.unknowns import ITEM
 from packer.render.composed.written import AT
 from packer.render.opening import SCALARS, FirstHalf, opened
@@ -212,7 +213,7 @@ class Composition:
             is_plain=_is_plain(text),
             start=opening.start,
             outer=recordings.outer_of(recordings.plain.names, opening.variables, variables, opening.start),
-            state=recordings.state_of(held),
+            state=recordings.states.of(held),
         )
 
     def _recorded_opening(self, messages: Sequence[Any], setting: _Setting) -> _Opening | None:
@@ -239,7 +240,7 @@ class Composition:
             is_plain=half.is_plain and _is_plain(text),
             start=known.start,
             outer=half.outer[id(known)][1],
-            state=recordings.state_with(known.state, known.numbers, numbers),
+            state=recordings.states.moved(known.state, known.numbers, numbers),
         )
 
     def _first_half(self, messages: Sequence[Any], setting: _Setting) -> FirstHalf | None:
@@ -277,7 +278,7 @@ class Composition:
         numbers = (number, len(messages), *state.numbers)
         recording = recordings.recording(Iteration(opening.outer, state, numbers, messages, opening.setting.variables))
         text = recording.text(numbers, messages)
-        behind = recordings.state_behind(state, recording, numbers) if recording.written.namespaces else None
+        behind = recordings.states.behind(state, recording, numbers) if recording.written.namespaces else None
         reads_back = recording.reads_back and ("&" not in text or not BEGINS_ESCAPE.search(text))
         return Step(recording, text, behind, recording.least_size(numbers), reads_back)
 

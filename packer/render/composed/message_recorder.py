@@ -103,11 +103,11 @@ class _Recorder:
     def _made(self, parts: tuple[str | Placed, ...] | None, changes: Iterable[tuple[int, str, Any]]) -> Written:
         if parts is not None:
             symbolic.refuse_stand_ins(self._texts)
+            placed = {part.leaf for part in parts if isinstance(part, Placed)}
+            for number, leaf in enumerate(self._leaves):
+                if leaf.settings is not None and leaf not in placed:
+                    self._texts.ask(Slot(number), "holds", HIDDEN)  # it may raise: Python does not write long numbers
         asked = dict.fromkeys((self._leaves[each.slot.number], each) for each in self._texts)
-        placed = {part.leaf for part in parts or () if isinstance(part, Placed)}
-        for leaf in self._leaves:
-            if leaf.settings is not None and leaf not in placed:  # Python may refuse to write it: a long number, say
-                asked[leaf, symbolic.Condition(Slot(0), "holds", HIDDEN)] = None
         return Written(
             tuple(dict.fromkeys(self.conditions)),
             tuple(dict.fromkeys(self._neighbors)),

@@ -5,21 +5,23 @@ what namespaces hold, and serves if numbers, neighbors and texts give the same a
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from packer.render.composed.message_content import Numbers, reads_back, shape, shows_all, value_of
+from packer.render.composed.message_content import Numbers, shape
 from packer.render.composed.message_recorder import ContextOf, MessageRecorder, OpeningRecorder
-from packer.render.composed.unknowns import ITEM, SIZE, ZERO, ArgumentsError
-from packer.render.composed.written import Placed, Written
+from packer.render.composed.recording import Recording
+from packer.render.composed.states import State, States, changed
+from packer.render.composed.unknowns import ITEM, ZERO, ArgumentsError
+from packer.render.composed.written import Written
 from packer.render.opening import FirstHalf
 from packer.render.symbolic import OpaqueError
 from packer.render.template_parts import Halves, TemplateParts
 from packer.watchdog import TemplateOverrunError, watched
 
-_LONGEST_WORD = 64
-"""Texts in namespaces and variables of up to this many characters are part of what a recording is found by."""
+_LONGEST_TEXT = 2**14
+"""Texts in variables of up to this many characters are part of what a recording is found by: the same system message
+often stands in many rows."""
 
 _MAX_RECORDINGS = 4096
 _MAX_SHAPES = 2**16
@@ -31,101 +33,6 @@ _FEW_RECORDINGS = 512
 
 _MAX_FAILURES = 32
 """Number of failures after which no conversation is tried any more, if they are half of all."""
-
-
-@dataclass(slots=True, eq=False)
-class State:
-    """What namespaces hold before an iteration; equal states are one object."""
-
-    key: int
-    """Number of what they hold, except for the values of integers."""
-
-    layout: tuple[dict[str, Any], ...]
-    """Attributes of each namespace; in place of an integer, its index in the numbers of an iteration."""
-
-    numbers: tuple[int, ...]
-    """Values of the integers; they follow the index of the message and the number of messages."""
-
-
-class Recording(NamedTuple):
-    """What a template writes, and under which conditions."""
-
-    written: Written
-    is_complete: bool
-    """Whether it writes all content of the message, as the message has it."""
-
-    reads_back: bool
-    """Whether calls that it writes can be read back, too: it writes their arguments as a whole, as JSON."""
-
-    flips: tuple[tuple[int, int, bool], ...] | None
-    """Where the template gets another answer: number of an integer that a namespace holds, its least value that does,
-    and whether that value counts from the index of the message. None if that is not known."""
-
-    asks_size: bool
-    """Whether it depends on the number of messages, or on other messages."""
-
-    @classmethod
-    def of(cls, written: Written, message: Mapping[str, Any] | None = None) -> "Recording":
-        placed = [part for part in written.parts or () if isinstance(part, Placed)]
-        found = [each.flips() for each in written.conditions]
-        is_local = all(part.leaf.base in {ITEM, ZERO} for part in placed) and None not in found
-        is_complete = message is not None and shows_all(message, written)
-        return cls(
-            written,
-            is_complete=is_complete,
-            reads_back=is_complete and reads_back(written.parts or ()),
-            flips=tuple([flip for each in found for flip in each or ()]) if is_local else None,
-            asks_size=bool(written.neighbors)
-            or any(SIZE in {each.base, getattr(each, "other", ZERO)} for each in written.conditions)
-            or any(type(value) is tuple and value[0] == SIZE for _, _, value in written.namespaces),
-        )
-
-    def holds(self, numbers: Sequence[int], messages: Sequence[Any], shape_of: Callable[[Any], int]) -> bool:
-        """Whether the template would get the same answers about numbers, other messages and texts."""
-        written = self.written
-        for condition in written.conditions:
-            if not condition.holds(numbers):
-                return False
-        for base, shift, expected in written.neighbors:
-            place = shift if base == ZERO else numbers[base] + shift
-            if place < 0 or (shape_of(messages[place]) if place < len(messages) else None) != expected:
-                return False
-        for leaf, asked in written.texts:  # noqa: SIM110 - most recordings ask for no text, and a generator takes longer
-            if not asked.met(asked.slot.value(value_of(leaf, numbers, messages))):
-                return False
-        return True
-
-    def least_size(self, numbers: Sequence[int]) -> int | None:
-        """Return the least number of messages from which on it gets the same answers, however many follow.
-
-        None if it depends on where the conversation ends.
-        """
-        if not self.asks_size:
-            return 1
-        if any(type(value) is tuple and value[0] == SIZE for _, _, value in self.written.namespaces):
-            return None
-        least = 1
-        for condition in self.written.conditions:
-            size = condition.least_size(numbers)
-            if size is None:
-                return None
-            least = max(least, size)
-        for base, shift, expected in self.written.neighbors:
-            if base == SIZE or expected is None:
-                return None
-            least = max(least, (shift if base == ZERO else numbers[base] + shift) + 1)
-        return least
-
-    def text(self, numbers: Sequence[int], messages: Sequence[Any]) -> str:
-        """Return what the template writes."""
-        parts = self.written.parts
-        assert parts is not None
-        return "".join(
-            [
-                part if isinstance(part, str) else part.slot.value(value_of(part.leaf, numbers, messages))
-                for part in parts
-            ]
-        )
 
 
 class RecordedOpening(NamedTuple):
@@ -174,8 +81,7 @@ class Recordings:
         self._recorded = recorded
         self._shapes = Numbers(_MAX_SHAPES)
         self._shape_of: dict[tuple[int, bool], tuple[Any, int]] = {}
-        self._keys = Numbers(_MAX_SHAPES)
-        self._states: dict[Any, State] = {}
+        self.states = States()
         self._outer = Numbers(_MAX_OUTER)
         self._openings: dict[tuple[int, int], list[RecordedOpening]] = {}
         self._num_openings = 0
@@ -220,51 +126,6 @@ class Recordings:
         self._shape_of[id(message), walks] = message, number
         return number
 
-    def state_of(self, held: Sequence[Mapping[str, Any]]) -> State:
-        """Return the state of namespaces that hold these attributes.
-
-        Raises:
-            OpaqueError: one holds something else than numbers, truth values and words.
-        """
-        layout: list[dict[str, Any]] = []
-        numbers: list[int] = []
-        for attributes in held:
-            layout.append({})
-            for name, value in attributes.items():
-                if type(value) is int:
-                    layout[-1][name] = SIZE + 1 + len(numbers)
-                    numbers.append(value)
-                elif value is None or type(value) is bool or (type(value) is str and len(value) <= _LONGEST_WORD):
-                    layout[-1][name] = value
-                else:
-                    raise OpaqueError("a namespace holds something else")
-        kinds = tuple([tuple([(name, type(value), value) for name, value in each.items()]) for each in layout])
-        key = self._keys.of(kinds)
-        found = self._states.get((key, *numbers))
-        if found is None:
-            if len(self._states) >= _MAX_SHAPES:
-                raise OpaqueError("too many states")
-            found = self._states[key, *numbers] = State(key, tuple(layout), tuple(numbers))
-        return found
-
-    def state_with(self, state: State, forms: Sequence[tuple[int, int]], numbers: Sequence[int]) -> State:
-        """Return a state with other integers: those of these bases and shifts."""
-        integers = tuple([shift if base == ZERO else numbers[base] + shift for base, shift in forms])
-        found = self._states.get((state.key, *integers))
-        if found is None:
-            found = self._states[state.key, *integers] = State(state.key, state.layout, integers)
-        return found
-
-    def state_behind(self, state: State, recording: Recording, numbers: Sequence[int]) -> State:
-        """Return the state after an iteration."""
-        if not recording.written.namespaces:
-            return state
-        held = [
-            {name: numbers[value] if type(value) is int else value for name, value in attributes.items()}
-            for attributes in state.layout
-        ]
-        return self.state_of(changed(held, recording, numbers))
-
     def outer_of(
         self,
         names: Sequence[str],
@@ -291,7 +152,7 @@ class Recordings:
                 known = type(value), repr(value) if type(value) is float else value  # 0.0 is equal to -0.0
             if known is None:
                 continue
-            if known[0] in (list, tuple, dict) or (known[0] is str and len(known[1]) > _LONGEST_WORD):
+            if known[0] in (list, tuple, dict) or (known[0] is str and len(known[1]) > _LONGEST_TEXT):
                 raise OpaqueError(f"the variable {name}")
             read.append((name, known))
         return self._outer.of(tuple(read))
@@ -335,13 +196,13 @@ class Recordings:
         except TemplateOverrunError:
             raise
         except Exception:  # noqa: BLE001 - a template may raise anything; rendering it tells
-            return RecordedOpening(Recording.of(recorder.failed()), {}, self.state_of(()), (), 0)
+            return RecordedOpening(Recording.of(recorder.failed()), {}, self.states.of(()), (), 0)
         found = {name: recorder.found[name] for name in names if name in recorder.found}
         recording = Recording.of(written)
         held = changed([{} for _ in range(recorder.num_namespaces)], recording, (len(messages), len(messages)))
         values = [value for _, _, value in written.namespaces if type(value) in (tuple, int)]
         integers = [value if isinstance(value, tuple) else (ZERO, value) for value in values]
-        return RecordedOpening(recording, found, self.state_of(held), integers, recorder.start)
+        return RecordedOpening(recording, found, self.states.of(held), integers, recorder.start)
 
     def recording(self, at: Iteration, ending: tuple[Any, ...] | None = None) -> Recording:
         """Return what the template writes in an iteration, or as its ending.
@@ -390,14 +251,3 @@ class Recordings:
             return recorder.failed()
         self._recorders[of] = recorder
         return written
-
-
-def changed(held: list[dict[str, Any]], recording: Recording, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Change attributes of namespaces as a recording does; return them."""
-    for space, name, value in recording.written.namespaces:
-        if type(value) is tuple:
-            base, shift = value
-            held[space][name] = shift if base == ZERO else numbers[base] + shift
-        else:
-            held[space][name] = value
-    return held
