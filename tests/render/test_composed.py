@@ -11,7 +11,7 @@ from conversation_shapes import OTHER_TOOL, TOOL
 from conversations import conversations
 from hypothesis import given
 from hypothesis import strategies as st
-from rendered_twice import assert_same, batch
+from rendered_twice import assert_composed, batch
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.recipe import make_recipe
@@ -598,10 +598,5 @@ def test_a_batch_is_rendered_as_by_the_letter(source: str, tmp_path: Any, monkey
                 for number, (row, tools) in enumerate(itertools.product(ROWS, (False, True)))
             ]
         )
-        found = renderer._render(rows, ())
-        assert found is not None
-        assert_same(found, renderer.by_reference().render(rows))
-        assert renderer._template is not None
-        recordings = renderer._template.recordings
-        assert recordings is not None
+        recordings = assert_composed(renderer, rows)
         assert recordings.num_failed < recordings.num_tried

@@ -8,7 +8,7 @@ import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
-from rendered_twice import assert_same, batch
+from rendered_twice import assert_composed, batch
 from supervision_stages import Stages, assistant, call, chat, result, user
 
 from packer.recipe import make_recipe
@@ -353,11 +353,6 @@ def test_a_batch_is_rendered_as_by_the_letter(inner: str, tmp_path: Any, monkeyp
         for second in ARGUMENTS
     ]
     rows = batch([chat(*messages, row=number) for number, messages in enumerate(conversations)])
-    found = renderer._render(rows, ())
-    assert found is not None
-    assert_same(found, renderer.by_reference().render(rows))
-    assert renderer._template is not None
-    recordings = renderer._template.recordings
-    assert recordings is not None
+    recordings = assert_composed(renderer, rows)
     assert recordings.num_tried == len(conversations)
     assert recordings.num_failed == 0

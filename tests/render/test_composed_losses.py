@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import twins
-from rendered_twice import assert_same, batch
+from rendered_twice import assert_composed, batch
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.recipe import make_recipe
@@ -81,12 +81,7 @@ def test_losses_are_found_as_by_the_letter(name: str, tmp_path: Any, monkeypatch
     renderer = stages.with_template(template, make_recipe({}, [])).renderer
     renderer._filling = None
     rows = batch([chat(*messages)])
-    found = renderer._render(rows, ())
-    assert found is not None
-    assert_same(found, renderer.by_reference().render(rows))
-    assert renderer._template is not None
-    recordings = renderer._template.recordings
-    assert recordings is not None
+    recordings = assert_composed(renderer, rows)
     assert recordings.num_tried > recordings.num_failed
 
 

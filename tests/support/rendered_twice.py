@@ -42,3 +42,13 @@ def filling_in(renderer, rows):
     turns = renderer._render(batch(rows), ())
     assert turns is not None
     return turns
+
+
+def assert_composed(renderer, rows):
+    """Render rows with composed renderings, and by reference: both are the same. Return what was recorded."""
+    found = renderer._render(rows, ())
+    assert found is not None
+    assert_same(found, renderer.by_reference().render(rows))
+    assert renderer._template is not None
+    assert renderer._template.recordings is not None
+    return renderer._template.recordings

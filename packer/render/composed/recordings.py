@@ -70,8 +70,8 @@ class Recordings:
     """The recordings of one template.
 
     Args:
-        plain: the template, rewritten to run up to its loop.
-        recorded: the template, rewritten for a :class:`MessageRecorder`.
+        plain: the parts of the template, of which those before the loop are run as they are.
+        recorded: its parts again, for a :class:`MessageRecorder`.
         context_of: creates the Jinja context of a template and its variables.
     """
 
