@@ -12,11 +12,11 @@ from itertools import islice
 import msgspec
 import numpy as np
 
+from packer.audit.token_texts import TokenTexts
 from packer.audit.view import DocumentView, RowView, find_inputs, make_document_view
-from packer.backend import load_backend
 from packer.batches import CHOSEN, DocumentBatch, Rejection, Sample, has_content
 from packer.errors import UsageError
-from packer.model import TOKENIZER_FILE, Model
+from packer.model import Model
 from packer.pack import REASONS, arrange_pairs, cut, select, trained_counter
 from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.inputs import note_first_rows, open_inputs
@@ -236,7 +236,7 @@ class _Maker:
         self._model = model
         self._stages = Stages(recipe, model)
         self._stages.renderer = self._stages.renderer.by_reference()  # of a single row, each is compared with it anyway
-        self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
+        self._texts = TokenTexts(model)
 
     def row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
         """Run a row through the stages."""
@@ -306,7 +306,7 @@ class _Maker:
         made = rows_of(documents, special=np.zeros(len(documents.input_ids), np.bool_), weighted=True)
         for number in range(documents.num_documents):
             yield make_document_view(
-                self._tokenizer,
+                self._texts,
                 made,
                 number,
                 split=entry.split,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from tokenizers import Tokenizer
 
-from packer.audit.text_runs import Run, Spans, kept_tokenizer, make_runs, untrained_run
+from packer.audit.text_runs import Run, Spans, make_runs, untrained_run
+from packer.audit.token_texts import TokenTexts
 from packer.batches import CHOSEN, REJECTED, SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError
@@ -194,8 +194,19 @@ def view_row(cache: Cache, source: str, row: int) -> RowView:
     return RowView(source=first.path, row=row, documents=tuple(views), rejected=rejected)
 
 
-_TOKENIZERS: WeakKeyDictionary[Cache, Tokenizer] = WeakKeyDictionary()
-"""Tokenizers of open caches: reading and hashing the files of one for every view would take longer than the view."""
+_TEXTS: WeakKeyDictionary[Cache, TokenTexts] = WeakKeyDictionary()
+"""Those of open caches: reading and hashing the files of a tokenizer for every view would take longer than the view."""
+
+
+def token_texts(cache: Cache) -> TokenTexts:
+    """Return the texts of the tokens of an open cache.
+
+    Raises:
+        CheckError: the files of its tokenizer are missing or damaged.
+    """
+    if cache not in _TEXTS:
+        _TEXTS[cache] = TokenTexts.of(cache)
+    return _TEXTS[cache]
 
 
 class _Reader:
@@ -206,9 +217,7 @@ class _Reader:
         self._split = split
         self._documents: DocumentShards = cache.documents(split)
         self._inputs, self._rows = self._documents.origins()
-        if cache not in _TOKENIZERS:
-            _TOKENIZERS[cache] = kept_tokenizer(cache.folder, cache.manifest)
-        self._tokenizer = _TOKENIZERS[cache]
+        self._texts = token_texts(cache)
 
     def piece(
         self,
@@ -239,7 +248,7 @@ class _Reader:
         found = self._documents.locate(np.array([index]))
         entry = self._cache.manifest.inputs[int(self._inputs[index])]
         return make_document_view(
-            self._tokenizer,
+            self._texts,
             found.opened[0],
             found.rows[0],
             split=self._split,
@@ -252,12 +261,11 @@ class _Reader:
     def _filler(self, start: int, input_ids: Int32) -> Run:
         if self._cache.manifest.recipe["pack"]["mode"] != "eos":
             return untrained_run("padding", start, input_ids)
-        text = self._tokenizer.decode(input_ids.tolist(), skip_special_tokens=False)
-        return untrained_run("separator", start, input_ids, text)
+        return untrained_run("separator", start, input_ids, self._texts.decode(input_ids))
 
 
 def make_document_view(
-    tokenizer: Tokenizer,
+    texts: TokenTexts,
     rows: DocumentRows,
     number: int,
     *,
@@ -290,7 +298,7 @@ def make_document_view(
         side=None if rows.side is None else SIDES[int(rows.side[number])],
         margin=None if rows.margin is None or np.isnan(rows.margin[number]) else float(rows.margin[number]),
         runs=make_runs(
-            tokenizer,
+            texts,
             input_ids,
             labels,
             Spans(
@@ -300,8 +308,7 @@ def make_document_view(
                 weight=np.ones(len(starts), np.float32) if weights is None else weights[starts],
             ),
             schema=schema,
-            context=ids[:start],
-            behind=ids[start + len(input_ids) :],
+            before=ids[:start],
         ),
     )
 

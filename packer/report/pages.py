@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from packer.audit.stats import Stats, stats
+from packer.audit.view import token_texts
 from packer.audit.why import ReasonView, reasons
 from packer.report.facts import (
     BAR_WIDTH,
@@ -26,7 +27,7 @@ from packer.report.facts import (
 )
 from packer.report.items import Item, Name, ReportContents, names_of, read_item, sample
 from packer.report.shell import SCRIPT, check_place, fill, write_page
-from packer.report.tokens import PackedTokens, TokenTable, pack_tokens
+from packer.report.tokens import PackedTokens, pack_tokens
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
@@ -147,7 +148,7 @@ def report(folder: Path | str, output: Path | str, *, chosen: ReportContents | N
         found = _read(cache, names)
         empty = PackedTokens("", "", 0)
         shell = len(cache_page(facts, found, note=_note(0, len(names), sampled=not chosen), packed=empty))
-        packed = pack_tokens(TokenTable.of(cache), found, MAX_BYTES - shell)
+        packed = pack_tokens(token_texts(cache), cache.manifest.model.control_ids, found, MAX_BYTES - shell)
     held = found[: packed.num_items]
     note = _note(len(held), len(names), sampled=not chosen)
     page = cache_page(facts, held, note=note, packed=packed)

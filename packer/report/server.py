@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from packer.audit.view import token_texts
 from packer.errors import PackerError, UsageError
 from packer.limits import storage_errors
 from packer.report.items import parse_key, read_item, sample
 from packer.report.pages import SCRIPTS, PageFacts, cache_page
 from packer.report.shell import content_security_policy
-from packer.report.tokens import TokenTable, pack_tokens
+from packer.report.tokens import pack_tokens
 from packer.store.cache import Cache
 
 _ADDRESS = "127.0.0.1"
@@ -92,7 +93,7 @@ class PageServer:
         try:
             with self._reading:
                 item = read_item(self._cache, parse_key(parts.query))
-                packed = pack_tokens(TokenTable.of(self._cache), [item], 0)
+                packed = pack_tokens(token_texts(self._cache), self._cache.manifest.model.control_ids, [item], 0)
         except UsageError as error:
             return _text(HTTPStatus.NOT_FOUND, error.message)
         except PackerError as error:

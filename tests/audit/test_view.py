@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
 from twins import byte_level, metaspace_first, sentencepiece_like
 
 from packer.audit import view_block, view_document, view_row
-from packer.audit.text_runs import Spans, boundaries_of, decode_runs, make_runs
+from packer.audit.text_runs import Spans, boundaries_of, make_runs
+from packer.audit.token_texts import TokenTexts
+from packer.backend import load_backend
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
+from packer.model import TOKENIZER_FILE, load_model
 from packer.pipeline import build, repack
 from packer.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache
@@ -132,43 +134,14 @@ def test_documents_in_a_block_read_as_they_do_alone(opened):
         assert view_document(opened, document.doc_id, split="train") == document
 
 
-@pytest.mark.parametrize("twin", [byte_level, sentencepiece_like, metaspace_first])
-@given(text=st.text(alphabet="aé 世👍🏽\u200d♂️\n", max_size=12), cuts=st.lists(st.integers(0, 60), max_size=4))
-def test_runs_tile_the_text_wherever_characters_are_cut(twin, text, cuts, tmp_path_factory):
-    tokenizer = _tokenizer(twin, tmp_path_factory)
-    ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
-    whole = tokenizer.decode(ids.tolist(), skip_special_tokens=False)
-    boundaries = sorted({0, len(ids), *(cut for cut in cuts if cut < len(ids))})
-    runs = decode_runs(tokenizer, ids, boundaries)
-    assert "".join(runs) == whole
-    if "\ufffd" not in whole:
-        assert not any("\ufffd" in run for run in runs)
-
-
 _LOADED = {}
 
 
-def _tokenizer(twin, tmp_path_factory):
+def _loaded(twin, tmp_path_factory):
     if twin not in _LOADED:
-        folder = tmp_path_factory.mktemp("twin") / "model"
-        twin(folder)
-        _LOADED[twin] = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        model = load_model(twin(tmp_path_factory.mktemp("twin") / "model"))
+        _LOADED[twin] = TokenTexts(model), load_backend(model.files[TOKENIZER_FILE])
     return _LOADED[twin]
-
-
-@pytest.mark.parametrize("twin", [byte_level, sentencepiece_like, metaspace_first])
-def test_a_character_cut_by_a_border_goes_to_the_run_that_completes_it(twin, tmp_path_factory):
-    tokenizer = _tokenizer(twin, tmp_path_factory)
-    ids = np.array(tokenizer.encode("ab🎉👍c", add_special_tokens=False).ids, np.int32)
-    whole = tokenizer.decode(ids.tolist(), skip_special_tokens=False)
-    cut = 0
-    for boundary in range(1, len(ids)):
-        first, second = decode_runs(tokenizer, ids, [0, boundary, len(ids)])
-        assert (first + second, "\ufffd" in first + second) == (whole, False)
-        if tokenizer.decode(ids[:boundary].tolist()).endswith("\ufffd"):
-            cut += 1
-            assert second[0] in "🎉👍"
-    assert cut >= 6
 
 
 @pytest.mark.parametrize(
@@ -207,13 +180,13 @@ def test_every_token_of_a_piece_knows_its_span(gaps, cut):
 
 
 def test_the_runs_of_a_piece_keep_the_messages_of_the_whole(tmp_path_factory):
-    tokenizer = _tokenizer(byte_level, tmp_path_factory)
+    texts, tokenizer = _loaded(byte_level, tmp_path_factory)
     ids = np.array(tokenizer.encode("abcdefgh", add_special_tokens=False).ids, np.int32)
     assert len(ids) >= 6
     spans = spans_of((1, 1, 3, 1.0), (2, 3, 5, 0.3))
     labels = ids.copy()
     labels[[0, 2, *range(5, len(ids))]] = MASKED  # token 2 opens the piece, so it is not trained there
-    runs = make_runs(tokenizer, ids[2:], labels[2:], spans, schema="messages", context=ids[:2])
+    runs = make_runs(texts, ids[2:], labels[2:], spans, schema="messages", before=ids[:2])
     assert [(run.kind, run.start, run.message, run.weight) for run in runs] == [
         ("masked", 0, None, None),
         ("trained", 1, 2, 0.3),
@@ -224,7 +197,7 @@ def test_the_runs_of_a_piece_keep_the_messages_of_the_whole(tmp_path_factory):
 @pytest.mark.parametrize("twin", [byte_level, sentencepiece_like, metaspace_first])
 def test_a_piece_that_ends_within_a_character_shows_all_characters_before_it(twin, tmp_path_factory):
     """With byte fallback, one byte that is missing hides every character beside it."""
-    tokenizer = _tokenizer(twin, tmp_path_factory)
+    texts, tokenizer = _loaded(twin, tmp_path_factory)
     text = "x🏴🏴🏴y"
     ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
     flags = [
@@ -234,20 +207,18 @@ def test_a_piece_that_ends_within_a_character_shows_all_characters_before_it(twi
     ]
     assert len(flags) >= 9
     for end in flags:
-        (run,) = make_runs(
-            tokenizer, ids[:end], ids[:end], spans_of((0, 0, len(ids), 1.0)), schema="text", behind=ids[end:]
-        )
+        (run,) = make_runs(texts, ids[:end], ids[:end], spans_of((0, 0, len(ids), 1.0)), schema="text")
         whole = run.text.removesuffix("\N{REPLACEMENT CHARACTER}")
         assert run.text != whole and text.startswith(whole.strip()) and "\N{REPLACEMENT CHARACTER}" not in whole
 
 
 @pytest.mark.parametrize("twin", [byte_level, sentencepiece_like, metaspace_first])
 def test_a_piece_that_ends_with_the_replacement_character_of_its_text_shows_it_once(twin, tmp_path_factory):
-    tokenizer = _tokenizer(twin, tmp_path_factory)
+    texts, tokenizer = _loaded(twin, tmp_path_factory)
     text = "x\N{REPLACEMENT CHARACTER}y"
     ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
     spans = spans_of((0, 0, len(ids), 1.0))
-    (run,) = make_runs(tokenizer, ids[:-1], ids[:-1], spans, schema="text", behind=ids[-1:])
+    (run,) = make_runs(texts, ids[:-1], ids[:-1], spans, schema="text")
     assert run.text.strip() == "x\N{REPLACEMENT CHARACTER}"
 
 

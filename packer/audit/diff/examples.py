@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from packer.audit.diff.documents import ChangedRow, DocumentComparison, Place
-from packer.audit.text_runs import common_start, decode_runs, kept_tokenizer, spans_of
+from packer.audit.text_runs import common_start, spans_of
+from packer.audit.token_texts import TokenTexts
+from packer.audit.view import token_texts
 from packer.batches import Int32, Int64, Side
 from packer.display import number, plural
 from packer.layout import MASKED
@@ -135,8 +136,7 @@ def make_examples(
         after = _row_side(new, row.place_new, row.new, reasons[1])
         if len(row.old) and len(row.new):
             documents = old.documents(split).read(int(row.old[0])), new.documents(split).read(int(row.new[0]))
-            tokenizers = tuple(kept_tokenizer(cache.folder, cache.manifest) for cache in (old, new))
-            found.append(compare_documents(split, (before, after), documents, tokenizers))
+            found.append(compare_documents(split, (before, after), documents, (token_texts(old), token_texts(new))))
         else:
             found.append(RowExample(split=split, old=before, new=after, what=None, at=0, same_text=False))
     return tuple(found)
@@ -169,7 +169,7 @@ def compare_documents(
     split: str,
     sides: tuple[RowSide | None, ...],
     documents: tuple[Document, Document],
-    tokenizers: tuple[Tokenizer, ...],
+    texts: tuple[TokenTexts, TokenTexts],
 ) -> RowExample:
     """Find where two documents first differ, and which tokens are trained in only one of them.
 
@@ -187,11 +187,11 @@ def compare_documents(
         if at == len(ids[0]):
             what = "margin" if documents[0].side == documents[1].side else "side"
     shown = []
-    for place, (side, document, tokenizer) in enumerate(zip(sides, documents, tokenizers, strict=True)):
+    for place, (side, document, own) in enumerate(zip(sides, documents, texts, strict=True)):
         assert side is not None
         differing = document.length - at - end if what == "ids" else 0
         first, last = max(0, at - _BEFORE), min(at + differing, at + SHOWN)
-        before, text = decode_runs(tokenizer, document.input_ids[first:last], [0, at - first, last - first])
+        before, text = own.decode_runs(document.input_ids[:last], [first, at, last])
         only = trained[place] & ~trained[1 - place]
         shown.append(
             replace(
@@ -207,21 +207,16 @@ def compare_documents(
                 input_ids=tuple(document.input_ids[at:last].tolist()),
                 num_only_trained=int(only.sum()),
                 only_trained=tuple(
-                    (start, stop, _text(tokenizer, document.input_ids[start : min(stop, start + SHOWN)]))
+                    (start, stop, own.decode(document.input_ids[start : min(stop, start + SHOWN)]))
                     for start, stop in spans_of(only)[:_SPANS]
                 ),
             )
         )
-    texts = [_text(tokenizer, each) for tokenizer, each in zip(tokenizers, ids, strict=True)]
-    return RowExample(split=split, old=shown[0], new=shown[1], what=what, at=at, same_text=texts[0] == texts[1])
+    same_text = texts[0].decode(ids[0]) == texts[1].decode(ids[1])
+    return RowExample(split=split, old=shown[0], new=shown[1], what=what, at=at, same_text=same_text)
 
 
 def _weights(document: Document) -> Int32:
     weights = document.loss_weights
     bits: Int32 = ((document.labels != MASKED) if weights is None else weights).astype(np.float32).view(np.int32)
     return bits
-
-
-def _text(tokenizer: Tokenizer, input_ids: Int32) -> str:
-    text: str = tokenizer.decode(input_ids.tolist(), skip_special_tokens=False)
-    return text

@@ -1,5 +1,6 @@
 """The text of a token: what the tokenizer makes of all ids together, cut where each id's part of it ends."""
 
+import itertools
 import json
 
 import numpy as np
@@ -8,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twins import TWINS
 
-from packer.audit.text_runs import decode_runs
+from packer.audit.token_texts import TokenTexts
 from packer.backend import load_backend
 from packer.model import TOKENIZER_FILE, load_model
-from packer.report.tokens import TokenTable
+from packer.render.common_prefix import common_length
 
 SCRIPTS = "aé ü世▁👍🏽\u200d♂️\n\u202e<"
 LOADED = {}
@@ -28,22 +29,39 @@ def texts_of(table, ids):
     return [table.tokens[number][1] for number in table.numbers(ids).tolist()]
 
 
+def ends_of(backend, ids):
+    """Where the text of each beginning of some ids ends in the text of all, as the tokenizer itself decodes both.
+
+    If it cuts a character, the last id that completes one is searched for, up to three ids back.
+    """
+    whole = backend.decode(ids, skip_special_tokens=False)
+    ends = [0]
+    for end in range(1, len(ids)):
+        texts = [backend.decode(ids[:last], skip_special_tokens=False) for last in range(end, max(end - 4, -1), -1)]
+        complete = next((number for number, text in enumerate(texts) if whole.startswith(text)), len(texts))
+        ends.append(max(ends[-1], *[common_length(text, whole) for text in texts[: complete + 1]]))
+    return [*ends, len(whole)] if ids else ends
+
+
 def check(folder, text):
     """Compare with the tokenizer's own decoding of every beginning of the ids; returns how many tokens were."""
     model, backend = loaded(folder)
     ids = np.array(backend.encode(text, add_special_tokens=False).ids, np.int32)
     whole = backend.decode(ids.tolist(), skip_special_tokens=False)
     if "\ufffd" in whole:  # decoders that do not know letters added to the vocabulary; what is spelled is right
-        assert "".join(texts_of(TokenTable(model, ()), ids)) == text
+        assert "".join(texts_of(TokenTexts(model), ids)) == text
         return 0
-    found = texts_of(TokenTable(model, ()), ids)
+    found = texts_of(TokenTexts(model), ids)
     joined = "".join(found)
     assert joined in (whole, f" {whole}")  # SentencePiece: the space that decoding takes from the first token
-    expected = decode_runs(backend, ids, list(range(len(ids) + 1)))
     shift = len(joined) - len(whole)
-    ends = np.cumsum([len(each) for each in found]) - shift
+    ends = np.cumsum([0, *map(len, found)]) - shift
     # A character that a border cuts is the later token's in both.
-    assert np.maximum(ends, 0).tolist() == np.cumsum([len(each) for each in expected]).tolist()
+    expected = ends_of(backend, ids.tolist())
+    assert np.maximum(ends, 0).tolist() == expected
+    cuts = [0, *range(1, len(ids), 3), len(ids)]
+    runs = [whole[expected[a] : expected[b]] for a, b in itertools.pairwise(cuts)]
+    assert TokenTexts(model).decode_runs(ids, cuts) == runs
     return len(ids)
 
 
@@ -71,15 +89,15 @@ def test_texts_of_tokens_of_real_tokenizers(name, real):
 def test_a_character_belongs_to_the_token_that_completes_it_and_broken_ones_are_told(tmp_path):
     model, backend = loaded(TWINS[0](tmp_path))
     ids = np.array(backend.encode("a龍b", add_special_tokens=False).ids, np.int32)
-    found = texts_of(TokenTable(model, ()), ids)
+    found = texts_of(TokenTexts(model), ids)
     assert len(found) > 3 and "".join(found) == "a龍b" and found.count("") == len(ids) - 3
-    begins_within = texts_of(TokenTable(model, ()), ids[2:])
+    begins_within = texts_of(TokenTexts(model), ids[2:])
     assert set("".join(begins_within)) == {"\ufffd", "b"}
 
 
 def test_a_token_has_one_number_and_the_same_id_cut_otherwise_another(tmp_path):
     model, backend = loaded(TWINS[0](tmp_path))
-    table = TokenTable(model, ())
+    table = TokenTexts(model)
     ids = np.array(backend.encode("龍 龍", add_special_tokens=False).ids, np.int32)
     first = table.numbers(ids).tolist()
     assert table.numbers(ids).tolist() == first
