@@ -1,5 +1,6 @@
 """`packer inspect`: show blocks, documents, rows and batches as text, with trained runs marked."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,8 @@ def command(
             reply.data(view_fields(found, with_ids=ids), lambda: page.row(found))
         else:
             view = view_block(opened, split or first_split(opened), block or 0)
-            reply.data({"block": view_fields(view, with_ids=ids)}, lambda: page.block(view, head=head))
+            fields = view_fields(replace(view, documents=view.documents[:head]), with_ids=ids)
+            reply.data({"block": fields}, lambda: page.block(view, head=head))
 
 
 def _show_why(cache: "Cache", asked: str, reply: Reply) -> None:

@@ -41,8 +41,8 @@ def command(
     from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     if split is not None:
-        rows = rows_of_split(cache, split)
-        reply.data({"folder": shown(cache), "split": split, "rows": rows}, lambda: _print_rows(rows, head))
+        rows = _first(rows_of_split(cache, split), head)
+        reply.data({"folder": shown(cache), "split": split, "rows": rows}, lambda: _print_rows(rows))
         return
     if head is not None:
         raise click.UsageError("--head goes with --rows")
@@ -50,9 +50,20 @@ def command(
     reply.data(_fields(found), lambda: _print_splits(found) if splits_alone else _print(found))
 
 
-def _print_rows(rows: dict[str, list[int]], head: int | None) -> None:
+def _first(rows: dict[str, list[int]], head: int | None) -> dict[str, list[int]]:
+    """Return the first rows, as many as asked for, by input."""
+    if head is None:
+        return rows
+    found: dict[str, list[int]] = {}
     for path, row in islice(((path, row) for path, own in rows.items() for row in own), head):
-        stdout().line(f"{path}\t{row}")
+        found.setdefault(path, []).append(row)
+    return found
+
+
+def _print_rows(rows: dict[str, list[int]]) -> None:
+    for path, own in rows.items():
+        for row in own:
+            stdout().line(f"{path}\t{row}")
 
 
 def _print_splits(found: "Stats") -> None:

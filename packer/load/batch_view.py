@@ -98,7 +98,7 @@ def view_batch(
     if not 0 <= rank < world_size:
         raise UsageError(f"no rank {rank} of {world_size}", hint=f"they are numbered 0 to {world_size - 1}")
     if state is not None:
-        arguments = _saved_arguments(decode_state(state)) | arguments
+        arguments = _saved_arguments(decode_state(state), order=arguments.get("order")) | arguments
     cache = open_cache(cache)
     shards = _shards(cache, arguments)
     arguments |= {"world_size": world_size, "prefetch": 0, "weights": "use" if shards.weighted else "refuse"}
@@ -162,8 +162,18 @@ def _states(value: Any) -> Iterator[dict[str, Any]]:
             yield from _states(item)
 
 
-def _saved_arguments(state: ReaderState) -> dict[str, Any]:
-    """Return the arguments of the loader that saved a state, except weights and the rows of a curriculum."""
+def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
+    """Return the arguments of the loader that saved a state, except weights; `order` is the order if it is known.
+
+    Raises:
+        UsageError: a state of several caches, or of an order that only an argument can describe.
+    """
+    if state.shares is not None:
+        hint = "only the loader of the run can show it: it has the caches of the mixture"
+        raise UsageError("the state was saved by a loader of several caches", hint=hint)
+    if order is None and state.order in {"weighted", "curriculum"}:
+        hint = "packer.load.view_batch takes it as order="
+        raise UsageError(f"the state was saved with a {state.order} order, whose rows a state does not name", hint=hint)
     names = ("split", "cutoff_len", "order", "seed", "end", "micro_batch_size")
     arguments = {name: getattr(state, name) for name in names}
     if state.order == "length_bucketed" and state.order_by is not None:

@@ -209,8 +209,10 @@ def _recipe_values(data: Any) -> dict[str, Any] | None:
         return to_json(data)
     if isinstance(data, str | os.PathLike) and Path(data).suffix in (".yaml", ".yml"):
         return to_json(load_recipe(os.fspath(data)))
-    if isinstance(data, Mapping) and not data.keys().isdisjoint(Recipe.__struct_fields__):
-        return {key: _option(key, value) for key, value in data.items()}
+    if isinstance(data, Mapping):
+        keys = data.keys() & set(Recipe.__struct_fields__)
+        if "sources" in keys or any(not _are_rows(data[key]) for key in keys):  # a split may be called `text`
+            return {key: _option(key, value) for key, value in data.items()}
     return None
 
 
@@ -226,13 +228,17 @@ def _rows(data: Any) -> Any:
     Raises:
         TypeError: they cannot.
     """
-    if is_arrow(data) or (isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping)):
+    if _are_rows(data):
         return data
     raise _wrong(
         f"data is {reprlib.repr(data)}; expected rows, files or a recipe",
         "rows are a list of dicts, a datasets.Dataset, an Arrow table or a data frame; files are paths; "
         "one row is a list of one: [row]",
     )
+
+
+def _are_rows(data: Any) -> bool:
+    return is_arrow(data) or (isinstance(data, Iterable) and not isinstance(data, str | bytes | os.PathLike | Mapping))
 
 
 @contextmanager

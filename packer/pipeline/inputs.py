@@ -42,11 +42,13 @@ _NEVER_EMPTY = {".parquet": "a Parquet file", ".arrow": "an Arrow file"}
 _MOST_KEYS = 8
 """Number of unused keys to name."""
 
-_HEADERS = re.compile(
-    r"^\W*((?:human|user|instruction|question)\W*:).{0,20000}?[^\w,;]\s*((?:assistant|gpt|bot|response|answer)\W*:)",
-    re.IGNORECASE | re.DOTALL | re.MULTILINE,
-)
-"""A header of a question at the beginning of a line, and one of an answer after it."""
+_QUESTION = re.compile(r"^[^\w\n]*((?:human|user|instruction|question)[^\w\n]{0,8}:)", re.IGNORECASE | re.MULTILINE)
+"""A header of a question at the beginning of a line."""
+
+_ANSWER = re.compile(r"[^\w,;]((?:assistant|gpt|bot|response|answer)[^\w\n]{0,8}:)", re.IGNORECASE)
+
+_LONGEST_QUESTION = 20_000
+"""Characters after the header of a question among which that of an answer is searched for."""
 
 _SPEAKERS = ("user", "human", "prompter", "assistant", "gpt")
 """Roles of messages that are rows of their own, as those of OpenAssistant's trees."""
@@ -225,19 +227,29 @@ def _note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
         rows = [rename(row, entry.columns) for row in first]
     except InputError:
         return  # as above
-    found = [_HEADERS.search(row["text"]) for row in rows if isinstance(row.get("text"), str)]
+    found = [_headers(row["text"]) for row in rows if isinstance(row.get("text"), str)]
     if 2 * sum(str(row.get("role")) in _SPEAKERS for row in rows) > len(rows):
         note(
             f"{entry.name}: its rows are single messages, with a `role` beside the `text`, and texts are trained "
             "whole, questions too; to train only the answers, join the rows of each conversation to `messages`"
         )
-    headers = [match for match in found if match]
+    headers = [each for each in found if each is not None]
     if 2 * len(headers) > len(found):
-        asked, answered = headers[0].groups()
+        asked, answered = headers[0]
         note(
             f"{entry.name}: its texts look like dialogues ('{asked}' … '{answered}'), and texts are trained whole; to "
             "train only the answers, give messages, or prompt and completion"
         )
+
+
+def _headers(text: str) -> tuple[str, str] | None:
+    """Return the header of the first question in a text, and of an answer after it; None if it is no dialogue.
+
+    Two searches, each in one pass: a single pattern would begin anew in every line of a text of any length.
+    """
+    asked = _QUESTION.search(text)
+    answered = None if asked is None else _ANSWER.search(text, asked.end(), asked.end() + _LONGEST_QUESTION)
+    return None if asked is None or answered is None else (asked[1], answered[1])
 
 
 def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:

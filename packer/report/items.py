@@ -111,7 +111,10 @@ def sample(cache: Cache, documents: Documents) -> list[Name]:
             "most trained": np.argmax(share),
             "least trained": np.argmin(share),
         }
-        names += [Name("doc", str(documents.doc_id[place]), note) for note, place in edges.items()]
+        notes: dict[str, list[str]] = {}
+        for note, place in edges.items():
+            notes.setdefault(str(documents.doc_id[place]), []).append(note)
+        names += [Name("doc", doc_id, ", ".join(own)) for doc_id, own in notes.items()]
     return names
 
 

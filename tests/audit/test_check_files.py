@@ -130,6 +130,10 @@ def test_a_word_in_a_name_tells_the_split(tmp_path, name, split):
 
 def test_what_holds_no_rows_is_refused(tmp_path, starter_cache):
     (tmp_path / "empty").mkdir()
-    for path, words in (("no", "no such file"), ("empty", "no file in it"), (starter_cache, "is a cache")):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "state.json").write_text('{"_data_files": []}')
+    (tmp_path / "saved" / "dataset_info.json").write_text("{}")
+    refused = (("no", "no such file"), ("empty", "no file in it"), ("saved", "no rows"), (starter_cache, "is a cache"))
+    for path, words in refused:
         with pytest.raises(InputError, match=words):
             check_files(asked(tmp_path / path))

@@ -64,6 +64,9 @@ def test_head_shows_the_first_documents_and_says_how_many_more_there_are(cache):
     assert block.count("\n── 1/") == 1 and "\n── 2/" not in block and "more\n" in block
     rows = run("stats", cache, "--rows", "train").stdout.splitlines()
     assert run("stats", cache, "--rows", "train", "--head", 5).stdout.splitlines() == rows[:5]
+    assert len(fields("inspect", cache, "--head", 1)["block"]["documents"]) == 1
+    (own,) = fields("stats", cache, "--rows", "train", "--head", 5)["rows"].values()
+    assert own == [int(row.rpartition("\t")[2]) for row in rows[:5]]
 
 
 def test_a_state_shows_the_step_that_the_run_takes_next(cache, tmp_path):

@@ -15,8 +15,9 @@ from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 
 from packer.errors import CheckError, InputError, UsageError  # noqa: E402
-from packer.load import PackedLoader, view_batch  # noqa: E402
+from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
 from packer.load.batch_view import read_state  # noqa: E402
+from packer.load.ordering import Curriculum, Weighted, Windowed  # noqa: E402
 from packer.pipeline import build  # noqa: E402
 from packer.recipe import make_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
@@ -184,6 +185,24 @@ def test_a_state_of_other_data_or_with_another_order_is_refused():
         view_batch(small_cache(20), state=state, order="sequential")
     with pytest.raises(CheckError, match="reader state"):
         view_batch(small_cache(20), state={"cursor": 1})
+
+
+def test_a_state_that_does_not_say_which_rows_come_is_refused_unless_an_argument_says_it():
+    cache = small_cache(20)
+    orders = Weighted("length"), Curriculum(np.arange(20)[::-1])
+    for order in orders:
+        state = PackedLoader(cache, rank=0, world_size=1, order=order).state_dict()
+        with pytest.raises(UsageError, match=rf"saved with a {state['order']} order") as caught:
+            view_batch(cache, state=state)
+        assert caught.value.hint
+        with PackedLoader(cache, rank=0, world_size=1, order=order) as loader:
+            assert (
+                view_batch(cache, state=state, order=order).step.block_ids.tolist()
+                == next(iter(loader)).block_ids.tolist()
+            )
+    mixture = PackedLoader(Mixture([(cache, 1), (small_cache(20), 1)]), rank=0, world_size=1, order=Windowed(2))
+    with pytest.raises(UsageError, match="several caches"):
+        view_batch(cache, state=mixture.state_dict())
 
 
 def test_a_state_is_found_alone_or_within_a_checkpoint(tmp_path):

@@ -169,6 +169,14 @@ def test_splits_and_options_of_sources_are_those_of_a_recipe(tokenizer, tmp_path
     assert files_of(tmp_path / "files") == []
 
 
+def test_a_split_may_be_called_as_a_key_of_recipes(tokenizer, tmp_path):
+    rows = [{"text": f"row {number}"} for number in range(4)]
+    for data in ({"train": rows, "rows": rows[:1]}, {"pack": iter(rows), "read": rows[:2]}):
+        names = list(data)
+        made = packer.build(data, tmp_path / "_".join(names), **options_of(tokenizer))
+        assert [entry.split for entry in made.manifest.inputs] == names
+
+
 def test_rows_are_held_out_by_name_or_by_the_rule_of_the_recipe(tokenizer, tmp_path):
     by_rule = packer.build(ROWS, tmp_path / "rule", split={"shares": {"validation": 0.3}}, **options_of(tokenizer))
     splits = {shard.split for shard in by_rule.manifest.shards}
@@ -496,6 +504,14 @@ def test_texts_that_are_dialogues_are_reported(tokenizer, tmp_path, capsys, text
     for said in shown:
         assert ("texts look like dialogues" in said) is (headers is not None)
         assert headers is None or headers in said
+
+
+@pytest.mark.parametrize("text", ["- \n" * 20_000, "User: no answer\n" * 4000, "User:" + " " * 40_000])
+def test_long_texts_are_searched_for_headers_in_one_pass(tokenizer, tmp_path, capsys, text):
+    """A pattern that begins anew in every line would take minutes for one of them."""
+    options = options_of(tokenizer) | {"pack": {"mode": "none"}, "progress": True}
+    packer.build([{"text": text}], tmp_path / "cache", **options)
+    assert "look like dialogues" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("role", "is_noted"), [("prompter", True), ("user", True), ("editor", False), (3, False)])

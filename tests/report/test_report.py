@@ -18,7 +18,8 @@ from report_page import Page
 from packer.audit import stats, view_row, why
 from packer.errors import UsageError
 from packer.layout import MASKED
-from packer.pipeline import repack
+from packer.pipeline import build, repack
+from packer.recipe import make_recipe
 from packer.report import ReportContents, report
 from packer.report.facts import BAR_WIDTH, BATCH, Documents, block_bar, histograms, padding
 from packer.store.cache import Cache
@@ -68,6 +69,15 @@ def test_texts_message_numbers_and_places_are_those_of_inspect(starter_cache, tm
         assert [(length, message) for _, length, message, _ in shown["spans"]] == [
             (run.num_tokens, run.message) for run in each.runs
         ]
+
+
+def test_a_document_that_a_sample_names_for_several_reasons_is_shown_once(starter, tmp_path):
+    (tmp_path / "row.jsonl").write_text('{"text": "a row by itself"}\n')
+    sources = [{"path": str(tmp_path / "row.jsonl"), "schema": "text"}]
+    build(make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}), tmp_path / "cache", jobs=1)
+    items = page_of(tmp_path / "cache", tmp_path / "page.html").items()
+    assert [item["kind"] for _, item, _ in items] == ["block", "doc"]
+    assert items[1][1]["note"] == "longest document, shortest document, most trained, least trained"
 
 
 def test_the_figures_of_a_page_are_those_of_stats(starter, tmp_path):

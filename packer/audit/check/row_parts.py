@@ -25,6 +25,7 @@ from packer.pipeline.inputs import open_input
 from packer.pipeline.plan import input_of
 from packer.recipe import Recipe, Source
 from packer.source.detect import detect_format
+from packer.source.file_bytes import no_rows_error
 from packer.source.files import data_set_splits, expand, is_data_set
 from packer.source.partition import TABLE_FORMATS
 from packer.source.table_files import table_schema
@@ -109,7 +110,10 @@ def find_files(asked: Sequence[tuple[str | None, Path]]) -> list[NamedFile]:
     found: list[NamedFile] = []
     for split, path in asked:
         if is_data_set(path):
-            found += [(split or own or "train", file) for own, files in data_set_splits(path) for file in files]
+            saved = [(split or own or "train", file) for own, files in data_set_splits(path) for file in files]
+            if not saved:
+                raise no_rows_error(path)
+            found += saved
         elif (path / MANIFEST_NAME).is_file():
             raise InputError(f"{path} is a cache", hint=f"packer check {in_shell(path)}")
         elif path.is_dir():
