@@ -42,7 +42,7 @@ def opened(
 
 
 class FirstHalf:
-    """A rendering of the first half of the part before the loop, see :attr:`Stoppable.halves`."""
+    """A rendering of the first half of the part before the loop, see :attr:`TemplateParts.halves`."""
 
     found: Mapping[str, Any]
     """The variables that it sets."""

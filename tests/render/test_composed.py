@@ -18,6 +18,7 @@ from packer.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError
 from packer.render.composed import ComposedText, Composition
 from packer.render.composed.chain import Step
+from packer.render.composed.recordings import RecordedOpening, Recordings
 from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Compared
 from packer.render.composed_template import ComposedTemplate
 from packer.render.symbolic import OpaqueError
@@ -485,6 +486,34 @@ def test_messages_are_not_composed_again_for_each_question(monkeypatch: pytest.M
     for size in (len(messages), *range(1, len(messages) + 1)):
         assert composed(composition, messages[:size]) == chat_template.render(messages[:size])
     assert num_composed < 3 * len(messages)
+
+
+def test_a_long_way_back_to_the_last_question_is_not_recorded_for_each_distance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each recording would be about all messages up to the question, and be compared before it is found."""
+    search = (
+        "{% set mark = '!' %}{% set ns = namespace(searching=true, last=messages|length - 1) %}"
+        "{% for q in messages[::-1] %}{% set index = messages|length - 1 - loop.index0 %}"
+        "{% if ns.searching and q.role == 'user' %}"
+        "{% set ns.searching = false %}{% set ns.last = index %}{% endif %}{% endfor %}"
+    )
+    chat_template = template(search + loop("{{ m.content }}{{ mark if loop.index0 > ns.last }}"))
+    num_recorded = 0
+    record = Recordings._record_opening
+
+    def counted(self: Recordings, *args: Any) -> RecordedOpening:
+        nonlocal num_recorded
+        num_recorded += 1
+        return record(self, *args)
+
+    monkeypatch.setattr(Recordings, "_record_opening", counted)
+    for length in (40, 60):
+        messages = [user("?"), *[assistant(f"{n}.") for n in range(length)]]
+        composition = composition_of(chat_template)
+        for size in range(1, len(messages) + 1):
+            assert composed(composition, messages[:size]) == chat_template.render(messages[:size])
+    assert 2 < num_recorded < 20
 
 
 _TURN = "<{{ m.role }}>"

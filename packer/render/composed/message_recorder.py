@@ -36,6 +36,10 @@ from packer.render.template_parts import RENDERING, STOP
 END = object()
 """Stands for what follows the last message."""
 
+_LONGEST_SEARCH = 8
+"""Maximum number of messages to go back through: each distance makes a recording of its own, which is about all of the
+messages up to there. Rendering what comes before the loop takes less time then."""
+
 ContextOf = Callable[[jinja2.Template, Mapping[str, Any]], Any]
 
 
@@ -327,6 +331,8 @@ class _Backwards(Sequence[Any]):  # noqa: PLW1641 - nothing asks for its hash
         recorder = self._recorder
         (size, *_) = recorder.numbers
         for number in range(size - self._start):
+            if number == _LONGEST_SEARCH:
+                raise OpaqueError("a search through many messages")
             yield recorder.at(SIZE, -1 - number)
         if Number(recorder, SIZE) != size:  # recorded: there were no more
             raise AssertionError
