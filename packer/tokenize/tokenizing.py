@@ -17,6 +17,9 @@ from packer.tokenize.guard import Aliases
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder, UnencodableTextsError, without_start_effects
 from packer.tokenize.vectorized import LocatedTexts, VectorizedBoundaries
 
+_MANY_TEXTS = 64
+"""Texts of a batch after which it is clear that the vectorized pass suits none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Text:
@@ -61,6 +64,10 @@ class TurnTokenizer:
         continuation_encoder = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
         self._boundaries = BoundaryFinder(encoder, continuation_encoder, anchors, model.stop_ids)
         self._vectorized = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor)
+        self._is_vectorized = True
+        """Whether to try the vectorized pass: it suits no text at all of tokenizers whose added tokens take white space
+        with them, such as Phi-3's."""
+
         normalized = [token for token in model.added_tokens if token.normalized and token.content in model.control]
         self._normalized_control = _NormalizedControlTokens(normalized) if self._normalizes and normalized else None
 
@@ -74,14 +81,17 @@ class TurnTokenizer:
 
     def _locate_vectorized(self, turns: TurnBatch) -> LocatedTexts | None:
         """Locate all turns of the texts for which one vectorized pass suffices; None if there are none."""
-        if self._normalized_control is not None or not len(turns.raw):
+        if self._normalized_control is not None or not self._is_vectorized or not len(turns.raw):
             return None
         plain = ~turns.raw
         plain[np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1] = False
         try:
-            return self._vectorized.locate(turns, np.flatnonzero(plain)) if plain.any() else None
+            located = self._vectorized.locate(turns, np.flatnonzero(plain)) if plain.any() else None
         except UnencodableTextsError:
             return None
+        if located is not None and not len(located.text):
+            self._is_vectorized = int(plain.sum()) < _MANY_TEXTS
+        return located
 
     def _tokenize_one_by_one(self, turns: TurnBatch, chosen: Int64) -> TokenBatch:
         """Process the chosen texts individually; the result has only their turns, in order."""

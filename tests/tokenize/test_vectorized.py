@@ -202,3 +202,22 @@ def test_an_added_token_that_byte_fallback_writes_is_no_anchor() -> None:
         whole = TokenBytes(load_model(path)).is_whole
     assert not whole[byte]
     assert whole[sorted(special)].all()
+
+
+def test_a_pass_that_suits_no_text_of_a_batch_is_not_tried_again() -> None:
+    """Added tokens that take the white space after them, as Phi-3's: no text is spelled by its ids."""
+    model = model_of(twins.swallowing)
+    tokenizing = TurnTokenizer(model, ReferenceEncoder(model.files["tokenizer.json"]))
+    text, few, many = b"<|user|>\nfox<|end|>", 8, 64
+    prompt = len(b"<|user|>\n")
+    for number, tried in ((few, True), (many, True), (few, False)):
+        turns = batch_of([text] * number, [(n, prompt, len(text)) for n in range(number)])
+        located = tokenizing._locate_vectorized(turns)
+        assert (located is not None) == tried
+        assert located is None or not len(located.text)
+    suited = tokenizing_of(twins.byte_level)
+    text = b"<|im_start|>user\nfox<|im_end|>"
+    turns = batch_of([text] * many, [(n, len(b"<|im_start|>user\n"), len(text)) for n in range(many)])
+    for _ in range(2):
+        located = suited._locate_vectorized(turns)
+        assert located is not None and len(located.text) == many
