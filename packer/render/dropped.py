@@ -28,7 +28,7 @@ from packer.render.placeholders import (
     text_of,
     tool_name,
 )
-from packer.render.python_calls import reads_as_python
+from packer.render.python_calls import read_as_python
 from packer.render.readback import (
     added_escape,
     arguments_of,
@@ -120,6 +120,8 @@ class ConversationLosses:
     conversation: Conversation
     _first: int = 0
     _replaced: Placeholders = field(default_factory=Placeholders)
+    _as_python: dict[tuple[int, str], list[bool | None]] = field(default_factory=dict)
+    """The last answer of :meth:`_reads_as_python`, which is asked for with every call that a template reshapes."""
 
     def find(self, turn: RenderedTurn) -> Loss | None:
         """Return the first loss in the rendering of `turn`, or None.
@@ -203,10 +205,11 @@ class ConversationLosses:
 
     def _reads_as_python(self, number: int, text: str) -> list[bool | None]:
         """Return whether each call of a message can be read from a text as Python; None if it is not so written."""
-        message = self.conversation.messages[number]
-        texts = [text_of(message), *(str(message[name]) for name in REASONING_FIELDS if message.get(name))]
-        calls = message.get("tool_calls") or ()
-        return [reads_as_python(call, text, texts, calls) for call in calls]
+        if (number, text) not in self._as_python:
+            message = self.conversation.messages[number]
+            texts = [text_of(message), *(str(message[name]) for name in REASONING_FIELDS if message.get(name))]
+            self._as_python = {(number, text): read_as_python(message.get("tool_calls") or (), text, texts)}
+        return self._as_python[number, text]
 
     def _occurs_twice(self, text: str) -> bool:
         """Whether several values of messages and tools contain a text, or the source of the template does."""
