@@ -13,7 +13,7 @@ from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED, concatenated_ranges, offsets_of
 from packer.store.digest import Pieces, digest_rows
 
-_DOCUMENT_HEADER = struct.Struct("<10q")
+_DOCUMENT_HEADER = struct.Struct("<9q")
 _SIDES = struct.Struct("<2q")
 _PAIRS = struct.Struct("<q")
 _BLOCK_HEADER = struct.Struct("<9q")
@@ -43,26 +43,24 @@ class Ragged:
         start, end = self.offsets.item(index), self.offsets.item(index + 1)
         return self.values[start:end] if 0 <= start <= end <= len(self.values) else self.values[:0]
 
-    def bounds(self, index: int, *, packed: int = 1) -> tuple[int, int]:
-        """Return start and end of one row, both 0 if its range is out of bounds; `packed` as for :meth:`take`."""
+    def bounds(self, index: int) -> tuple[int, int]:
+        """Return start and end of one row, both 0 if its range is out of bounds."""
         start, end = self.offsets.item(index), self.offsets.item(index + 1)
-        return (start, end) if 0 <= start <= end <= len(self.values) * packed else (0, 0)
+        return (start, end) if 0 <= start <= end <= len(self.values) else (0, 0)
 
     def lengths(self) -> Int64:
         return np.diff(self.offsets).astype(np.int64, copy=False)
 
-    def take(self, indices: Int64, *, packed: int = 1) -> tuple[Int64, Int64]:
+    def take(self, indices: Int64) -> tuple[Int64, Int64]:
         """Return starts and ends of some rows, int64[R] each.
 
         An invalid range becomes empty, so that its digest differs.
 
-        Args:
-            indices: int64[R]
-            packed: number of the column's values in one element of ``values``.
+        `indices`: int64[R]
         """
         starts = self.offsets[indices].astype(np.int64, copy=False)
         ends = self.offsets[indices + 1].astype(np.int64, copy=False)
-        possible = (starts >= 0) & (starts <= ends) & (ends <= len(self.values) * packed)
+        possible = (starts >= 0) & (starts <= ends) & (ends <= len(self.values))
         return np.where(possible, starts, 0), np.where(possible, ends, 0)
 
 
@@ -73,7 +71,6 @@ class DocumentRows:
     doc_id: Int64  # [R]
     input_ids: Ragged  # int32
     labels: Ragged  # int32
-    special_tokens_mask: Ragged  # values are bits, eight per byte, lowest first; offsets count bits
     loss_weights: Ragged | None  # float32
     span_offsets: Int32  # [R + 1]
     span_message: Int32  # [U]
@@ -86,12 +83,6 @@ class DocumentRows:
     has_sample_id: npt.NDArray[np.bool_]  # [R]
     side: Int8 | None  # [R] index into SIDES; None if the rows are not preference data
     margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
-
-    def special_tokens(self, index: int) -> npt.NDArray[np.bool_]:
-        """Return special_tokens_mask of one row, unpacked.  # bool[n]"""
-        return unpack_bits(self.special_tokens_mask.values, *self.special_tokens_mask.bounds(index, packed=8)).view(
-            np.bool_
-        )
 
     def sample_id_of(self, index: int) -> str | None:
         """Return the sample id of one row, or None."""
@@ -108,7 +99,6 @@ class DocumentRows:
             # Repeated rows, or overlapping lists in a handmade file, could make the copies arbitrarily large.
             return np.array([self.digest(row) for row in rows.tolist()], np.uint64)
         lists: list[Pieces] = [(column.values, *column.take(rows)) for column in (self.input_ids, self.labels)]
-        lists.append(self._mask(rows))
         if self.loss_weights is not None:
             lists.append((self.loss_weights.values, *self.loss_weights.take(rows)))
         spans = self._spans(rows)
@@ -124,7 +114,7 @@ class DocumentRows:
 
     def digest(self, row: int) -> int:
         """Compute the digest of one row, without the arrays that pay off only for many rows."""
-        lists = [self.input_ids[row], self.labels[row], self.special_tokens(row).view(np.uint8)]
+        lists = [self.input_ids[row], self.labels[row]]
         if self.loss_weights is not None:
             lists.append(self.loss_weights[row])
         sizes = [len(values) for values in lists] + ([-1] if self.loss_weights is None else [])
@@ -155,17 +145,6 @@ class DocumentRows:
             places = concatenated_ranges(bounds[:-1] + number * counts, counts)
             values[places] = column[concatenated_ranges(starts, counts)]
         return values, bounds[:-1], bounds[1:]
-
-    def _mask(self, rows: Int64) -> Pieces:
-        """Return the mask of some rows, one byte per value, and the bounds of each row's piece.
-
-        All bits from the first of these rows to the last are unpacked in one call, as a call costs as much as tens of
-        thousands of bits: the rows of a block shard come from everywhere.
-        """
-        starts, ends = self.special_tokens_mask.take(rows, packed=8)
-        first = int(starts.min(initial=len(self.special_tokens_mask.values) * 8))
-        last = int(ends.max(initial=first))
-        return unpack_bits(self.special_tokens_mask.values, first, last), starts - first, ends - first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,17 +208,6 @@ class BlockRows:
             state.update(_PAIRS.pack(len(pairs)))
             state.update(pairs.data)
         return state.intdigest()
-
-
-def unpack_bits(bits: npt.NDArray[np.uint8], start: int, end: int) -> npt.NDArray[np.uint8]:
-    """Unpack bits ``[start, end)`` to bytes of 0 and 1.  # uint8[end - start]
-
-    Worked example: bits [0b00000110, 0b1], start 1, end 9: bytes 0 and 1 unpack to 0 1 1 0 0 0 0 0 1 0 0 0 0 0 0 0;
-    the 8 values from index 1 on are 1 1 0 0 0 0 0 1.
-    """
-    first = start // 8
-    whole = np.unpackbits(bits[first : (end + 7) // 8], bitorder="little")
-    return whole[start - first * 8 : end - first * 8]
 
 
 def list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.integer]) -> pa.Array:

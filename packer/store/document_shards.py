@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from packer.batches import CHOSEN, SIDES, Bool, DocumentColumns, Float32, Int8, Int32, Int64, Side
+from packer.batches import CHOSEN, SIDES, DocumentColumns, Float32, Int8, Int32, Int64, Side
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.store.arrow_columns import DocumentRows
@@ -33,7 +33,6 @@ class Document:
     doc_id: int
     input_ids: Int32  # [n]
     labels: Int32  # [n]
-    special_tokens_mask: Bool  # [n]
     loss_weights: Float32 | None  # [n], only in a shard with fractional weights
     span_message: Int32  # [U]
     span_start: Int32  # [U]
@@ -282,7 +281,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
             doc_id=int(rows.doc_id[row]),
             input_ids=rows.input_ids[row],
             labels=rows.labels[row],
-            special_tokens_mask=rows.special_tokens(row),
             loss_weights=None if rows.loss_weights is None else rows.loss_weights[row],
             span_message=rows.span_message[spans],
             span_start=rows.span_start[spans],
@@ -342,12 +340,12 @@ class DocumentShards(NumberedRows[DocumentRows]):
 def _has_room_for_weights(shard: Shard) -> bool:
     """Return whether a shard may have loss weights, judging by the space between columns in the manifest.
 
-    Between ``doc_id`` and ``length`` of a record batch of n documents and T tokens are, for each of three columns or,
-    with weights, four, 8 (n + 1) bytes of offsets; 4 T bytes each for ids, labels and weights; T bits; and the spans.
+    Between ``doc_id`` and ``length`` of a record batch of n documents and T tokens are, for each of two columns or,
+    with weights, three, 8 (n + 1) bytes of offsets; 4 T bytes each for ids, labels and weights; and the spans.
     """
     between = sum(_between(place) for place in shard.places)
     offsets = 8 * (shard.num_rows + len(shard.places))
-    return between >= 4 * offsets + 12 * shard.num_tokens + shard.num_tokens // 8
+    return between >= 3 * offsets + 12 * shard.num_tokens
 
 
 def _between(place: Place) -> float:

@@ -25,7 +25,6 @@ def documents_schema(*, weighted: bool, preference: bool = False) -> pa.Schema:
         pa.field("doc_id", pa.int64()),
         pa.field("input_ids", pa.large_list(pa.int32())),
         pa.field("labels", pa.large_list(pa.int32())),
-        pa.field("special_tokens_mask", pa.large_list(pa.bool_())),
         *weights,
         pa.field("spans", pa.list_(_SPAN)),
         pa.field("length", pa.int32()),

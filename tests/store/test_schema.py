@@ -16,7 +16,6 @@ DOCUMENTS = {
     "doc_id": "int64",
     "input_ids": "large_list<item: int32>",
     "labels": "large_list<item: int32>",
-    "special_tokens_mask": "large_list<item: bool>",
     "loss_weights": "large_list<item: float>",
     "spans": "list<item: struct<message: int32, start: int32, end: int32>>",
     "length": "int32",
@@ -54,8 +53,8 @@ def test_the_schemas_are_the_formats() -> None:
 
 
 def test_a_file_names_its_kind_and_format_version() -> None:
-    assert documents_schema(weighted=False).metadata == {b"packer.kind": b"documents", b"packer.format_version": b"1"}
-    assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"1"}
+    assert documents_schema(weighted=False).metadata == {b"packer.kind": b"documents", b"packer.format_version": b"3"}
+    assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"3"}
 
 
 def test_fixed_width_columns_are_those_with_places() -> None:
