@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +15,6 @@ from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_
 from packer.store.arrow_columns import DocumentRows
 from packer.store.column_ranges import read_batches
 from packer.store.files import CacheFiles
-from packer.store.manifest import Place, Shard
 from packer.store.mapping import MappedShard, as_damage, repair_hint
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.row_columns import RowColumns
@@ -68,13 +66,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
     """The documents of several shards, numbered consecutively; needs no manifest."""
 
     kind: ClassVar[Kind] = "documents"
-
-    @cached_property
-    def weighted(self) -> bool:
-        """Whether some shard has fractional loss weights."""
-        # Reading a schema takes a request to a bucket, and almost no shard without weights has room for them.
-        suspects = (shard for shard in self.shards if _has_room_for_weights(shard))
-        return any("loss_weights" in schema.names for schema in self.schemas(suspects))
 
     @property
     def is_preference(self) -> bool:
@@ -335,22 +326,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """Indices of the documents sorted by id (stable), and the sorted ids."""
         order = np.argsort(self._doc_ids, kind="stable")
         return order, self._doc_ids[order]
-
-
-def _has_room_for_weights(shard: Shard) -> bool:
-    """Return whether a shard may have loss weights, judging by the space between columns in the manifest.
-
-    Between ``doc_id`` and ``length`` of a record batch of n documents and T tokens are, for each of two columns or,
-    with weights, three, 8 (n + 1) bytes of offsets; 4 T bytes each for ids, labels and weights; and the spans.
-    """
-    between = sum(_between(place) for place in shard.places)
-    offsets = 8 * (shard.num_rows + len(shard.places))
-    return between >= 3 * offsets + 12 * shard.num_tokens
-
-
-def _between(place: Place) -> float:
-    first, end = place.columns.get("doc_id"), place.columns.get("length")
-    return inf if first is None or end is None else end - first - 8 * place.num_rows
 
 
 def _flat_weights(rows: DocumentRows) -> Float32:

@@ -39,13 +39,13 @@ _SEAL_BYTES = len(b'{\n"checksum":""') + 32
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Location of one record batch's fixed-width columns in the file."""
+    """Where in the file one record batch keeps its fixed-width columns and, if it has any, its loss weights."""
 
     first_row: Count
     num_rows: Count
     columns: dict[str, Count]
     """Column → byte offset of its values from the start of the file: [num_rows × L] for a list column of a block shard,
-    [num_rows] for a scalar column."""
+    [num_rows] for a scalar column, one for each token for the loss weights of documents."""
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):

@@ -130,6 +130,11 @@ class NumberedRows(Generic[Rows]):
         return partial(type(self), mmap=self.mmap, chosen=self._chosen), (self.folder, self.shards)
 
     @property
+    def weighted(self) -> bool:
+        """Whether some shard has fractional loss weights."""
+        return any("loss_weights" in place.columns for shard in self.shards for place in shard.places)
+
+    @property
     def num_tokens(self) -> int:
         """Tokens of all rows of the shards, not counting padding."""
         return sum(shard.num_tokens for shard in self.shards)

@@ -67,10 +67,12 @@ def block_len_of(schema: pa.Schema) -> int:
     return kind.list_size if pa.types.is_fixed_size_list(kind) else 0
 
 
-def fixed_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the fixed-width columns, whose places the manifest records, in schema order."""
+def placed_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns whose places the manifest records, in schema order: those of fixed width, and loss weights."""
     return tuple(
-        field.name for field in schema if pa.types.is_primitive(field.type) or pa.types.is_fixed_size_list(field.type)
+        field.name
+        for field in schema
+        if field.name == "loss_weights" or pa.types.is_primitive(field.type) or pa.types.is_fixed_size_list(field.type)
     )
 
 

@@ -137,8 +137,9 @@ def test_columns_lead_to_every_token(tmp_path: Path, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(columns.loss_weights[chunk][place], document_weights(together)[tokens])
     np.testing.assert_array_equal(columns.length, np.diff(together.offsets))
     assert columns.doc_id.tolist() == [reader.read(i).doc_id for i in range(40)]
-    unweighted = DocumentShards(tmp_path, [shards[0]]).columns()
-    assert unweighted.loss_weights is None
+    unweighted = DocumentShards(tmp_path, [shards[0]])
+    assert unweighted.columns().loss_weights is None
+    assert (reader.weighted, unweighted.weighted) == (True, False)
 
 
 @pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
@@ -206,10 +207,14 @@ def test_places_lead_to_the_values_without_arrow(tmp_path: Path, monkeypatch: py
     dtypes = {"doc_id": "<i8", "length": "<i4", "num_trained": "<i4", "row": "<i4", "digest": "<u8"}
     assert [place.first_row for place in shard.places] == [0, 16, 32]
     for place in shard.places:
-        assert set(place.columns) == set(dtypes)
-        for name, offset in place.columns.items():
-            values = np.frombuffer(content, dtypes[name], place.num_rows, offset).tolist()
-            assert values == table[name].slice(place.first_row, place.num_rows).to_pylist()
+        rows = table.slice(place.first_row, place.num_rows)
+        assert set(place.columns) == {*dtypes, "loss_weights"}
+        for name, dtype in dtypes.items():
+            assert np.frombuffer(content, dtype, len(rows), place.columns[name]).tolist() == rows[name].to_pylist()
+        weights = np.concatenate(rows["loss_weights"].to_pylist())
+        np.testing.assert_array_equal(
+            np.frombuffer(content, "<f4", len(weights), place.columns["loss_weights"]), weights
+        )
 
 
 def test_last_documents_of_rows_count_across_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from packer.store.schema import (
     BLOCK_LISTS,
     blocks_schema,
     documents_schema,
-    fixed_columns,
+    placed_columns,
 )
 
 
@@ -57,10 +57,10 @@ def test_a_file_names_its_kind_and_format_version() -> None:
     assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"3"}
 
 
-def test_fixed_width_columns_are_those_with_places() -> None:
-    assert set(fixed_columns(documents_schema(weighted=True))) == {
-        "doc_id", "length", "num_trained", "row", "digest"
+def test_fixed_width_columns_and_loss_weights_are_those_with_places() -> None:
+    assert set(placed_columns(documents_schema(weighted=True))) == {
+        "doc_id", "loss_weights", "length", "num_trained", "row", "digest"
     }  # fmt: skip
-    assert set(fixed_columns(blocks_schema(8, weighted=True))) == {
+    assert set(placed_columns(blocks_schema(8, weighted=True))) == {
         *BLOCK_LISTS, "length", "num_trained", "digest"
     }  # fmt: skip
