@@ -120,11 +120,6 @@ class Model:
         return tuple(self.content(token_id) for token_id in self.stop_ids)
 
     @property
-    def special_ids(self) -> tuple[int, ...]:
-        """Ids of special tokens and stop ids, sorted."""
-        return tuple(sorted({token.id for token in self.added_tokens if token.special} | set(self.stop_ids)))
-
-    @property
     def digests(self) -> dict[str, str]:
         """The sha256 of each file, by name."""
         return digests_of(self.files)

@@ -303,7 +303,7 @@ class _Maker:
             )
 
     def _documents(self, entry: InputFile, row: int, documents: DocumentBatch) -> Iterator[DocumentView]:
-        made = rows_of(documents, special=np.zeros(len(documents.input_ids), np.bool_), weighted=True)
+        made = rows_of(documents, weighted=True)
         for number in range(documents.num_documents):
             yield make_document_view(
                 self._texts,

@@ -175,7 +175,7 @@ class PartitionWork:
                 for _ in batches:
                     pass
             else:
-                result = run_partition(task, batches, folder=self._folder, model=self._model, stages=self._stages)
+                result = run_partition(task, batches, folder=self._folder, stages=self._stages)
         stored = None
         if task.traits is not None:
             with self._clock.of("write"):
@@ -195,14 +195,7 @@ class PartitionWork:
             yield rows
 
 
-def run_partition(
-    task: PartitionTask,
-    batches: Iterable[RowBatch],
-    *,
-    folder: Path,
-    model: Model,
-    stages: Stages,
-) -> PartitionResult:
+def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: Path, stages: Stages) -> PartitionResult:
     """Make the shard of one partition from its rows, and journal it."""
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
@@ -223,8 +216,7 @@ def run_partition(
         num_merged += done.num_merged
         num_skipped += done.num_skipped
     with stages.clock.of("write"):
-        special_ids = np.array(model.special_ids, np.int32)
-        written = write_documents(folder, documents, special_ids=special_ids, split=task.file.split, index=task.index)
+        written = write_documents(folder, documents, split=task.file.split, index=task.index)
     shard = msgspec.structs.replace(
         written,
         first_row=task.partition.first_row,

@@ -17,7 +17,7 @@ from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.row_rules import RowRules
 from packer.store.cache import content_fingerprint
-from packer.store.manifest import Input, Manifest, Shard
+from packer.store.manifest import FORMAT_VERSION, Input, Manifest, Shard
 from packer.store.rejected import Rejected
 from packer.store.totals import Cut, Totals
 from packer.version import __version__, code_digest, library_version
@@ -40,7 +40,7 @@ def make_manifest(
     shards = (*(result.shard for result in results), *blocks)
     return Manifest(
         format="packer-cache",
-        format_version=1 if selected.record is None else 2,
+        format_version=FORMAT_VERSION,
         label_shift="none",
         recipe=to_json(provenance.recipe),
         engine=provenance.engine,

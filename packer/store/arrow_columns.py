@@ -10,10 +10,9 @@ import pyarrow as pa
 from xxhash import xxh3_64
 
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
-from packer.layout import MASKED, concatenated_ranges, offsets_of
-from packer.store.digest import Pieces, digest_rows
+from packer.layout import MASKED
 
-_DOCUMENT_HEADER = struct.Struct("<10q")
+_DOCUMENT_HEADER = struct.Struct("<9q")
 _SIDES = struct.Struct("<2q")
 _PAIRS = struct.Struct("<q")
 _BLOCK_HEADER = struct.Struct("<9q")
@@ -27,9 +26,6 @@ _DTYPES: dict[pa.DataType, type[np.generic]] = {
 }
 """numpy types of the schemas' fixed-width types; asking Arrow for them may import pandas."""
 
-_FEW = 4
-"""Below this number of rows, a loop is faster than operations on whole arrays."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ragged:
@@ -39,31 +35,12 @@ class Ragged:
     offsets: npt.NDArray[np.integer]  # [R + 1]
 
     def __getitem__(self, index: int) -> npt.NDArray[Any]:
-        """Return the values of one row; none if its range is out of bounds."""
+        """Return the values of one row; none if its range is out of bounds, so that its digest differs."""
         start, end = self.offsets.item(index), self.offsets.item(index + 1)
         return self.values[start:end] if 0 <= start <= end <= len(self.values) else self.values[:0]
 
-    def bounds(self, index: int, *, packed: int = 1) -> tuple[int, int]:
-        """Return start and end of one row, both 0 if its range is out of bounds; `packed` as for :meth:`take`."""
-        start, end = self.offsets.item(index), self.offsets.item(index + 1)
-        return (start, end) if 0 <= start <= end <= len(self.values) * packed else (0, 0)
-
     def lengths(self) -> Int64:
         return np.diff(self.offsets).astype(np.int64, copy=False)
-
-    def take(self, indices: Int64, *, packed: int = 1) -> tuple[Int64, Int64]:
-        """Return starts and ends of some rows, int64[R] each.
-
-        An invalid range becomes empty, so that its digest differs.
-
-        Args:
-            indices: int64[R]
-            packed: number of the column's values in one element of ``values``.
-        """
-        starts = self.offsets[indices].astype(np.int64, copy=False)
-        ends = self.offsets[indices + 1].astype(np.int64, copy=False)
-        possible = (starts >= 0) & (starts <= ends) & (ends <= len(self.values) * packed)
-        return np.where(possible, starts, 0), np.where(possible, ends, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +50,6 @@ class DocumentRows:
     doc_id: Int64  # [R]
     input_ids: Ragged  # int32
     labels: Ragged  # int32
-    special_tokens_mask: Ragged  # values are bits, eight per byte, lowest first; offsets count bits
     loss_weights: Ragged | None  # float32
     span_offsets: Int32  # [R + 1]
     span_message: Int32  # [U]
@@ -87,85 +63,40 @@ class DocumentRows:
     side: Int8 | None  # [R] index into SIDES; None if the rows are not preference data
     margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
 
-    def special_tokens(self, index: int) -> npt.NDArray[np.bool_]:
-        """Return special_tokens_mask of one row, unpacked.  # bool[n]"""
-        return unpack_bits(self.special_tokens_mask.values, *self.special_tokens_mask.bounds(index, packed=8)).view(
-            np.bool_
-        )
-
     def sample_id_of(self, index: int) -> str | None:
         """Return the sample id of one row, or None."""
         return self.sample_id[index].tobytes().decode() if self.has_sample_id[index] else None
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
-        read_by_row = not isinstance(self.input_ids.values, np.ndarray)
-        if indices is not None and (len(indices) < _FEW or read_by_row):
-            return np.array([self.digest(row) for row in indices.tolist()], np.uint64)
-        rows = np.arange(len(self.row), dtype=np.int64) if indices is None else indices
-        counts = np.diff(self.span_offsets)[rows]
-        if counts[counts > 0].sum(dtype=np.int64) > len(self.span_message):
-            # Repeated rows, or overlapping lists in a handmade file, could make the copies arbitrarily large.
-            return np.array([self.digest(row) for row in rows.tolist()], np.uint64)
-        lists: list[Pieces] = [(column.values, *column.take(rows)) for column in (self.input_ids, self.labels)]
-        lists.append(self._mask(rows))
-        if self.loss_weights is not None:
-            lists.append((self.loss_weights.values, *self.loss_weights.take(rows)))
-        spans = self._spans(rows)
-        texts: Pieces = (self.sample_id.values, *self.sample_id.take(rows))
-        sizes = [_sizes(column) for column in lists]
-        if self.loss_weights is None:
-            sizes.append(np.full(len(rows), -1))
-        columns = [column[rows].astype(np.int64) for column in (self.doc_id, self.length, self.num_trained, self.row)]
-        columns += [*sizes, _sizes(spans) // 3, np.where(self.has_sample_id[rows], _sizes(texts), -1)]
-        if self.side is not None and self.margin is not None:
-            columns += [self.side[rows].astype(np.int64), self.margin[rows].view(np.int32).astype(np.int64)]
-        return digest_rows(np.stack(columns, axis=1), [*lists, spans, texts])
+        rows = range(len(self.row)) if indices is None else indices.tolist()
+        return np.fromiter((self.digest(row) for row in rows), np.uint64, len(rows))
 
     def digest(self, row: int) -> int:
-        """Compute the digest of one row, without the arrays that pay off only for many rows."""
-        lists = [self.input_ids[row], self.labels[row], self.special_tokens(row).view(np.uint8)]
+        """Compute the digest of one row."""
+        lists: list[Any] = [self.input_ids[row], self.labels[row]]
         if self.loss_weights is not None:
             lists.append(self.loss_weights[row])
-        sizes = [len(values) for values in lists] + ([-1] if self.loss_weights is None else [])
-        columns = (self.span_message, self.span_start, self.span_end)
-        first, last = Ragged(values=min(columns, key=len), offsets=self.span_offsets).bounds(row)
-        spans = [column[first:last] for column in columns]
-        text = self.sample_id[row]
-        sizes += [len(spans[0]), len(text) if self.has_sample_id[row] else -1]
-        scalars = (self.doc_id[row], self.length[row], self.num_trained[row], self.row[row])
-        state = xxh3_64(_DOCUMENT_HEADER.pack(*scalars, *sizes))
+        start, end, text = self.span_offsets.item(row), self.span_offsets.item(row + 1), self.sample_id[row]
+        if start >= 0:  # with an end beyond the columns, there are fewer spans than the header says
+            lists += self.span_message[start:end], self.span_start[start:end], self.span_end[start:end]
+        header = _DOCUMENT_HEADER.pack(
+            self.doc_id[row],
+            self.length[row],
+            self.num_trained[row],
+            self.row[row],
+            len(lists[0]),
+            len(lists[1]),
+            -1 if self.loss_weights is None else len(lists[2]),
+            end - start,
+            len(text) if self.has_sample_id[row] else -1,
+        )
+        state = xxh3_64(header)
         if self.side is not None and self.margin is not None:
             state.update(_SIDES.pack(self.side[row], self.margin[row : row + 1].view(np.int32)[0]))
-        for values in (*lists, *spans, text):
-            state.update(values.data)
+        for values in (*lists, text):
+            state.update(values)
         return state.intdigest()
-
-    def _spans(self, rows: Int64) -> Pieces:
-        """Return the spans of some rows, ordered per row as all messages, all starts, all ends.
-
-        One piece per row is digested faster than three.
-        """
-        columns = (self.span_message, self.span_start, self.span_end)
-        starts, ends = Ragged(values=min(columns, key=len), offsets=self.span_offsets).take(rows)
-        counts = ends - starts
-        bounds = offsets_of(3 * counts)
-        values = np.empty(int(bounds[-1]), np.int32)
-        for number, column in enumerate(columns):
-            places = concatenated_ranges(bounds[:-1] + number * counts, counts)
-            values[places] = column[concatenated_ranges(starts, counts)]
-        return values, bounds[:-1], bounds[1:]
-
-    def _mask(self, rows: Int64) -> Pieces:
-        """Return the mask of some rows, one byte per value, and the bounds of each row's piece.
-
-        All bits from the first of these rows to the last are unpacked in one call, as a call costs as much as tens of
-        thousands of bits: the rows of a block shard come from everywhere.
-        """
-        starts, ends = self.special_tokens_mask.take(rows, packed=8)
-        first = int(starts.min(initial=len(self.special_tokens_mask.values) * 8))
-        last = int(ends.max(initial=first))
-        return unpack_bits(self.special_tokens_mask.values, first, last), starts - first, ends - first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,17 +162,6 @@ class BlockRows:
         return state.intdigest()
 
 
-def unpack_bits(bits: npt.NDArray[np.uint8], start: int, end: int) -> npt.NDArray[np.uint8]:
-    """Unpack bits ``[start, end)`` to bytes of 0 and 1.  # uint8[end - start]
-
-    Worked example: bits [0b00000110, 0b1], start 1, end 9: bytes 0 and 1 unpack to 0 1 1 0 0 0 0 0 1 0 0 0 0 0 0 0;
-    the 8 values from index 1 on are 1 1 0 0 0 0 0 1.
-    """
-    first = start // 8
-    whole = np.unpackbits(bits[first : (end + 7) // 8], bitorder="little")
-    return whole[start - first * 8 : end - first * 8]
-
-
 def list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.integer]) -> pa.Array:
     """Build a list column without nulls from flat values, with the type given by the schema."""
     width = np.int64 if pa.types.is_large_list(kind) else np.int32
@@ -252,7 +172,3 @@ def list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.inte
 def flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
     """Build a column of fixed-width values without nulls, with the type given by the schema; copies only to convert."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, _DTYPES[kind]))])
-
-
-def _sizes(column: Pieces) -> Int64:
-    return column[2] - column[1]

@@ -47,11 +47,6 @@ class BlockShards(NumberedRows[BlockRows]):
 
     kind: ClassVar[Kind] = "blocks"
 
-    @property
-    def weighted(self) -> bool:
-        """Whether some shard has fractional loss weights."""
-        return any("loss_weights" in place.columns for shard in self.shards for place in shard.places)
-
     @cached_property
     def _schema(self) -> pa.Schema:
         return next(self.schemas(self.shards[:1]))

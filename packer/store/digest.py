@@ -10,10 +10,10 @@ First a header of int64 values, then the bytes of each list column of the row, i
 contains the length of every list, so that no two different rows have the same bytes. The digest is stored in the column
 ``digest``, which it does not cover.
 
-- documents: header = doc_id, length, num_trained, row, then the lengths of input_ids, labels, special_tokens_mask,
-  loss_weights (-1 if the file has no such column), spans and sample_id (UTF-8 bytes; -1 for null); only if the
-  file has these columns, also side, and the four bytes of margin as an int32. Bytes: input_ids, labels,
-  special_tokens_mask (one byte per value), loss_weights, spans' messages, starts and ends, sample_id.
+- documents: header = doc_id, length, num_trained, row, then the lengths of input_ids, labels, loss_weights (-1 if the
+  file has no such column), spans and sample_id (UTF-8 bytes; -1 for null); only if the file has these columns, also
+  side, and the four bytes of margin as an int32. Bytes: input_ids, labels, loss_weights, spans' messages, starts and
+  ends, sample_id.
 - blocks: header = length, num_trained, L, 1 with loss_weights or 0 without, then the lengths of doc_ids, doc_starts,
   doc_lengths, doc_places and seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, doc_lengths,
   doc_places, seq_lengths, loss_weights; only if the file has the column, then the number of pairs, an int64, and

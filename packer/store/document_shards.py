@@ -3,20 +3,18 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from packer.batches import CHOSEN, SIDES, Bool, DocumentColumns, Float32, Int8, Int32, Int64, Side
+from packer.batches import CHOSEN, SIDES, DocumentColumns, Float32, Int8, Int32, Int64, Side
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.store.arrow_columns import DocumentRows
 from packer.store.column_ranges import read_batches
 from packer.store.files import CacheFiles
-from packer.store.manifest import Place, Shard
 from packer.store.mapping import MappedShard, as_damage, repair_hint
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.row_columns import RowColumns
@@ -33,7 +31,6 @@ class Document:
     doc_id: int
     input_ids: Int32  # [n]
     labels: Int32  # [n]
-    special_tokens_mask: Bool  # [n]
     loss_weights: Float32 | None  # [n], only in a shard with fractional weights
     span_message: Int32  # [U]
     span_start: Int32  # [U]
@@ -69,13 +66,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
     """The documents of several shards, numbered consecutively; needs no manifest."""
 
     kind: ClassVar[Kind] = "documents"
-
-    @cached_property
-    def weighted(self) -> bool:
-        """Whether some shard has fractional loss weights."""
-        # Reading a schema takes a request to a bucket, and almost no shard without weights has room for them.
-        suspects = (shard for shard in self.shards if _has_room_for_weights(shard))
-        return any("loss_weights" in schema.names for schema in self.schemas(suspects))
 
     @property
     def is_preference(self) -> bool:
@@ -282,7 +272,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
             doc_id=int(rows.doc_id[row]),
             input_ids=rows.input_ids[row],
             labels=rows.labels[row],
-            special_tokens_mask=rows.special_tokens(row),
             loss_weights=None if rows.loss_weights is None else rows.loss_weights[row],
             span_message=rows.span_message[spans],
             span_start=rows.span_start[spans],
@@ -337,22 +326,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """Indices of the documents sorted by id (stable), and the sorted ids."""
         order = np.argsort(self._doc_ids, kind="stable")
         return order, self._doc_ids[order]
-
-
-def _has_room_for_weights(shard: Shard) -> bool:
-    """Return whether a shard may have loss weights, judging by the space between columns in the manifest.
-
-    Between ``doc_id`` and ``length`` of a record batch of n documents and T tokens are, for each of three columns or,
-    with weights, four, 8 (n + 1) bytes of offsets; 4 T bytes each for ids, labels and weights; T bits; and the spans.
-    """
-    between = sum(_between(place) for place in shard.places)
-    offsets = 8 * (shard.num_rows + len(shard.places))
-    return between >= 4 * offsets + 12 * shard.num_tokens + shard.num_tokens // 8
-
-
-def _between(place: Place) -> float:
-    first, end = place.columns.get("doc_id"), place.columns.get("length")
-    return inf if first is None or end is None else end - first - 8 * place.num_rows
 
 
 def _flat_weights(rows: DocumentRows) -> Float32:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -23,11 +23,8 @@ from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE, ContainedPaths
 from packer.store.totals import Count, Totals
 
-FORMAT_VERSION = 1
-"""Version of shards, and of caches without a selection, which contain every row of their inputs."""
-
-SELECTED_VERSION = 2
-"""Version of caches with a selection; versions of packer that know no selections must refuse to read them."""
+FORMAT_VERSION: Final = 3
+"""Version of shards and manifest; raised when a reader of the previous one would fail or misread them."""
 
 MANIFEST_NAME = "manifest.json"
 REJECTED_NAME = "rejected.jsonl"
@@ -42,13 +39,13 @@ _SEAL_BYTES = len(b'{\n"checksum":""') + 32
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Location of one record batch's fixed-width columns in the file."""
+    """Where in the file one record batch keeps its fixed-width columns and, if it has any, its loss weights."""
 
     first_row: Count
     num_rows: Count
     columns: dict[str, Count]
     """Column → byte offset of its values from the start of the file: [num_rows × L] for a list column of a block shard,
-    [num_rows] for a scalar column."""
+    [num_rows] for a scalar column, one for each token for the loss weights of documents."""
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -172,9 +169,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: Literal["packer-cache"]
-    format_version: Literal[1, 2]
-    """2 if there is a selection."""
-
+    format_version: Literal[3]
     label_shift: Literal["none"]
     recipe: dict[str, Any]
     engine: str
@@ -343,11 +338,14 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
         _check_paths(root, "shards[{}].path", [(shard.path, shard.kind) for shard in manifest.shards])
         _check_paths(root, "selection {}: path", [(table.path, "rows") for table in manifest.tables])
         _check_paths(root, "model.files[{}].path", [(f"model/{file.path}", "model") for file in manifest.model.files])
-        _check_version(manifest)
         msgspec.convert({"recipe": manifest.recipe}, _ReaderKeys)
         _check_seal(content)
     except msgspec.ValidationError as error:
-        raise CheckError(f"{path}: {in_words(str(error))}", hint=hint) from None
+        reason = in_words(str(error))
+        if reason.endswith("`$.format_version`"):
+            reason = f"expected version {FORMAT_VERSION} of the format"
+            hint = f"another version of packer made it; packer build -c RECIPE -o {in_shell(folder)} makes it again"
+        raise CheckError(f"{path}: {reason}", hint=hint) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckError(f"{path}: not valid JSON: {error}", hint=hint) from None
     except ValueError as error:
@@ -379,11 +377,6 @@ def _check_seal(content: bytes) -> None:
         raise ValueError("it does not begin with its checksum")
     if found.end() != _SEAL_BYTES or found[1] != xxh3_128_hexdigest(content[_SEAL_BYTES:]).encode():
         raise ValueError(f"its checksum, {found[1].decode()}, is not the one of its bytes")
-
-
-def _check_version(manifest: Manifest) -> None:
-    if (manifest.selection is not None) != (manifest.format_version == SELECTED_VERSION):
-        raise ValueError(f"format_version is {manifest.format_version}; 2 has a selection, 1 has none")
 
 
 def _check_paths(root: ContainedPaths, key: str, paths: Sequence[tuple[str, str]]) -> None:

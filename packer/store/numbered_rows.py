@@ -43,9 +43,6 @@ _MAGIC = b"ARROW1\0\0"
 _MOST_SCHEMA = 4096
 """Bytes to read from the beginning of a shard to get its schema, which takes some 1,400."""
 
-_FEW = 4
-"""Average number of rows per record batch below which rows are verified one at a time."""
-
 
 @dataclass(frozen=True, slots=True)
 class FoundRows(Generic[Rows]):
@@ -131,6 +128,11 @@ class NumberedRows(Generic[Rows]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), mmap=self.mmap, chosen=self._chosen), (self.folder, self.shards)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some shard has fractional loss weights."""
+        return any("loss_weights" in place.columns for shard in self.shards for place in shard.places)
 
     @property
     def num_tokens(self) -> int:
@@ -312,9 +314,6 @@ class NumberedRows(Generic[Rows]):
         return self.own(np.repeat(values, np.diff(self._bounds)))
 
     def _verify(self, numbers: Int64) -> None:
-        if len(numbers) < _FEW * len(self._shard_of):
-            self._verify_few(numbers)
-            return
         for chunk, positions, rows in self._by_chunk(numbers):
             opened, stored = self.chunk(chunk)
             found, expected = opened.digests(rows), stored[rows]
@@ -324,17 +323,6 @@ class NumberedRows(Generic[Rows]):
                 raise self._mismatch(chunk, int(rows[first]), expected=int(expected[first]), found=int(found[first]))
             self._verify_row_digests(chunk)
             self._checked[numbers[positions]] = True
-
-    def _verify_few(self, numbers: Int64) -> None:
-        """Verify row by row; with few rows per chunk, this is faster than operations on whole arrays."""
-        chunks, rows = self._locate(numbers)
-        for chunk, row in zip(chunks.tolist(), rows.tolist(), strict=True):
-            opened, stored = self.chunk(chunk)
-            found, expected = opened.digest(row), stored.item(row)
-            if found != expected:
-                raise self._mismatch(chunk, row, expected=expected, found=found)
-            self._verify_row_digests(chunk)
-        self._checked[numbers] = True
 
     def _mismatch(self, chunk: int, row: int, *, expected: int, found: int) -> CheckError:
         digests = f"expected digest {expected:016x}, found {found:016x}"

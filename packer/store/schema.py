@@ -25,7 +25,6 @@ def documents_schema(*, weighted: bool, preference: bool = False) -> pa.Schema:
         pa.field("doc_id", pa.int64()),
         pa.field("input_ids", pa.large_list(pa.int32())),
         pa.field("labels", pa.large_list(pa.int32())),
-        pa.field("special_tokens_mask", pa.large_list(pa.bool_())),
         *weights,
         pa.field("spans", pa.list_(_SPAN)),
         pa.field("length", pa.int32()),
@@ -68,10 +67,12 @@ def block_len_of(schema: pa.Schema) -> int:
     return kind.list_size if pa.types.is_fixed_size_list(kind) else 0
 
 
-def fixed_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the fixed-width columns, whose places the manifest records, in schema order."""
+def placed_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns whose places the manifest records, in schema order: those of fixed width, and loss weights."""
     return tuple(
-        field.name for field in schema if pa.types.is_primitive(field.type) or pa.types.is_fixed_size_list(field.type)
+        field.name
+        for field in schema
+        if field.name == "loss_weights" or pa.types.is_primitive(field.type) or pa.types.is_fixed_size_list(field.type)
     )
 
 

@@ -14,7 +14,7 @@ from xxhash import xxh3_128
 from packer.store.files import CacheFiles
 from packer.store.folder import AtomicFile, inside
 from packer.store.manifest import Place, Shard
-from packer.store.schema import Kind, fixed_columns
+from packer.store.schema import Kind, placed_columns
 from packer.store.views import flat_view
 
 IPC_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
@@ -75,7 +75,7 @@ def write_shard(
 
 
 def find_places(path: Path) -> tuple[Place, ...]:
-    """Return the locations of the fixed-width columns of each record batch of an Arrow file."""
+    """Return where each record batch of an Arrow file keeps its fixed-width columns and loss weights."""
     mapped = CacheFiles(path.parent).map(path.name)
     reader = pa.ipc.open_file(pa.BufferReader(mapped))
     places: list[Place] = []
@@ -90,10 +90,10 @@ def find_places(path: Path) -> tuple[Place, ...]:
 def input_path(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
     """Return the Place of one record batch of a file mapped at address ``base``; ValueError if it has no values.
 
-    The values of a column are its last buffer: buffers are [validity, values], and for a fixed-size list
-    [validity of the list, validity of the values, values].
+    The values of a column are its last buffer: buffers are [validity, values]; of a list, its validity, perhaps
+    its offsets, and the validity of its values come before them.
     """
-    values = {name: batch.column(name).buffers()[-1] for name in fixed_columns(batch.schema)}
+    values = {name: batch.column(name).buffers()[-1] for name in placed_columns(batch.schema)}
     if batch.num_rows < 1 or any(buffer is None for buffer in values.values()):
         raise ValueError("a record batch has no values")
     columns = {name: buffer.address - base for name, buffer in values.items()}

@@ -71,7 +71,6 @@ def document_rows(batch: pa.RecordBatch, read: BufferReader = MAPPED) -> Documen
         doc_id=flat_view(batch, "doc_id", np.int64, num_rows, read),
         input_ids=_ragged(batch, "input_ids", np.int32, np.int64, read),
         labels=_ragged(batch, "labels", np.int32, np.int64, read),
-        special_tokens_mask=_ragged(batch, "special_tokens_mask", np.uint8, np.int64, read),
         loss_weights=_ragged(batch, "loss_weights", np.float32, np.int64, read) if weighted else None,
         **spans_of(batch, read),
         length=flat_view(batch, "length", np.int32, num_rows, read),

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import BlockBatch, Bool, DocumentBatch, Int32, Int64
+from packer.batches import BlockBatch, Bool, DocumentBatch, Int64
 from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
@@ -29,13 +29,10 @@ BATCH_TOKENS = 2**20
 """A record batch ends with the row that reaches one of these limits."""
 
 
-def write_documents(
-    cache: Path, batches: Sequence[DocumentBatch], *, special_ids: Int32, split: str, index: int
-) -> Shard:
+def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str, index: int) -> Shard:
     """Write a document shard: all documents of a partition, in order; `index` is its number within the split.
 
-    `special_ids`, int32[S], are those that ``special_tokens_mask`` marks. Return the manifest's entry, with the values
-    that follow from the documents.
+    Return the manifest's entry, with the values that follow from the documents.
 
     Raises:
         StorageError: the disk cannot be written.
@@ -45,7 +42,7 @@ def write_documents(
     batches = [batch for batch in batches if batch.num_documents]
     shard = write_shard(
         cache,
-        _record_batches(batches, special_ids, weighted=weighted),
+        _record_batches(batches, weighted=weighted),
         schema=documents_schema(weighted=weighted, preference=any(batch.side is not None for batch in batches)),
         kind="documents",
         split=split,
@@ -57,9 +54,7 @@ def write_documents(
     return msgspec.structs.replace(shard, num_last_tokens=int(lengths[is_last].sum()))
 
 
-def _record_batches(
-    batches: Sequence[DocumentBatch], special_ids: Int32, *, weighted: bool
-) -> Iterator[pa.RecordBatch]:
+def _record_batches(batches: Sequence[DocumentBatch], *, weighted: bool) -> Iterator[pa.RecordBatch]:
     """Cut the documents into record batches; each ends with the row that brings it to its limit.
 
     Worked example: with a limit of 4 tokens and documents that end at offsets [0, 3, 5, 6], row 1 brings the first
@@ -72,14 +67,12 @@ def _record_batches(
     while first < documents.num_documents:
         by_tokens = int(np.searchsorted(offsets, offsets[first] + BATCH_TOKENS, side="left"))
         last = min(by_tokens, first + BATCH_ROWS, documents.num_documents)
-        piece = slice_documents(documents, first, last)
-        special = np.isin(piece.input_ids, special_ids)
-        yield document_record_batch(rows_of(piece, special=special, weighted=weighted))
+        yield document_record_batch(rows_of(slice_documents(documents, first, last), weighted=weighted))
         first = last
 
 
-def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> DocumentRows:
-    """Convert documents of K tokens to rows of a shard; `special` says which tokens are, bool[K].
+def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
+    """Convert documents to rows of a shard.
 
     `weighted`: whether the shard has loss weights; a doc_id includes fractional ones in any case.
     """
@@ -92,7 +85,6 @@ def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> Docum
         doc_id=document_ids(input_ids=documents.input_ids, labels=labels, loss_weights=weights, offsets=offsets),
         input_ids=Ragged(values=documents.input_ids, offsets=offsets),
         labels=Ragged(values=labels, offsets=offsets),
-        special_tokens_mask=Ragged(values=np.packbits(special, bitorder="little"), offsets=offsets),
         loss_weights=Ragged(values=weights, offsets=offsets) if weighted and weights is not None else None,
         span_offsets=documents.run_offsets.astype(np.int32),
         span_message=documents.run_message,
@@ -111,18 +103,11 @@ def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> Docum
 def document_record_batch(rows: DocumentRows) -> pa.RecordBatch:
     """Convert rows of a document shard to Arrow, with their digests; every buffer starts at its first row."""
     schema = documents_schema(weighted=rows.loss_weights is not None, preference=rows.side is not None)
-    mask = rows.special_tokens_mask
-    num_tokens = len(rows.input_ids.values)
     spans = schema.field("spans").type
     columns = {
         "doc_id": flat_array(pa.int64(), rows.doc_id),
         "input_ids": _list(schema, "input_ids", rows.input_ids),
         "labels": _list(schema, "labels", rows.labels),
-        "special_tokens_mask": list_array(
-            schema.field("special_tokens_mask").type,
-            pa.Array.from_buffers(pa.bool_(), num_tokens, [None, pa.py_buffer(mask.values)]),
-            mask.offsets,
-        ),
         "spans": list_array(
             spans,
             pa.Array.from_buffers(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from store.samples import SPECIAL, block_batch, document_batch, write_blocks, write_documents
+from store.samples import block_batch, document_batch, write_blocks, write_documents
 
 from packer.layout import document_labels, document_weights
 
@@ -29,7 +29,6 @@ def test_datasets_loads_document_shards(tmp_path: Path, weighted: bool) -> None:
             found = table[row]
             assert found["input_ids"] == batch.input_ids[tokens].tolist()
             assert found["labels"] == labels[tokens].tolist()
-            assert found["special_tokens_mask"] == np.isin(batch.input_ids[tokens], SPECIAL).tolist()
             assert found["sample_id"] == batch.sample_id[i]
             runs = slice(batch.run_offsets[i], batch.run_offsets[i + 1])
             assert [span["start"] for span in found["spans"]] == batch.run_start[runs].tolist()

@@ -26,7 +26,7 @@ from packer.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.source import detect
 from packer.store.cache import Cache
-from packer.store.manifest import encode_manifest, read_manifest, write_manifest
+from packer.store.manifest import read_manifest, write_manifest
 
 RULES = {
     "filters": [
@@ -195,10 +195,10 @@ def test_verify_and_readers_follow_the_selection(cache, tmp_path):
     assert {each.split: each.num_rows for each in exported.splits} == {s: by_split[s].documents for s in by_split}
 
 
-def test_nothing_asked_is_format_version_1_and_names_no_rule(asked, tmp_path):
+def test_nothing_asked_names_no_rule(asked, tmp_path):
     build(make_recipe(without_rules(asked)), tmp_path / "plain", jobs=1)
     text = (tmp_path / "plain" / "manifest.json").read_text("utf-8")
-    assert '"format_version":1' in text and not (tmp_path / "plain" / "rows").exists()
+    assert not (tmp_path / "plain" / "rows").exists()
     for word in ("filters", "deduplicate", "selection", "where", "take", '"part"'):
         assert word not in text
     assert "split" not in to_json(make_recipe(without_rules(asked)))
@@ -408,14 +408,6 @@ def test_a_flipped_bit_of_a_table_is_found_and_repaired(asked, cache, tmp_path):
         Cache.open(tmp_path / "cache").documents("train")
     build(make_recipe(asked), tmp_path / "cache", jobs=1, repair=True)
     assert digests(tmp_path / "cache") == digests(cache)
-
-
-def test_a_manifest_with_a_selection_and_version_1_is_refused(cache, tmp_path):
-    shutil.copytree(cache, tmp_path / "cache")
-    manifest = msgspec.structs.replace(read_manifest(cache), format_version=1)
-    (tmp_path / "cache" / "manifest.json").write_bytes(encode_manifest(manifest))
-    with pytest.raises(CheckError, match="format_version is 1"):
-        read_manifest(tmp_path / "cache")
 
 
 def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):

@@ -15,8 +15,6 @@ from packer.store.manifest import Input, Manifest, ModelFile, ModelRecord, Shard
 from packer.store.rejected import Rejected
 from packer.store.totals import Cut, Totals
 
-SPECIAL = np.array([0, 2, 7], np.int32)
-
 
 def document_batch(
     num_documents: int,
@@ -78,7 +76,7 @@ def block_batch(num_blocks: int, *, block_len: int = 32, seed: int = 0, weighted
 
 
 def write_documents(folder: Path, batches: Sequence[DocumentBatch], *, index: int = 0) -> Shard:
-    return writing.write_documents(folder, batches, special_ids=SPECIAL, split="train", index=index)
+    return writing.write_documents(folder, batches, split="train", index=index)
 
 
 def write_blocks(folder: Path, batches: Sequence[BlockBatch], *, index: int = 0, weighted: bool = False) -> Shard:
@@ -113,7 +111,7 @@ def small_manifest(**changes: Any) -> Manifest:
     )
     fields: dict[str, Any] = {
         "format": "packer-cache",
-        "format_version": 1,
+        "format_version": 3,
         "label_shift": "none",
         "recipe": {"version": 1, "pack": {"block_len": 32, "mode": "isolated"}},
         "engine": "reference",

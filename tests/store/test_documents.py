@@ -1,6 +1,5 @@
 """Document shards: what is written is what any Arrow reader sees, and the bytes depend on nothing but the documents."""
 
-import dataclasses
 import pickle
 import struct
 from itertools import pairwise
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
-from store.samples import SPECIAL, document_batch, write_documents
+from store.samples import document_batch, write_documents
 from xxhash import xxh3_64_intdigest
 
 from packer.batches import DocumentBatch
@@ -43,7 +42,6 @@ def _expected_rows(batch: DocumentBatch) -> list[dict]:
             {
                 "input_ids": ids,
                 "labels": labels[tokens].tolist(),
-                "special_tokens_mask": [token in SPECIAL.tolist() for token in ids],
                 "spans": [
                     {
                         "message": int(batch.run_message[run]),
@@ -65,13 +63,12 @@ def _oracle_digest(row: dict) -> int:
     """The row digest of the format's definition, one value at a time."""
     weights = row.get("loss_weights")
     name = None if row["sample_id"] is None else row["sample_id"].encode()
-    lengths = [len(row[key]) for key in ("input_ids", "labels", "special_tokens_mask")]
+    lengths = [len(row[key]) for key in ("input_ids", "labels")]
     header = [row["doc_id"], row["length"], row["num_trained"], row["row"], *lengths]
     header += [-1 if weights is None else len(weights), len(row["spans"]), -1 if name is None else len(name)]
-    content = struct.pack("<10q", *header)
+    content = struct.pack("<9q", *header)
     for key in ("input_ids", "labels"):
         content += struct.pack(f"<{len(row[key])}i", *row[key])
-    content += bytes(row["special_tokens_mask"])
     content += b"" if weights is None else struct.pack(f"<{len(weights)}f", *weights)
     for key in ("message", "start", "end"):
         content += struct.pack(f"<{len(row['spans'])}i", *(span[key] for span in row["spans"]))
@@ -94,7 +91,6 @@ def test_arrow_reads_the_documents_that_were_written(tmp_path: Path) -> None:
     rows = table.to_pylist()
     expected = _expected_rows(batch)
     assert [{key: row[key] for key in expected[0]} for row in rows] == expected
-    assert any(any(row["special_tokens_mask"]) for row in rows)
     assert [row["digest"] for row in rows] == [_oracle_digest(row) for row in rows]
     assert [row["doc_id"] for row in rows] == [_oracle_doc_id(row, fractional=False) for row in rows]
     assert (shard.num_rows, shard.num_tokens) == (50, len(batch.input_ids))
@@ -113,7 +109,6 @@ def test_the_reader_gives_back_the_documents_that_were_written(tmp_path: Path) -
         tokens = slice(batch.offsets[i], batch.offsets[i + 1])
         assert document.input_ids.tolist() == row["input_ids"]
         assert document.labels.tolist() == row["labels"]
-        assert document.special_tokens_mask.tolist() == row["special_tokens_mask"]
         np.testing.assert_array_equal(document.loss_weights, weights[tokens])
         spans = zip(document.span_message, document.span_start, document.span_end, strict=True)
         assert [{"message": m, "start": s, "end": e} for m, s, e in spans] == row["spans"]
@@ -142,8 +137,9 @@ def test_columns_lead_to_every_token(tmp_path: Path, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(columns.loss_weights[chunk][place], document_weights(together)[tokens])
     np.testing.assert_array_equal(columns.length, np.diff(together.offsets))
     assert columns.doc_id.tolist() == [reader.read(i).doc_id for i in range(40)]
-    unweighted = DocumentShards(tmp_path, [shards[0]]).columns()
-    assert unweighted.loss_weights is None
+    unweighted = DocumentShards(tmp_path, [shards[0]])
+    assert unweighted.columns().loss_weights is None
+    assert (reader.weighted, unweighted.weighted) == (True, False)
 
 
 @pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
@@ -211,10 +207,14 @@ def test_places_lead_to_the_values_without_arrow(tmp_path: Path, monkeypatch: py
     dtypes = {"doc_id": "<i8", "length": "<i4", "num_trained": "<i4", "row": "<i4", "digest": "<u8"}
     assert [place.first_row for place in shard.places] == [0, 16, 32]
     for place in shard.places:
-        assert set(place.columns) == set(dtypes)
-        for name, offset in place.columns.items():
-            values = np.frombuffer(content, dtypes[name], place.num_rows, offset).tolist()
-            assert values == table[name].slice(place.first_row, place.num_rows).to_pylist()
+        rows = table.slice(place.first_row, place.num_rows)
+        assert set(place.columns) == {*dtypes, "loss_weights"}
+        for name, dtype in dtypes.items():
+            assert np.frombuffer(content, dtype, len(rows), place.columns[name]).tolist() == rows[name].to_pylist()
+        weights = np.concatenate(rows["loss_weights"].to_pylist())
+        np.testing.assert_array_equal(
+            np.frombuffer(content, "<f4", len(weights), place.columns["loss_weights"]), weights
+        )
 
 
 def test_last_documents_of_rows_count_across_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,14 +256,6 @@ def test_find_gives_the_first_of_equal_documents_and_none_for_a_stranger(tmp_pat
     ids = reader.doc_ids().tolist()
     assert [reader.find(doc_id) for doc_id in ids] == [0, 1, 2, 0, 1, 2]
     assert reader.find(next(i for i in range(99) if i not in ids)) is None
-
-
-def test_no_id_is_special_when_none_is_named(tmp_path: Path) -> None:
-    none = np.zeros(0, np.int32)
-    shard = documents.write_documents(tmp_path, [document_batch(5)], special_ids=none, split="train", index=0)
-    masks = _table(tmp_path / shard.path)["special_tokens_mask"].to_pylist()
-    assert len(masks) == 5
-    assert not any(any(mask) for mask in masks)
 
 
 @pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
@@ -309,16 +301,3 @@ def test_a_record_batch_without_rows_has_no_place(tmp_path: Path) -> None:
         writer.write_batch(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
     with pytest.raises(ValueError, match="has no values"):
         find_places(tmp_path / "empty.arrow")
-
-
-def test_lists_that_overlap_are_digested_as_they_are_one_by_one(tmp_path: Path) -> None:
-    """A file made by hand may say that every row has all spans."""
-    shard = write_documents(tmp_path, [document_batch(40)])
-    with pa.OSFile(str(tmp_path / shard.path)) as file:
-        rows = document_rows(pa.ipc.open_file(file).get_batch(0))
-    asked = np.array([3, 3, 5, 4] * 40)
-    np.testing.assert_array_equal(rows.digests(asked), [rows.digest(row) for row in asked.tolist()])
-    offsets = np.zeros(41, np.int32)
-    offsets[1::2] = len(rows.span_message)
-    hostile = dataclasses.replace(rows, span_offsets=offsets)
-    np.testing.assert_array_equal(hostile.digests(), [hostile.digest(row) for row in range(40)])

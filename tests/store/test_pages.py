@@ -38,7 +38,7 @@ def test_documents_read_are_the_documents_mapped(weighted):
     shards.verify()
     for number, document in enumerate(documents):
         expected, found = mapped.documents("train").read(number), shards.read(number)
-        for name in ("input_ids", "labels", "special_tokens_mask", "loss_weights", "span_start", "span_end"):
+        for name in ("input_ids", "labels", "loss_weights", "span_start", "span_end"):
             assert np.array_equal(getattr(expected, name), getattr(found, name))
         assert found.input_ids.tolist() == document.input_ids.tolist()
 

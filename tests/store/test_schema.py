@@ -4,7 +4,7 @@ from packer.store.schema import (
     BLOCK_LISTS,
     blocks_schema,
     documents_schema,
-    fixed_columns,
+    placed_columns,
 )
 
 
@@ -16,7 +16,6 @@ DOCUMENTS = {
     "doc_id": "int64",
     "input_ids": "large_list<item: int32>",
     "labels": "large_list<item: int32>",
-    "special_tokens_mask": "large_list<item: bool>",
     "loss_weights": "large_list<item: float>",
     "spans": "list<item: struct<message: int32, start: int32, end: int32>>",
     "length": "int32",
@@ -54,14 +53,14 @@ def test_the_schemas_are_the_formats() -> None:
 
 
 def test_a_file_names_its_kind_and_format_version() -> None:
-    assert documents_schema(weighted=False).metadata == {b"packer.kind": b"documents", b"packer.format_version": b"1"}
-    assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"1"}
+    assert documents_schema(weighted=False).metadata == {b"packer.kind": b"documents", b"packer.format_version": b"3"}
+    assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"3"}
 
 
-def test_fixed_width_columns_are_those_with_places() -> None:
-    assert set(fixed_columns(documents_schema(weighted=True))) == {
-        "doc_id", "length", "num_trained", "row", "digest"
+def test_fixed_width_columns_and_loss_weights_are_those_with_places() -> None:
+    assert set(placed_columns(documents_schema(weighted=True))) == {
+        "doc_id", "loss_weights", "length", "num_trained", "row", "digest"
     }  # fmt: skip
-    assert set(fixed_columns(blocks_schema(8, weighted=True))) == {
+    assert set(placed_columns(blocks_schema(8, weighted=True))) == {
         *BLOCK_LISTS, "length", "num_trained", "digest"
     }  # fmt: skip

@@ -51,8 +51,7 @@ def write_document_cache(folder, parts, *, fingerprint="d0c5"):
     """A finished cache with one document shard for each list of documents."""
     shards, first_row = [], 0
     for index, documents in enumerate(parts):
-        special_ids = np.zeros(0, np.int32)
-        shard = write_documents(folder, [batch_of(documents)], special_ids=special_ids, split="train", index=index)
+        shard = write_documents(folder, [batch_of(documents)], split="train", index=index)
         shards.append(msgspec.structs.replace(shard, first_row=first_row))
         first_row += len(documents)
     write_manifest(folder, manifest_of(shards, fingerprint=fingerprint))

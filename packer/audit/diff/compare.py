@@ -78,7 +78,7 @@ class CacheDiff:
         return self.fingerprint[0] == self.fingerprint[1]
 
 
-_ENGINE = ("engine", "engine_version", "rules_version", "format_version")
+_ENGINE = ("engine", "engine_version", "rules_version")
 _CAUSES = {"rules": "rules", "inputs": "inputs", "model": "tokenizer or template", "engine": "engine"}
 
 

@@ -173,12 +173,11 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
     """Return the function that compares partitions, in this or in another process, using only the reference engine."""
     stages = Stages(msgspec.structs.replace(recipe, engine="reference"), model)
     stages.renderer = stages.renderer.by_reference()
-    special_ids = np.array(model.special_ids, np.int32)
 
     def compare(task: _Task) -> _Compared:
         try:
             with fresh_place(cache) as folder, overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
-                return _compare_partition(task, folder, stages, special_ids, recipe.rows.max_bytes)
+                return _compare_partition(task, folder, stages, recipe.rows.max_bytes)
         except InputError as error:
             # The error names the temporary file of standard input; report the input's own name.
             entry = task.part.entry
@@ -191,7 +190,7 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
     return compare
 
 
-def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: Int32, max_row_bytes: int) -> _Compared:
+def _compare_partition(task: _Task, folder: Path, stages: Stages, max_row_bytes: int) -> _Compared:
     """Make every row of a partition again, or every chosen one, and compare it with what is stored.
 
     Raises:
@@ -208,8 +207,7 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
         numbers = np.arange(first, stop) if task.chosen is None else _between(task.chosen, first, stop)
         if len(numbers):
             done = stages.run(batch if len(numbers) == batch.num_rows else _only(batch, numbers))
-            special = np.isin(done.documents.input_ids, special_ids)
-            made = _Documents.of(rows_of(done.documents, special=special, weighted=weighted))
+            made = _Documents.of(rows_of(done.documents, weighted=weighted))
             codes = {rejection.row: rejection.code for rejection in done.rejections}
             others += _differences(numbers, made, codes, stored, codes if task.rejected is None else task.rejected)
             num_tokens += len(done.documents.input_ids)
