@@ -8,7 +8,7 @@ block shard is.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -125,7 +125,8 @@ class BlockTask:
     def by_shard(self) -> "Iterator[BlockTask]":
         """Split the task into one task per shard."""
         assert isinstance(self.plan, PackPlan), "only a planned task can be split"
-        of_shards, shard_of = cache(self.documents.of_shards), self.documents.shard_of
+        # Most tasks need the same shards. What the last one opened is kept, and no more: there is a limit of maps.
+        of_shards, shard_of = lru_cache(1)(self.documents.of_shards), self.documents.shard_of
         for number, first in enumerate(range(0, self.num_blocks, self.blocks_per_shard)):
             plan = self.plan.between(first, min(first + self.blocks_per_shard, self.num_blocks))
             own, before = of_shards(shard_of(int(plan.document.min())), shard_of(int(plan.document.max())))

@@ -1,6 +1,7 @@
 """A block shard is made from the document shards of its groups, and is the one that all documents would make."""
 
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,3 +69,36 @@ def _of_all(task: BlockTask, documents: DocumentShards) -> BlockTask:
     assert documents.find(int(task.documents.doc_ids()[0])) == task.first_document
     plan = replace(task.plan, document=task.plan.document + task.first_document)
     return replace(task, documents=documents, first_document=0, plan=plan)
+
+
+def test_document_shards_are_let_go_once_their_blocks_are_written(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may hold some 65,000 maps of files, which the shards of a hundred block shards times a thousand exceed."""
+    opened: list[weakref.ref[DocumentShards]] = []
+    alive: list[int] = []
+    of_shards = DocumentShards.of_shards
+
+    def counted(documents: DocumentShards, first: int, last: int) -> tuple[DocumentShards, int]:
+        own, before = of_shards(documents, first, last)
+        opened.append(weakref.ref(own))
+        alive.append(sum(each() is not None for each in opened))
+        return own, before
+
+    monkeypatch.setattr(DocumentShards, "of_shards", counted)
+    for number in range(120):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps({"text": f"text {number} and words"}) + "\n")
+    build(
+        make_recipe(
+            {
+                "sources": [{"path": str(tmp_path / "*.jsonl")}],
+                "tokenizer": str(starter / "tokenizer"),
+                "pack": {"block_len": 32},
+                "shard_bytes": 2**10,
+            }
+        ),
+        tmp_path / "cache",
+        jobs=1,
+    )
+    assert len(opened) > 8
+    assert max(alive) <= 4
