@@ -58,7 +58,7 @@ Codes are part of the file format: some may be added, none will change.
 
 def pages() -> dict[str, str]:
     """Return the text of every generated page by file name; partly generated pages include their hand-written part."""
-    from packer.audit.lint import CODES as LINT_CODES  # noqa: PLC0415 - not for a page of the command line
+    from packer.audit.lint.codes import CODES as LINT_CODES  # noqa: PLC0415 - not for a page of the command line
     from packer.load.trainers import TRAINERS  # noqa: PLC0415 - as above
     from packer.recipe import recipe_keys  # noqa: PLC0415 - as above
     from packer.source.schema import SCHEMAS  # noqa: PLC0415 - as above

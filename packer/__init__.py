@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from packer.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from packer.audit.diff import diff as cache_diff
+    from packer.audit.diff.compare import diff as cache_diff
     from packer.audit.stats import stats as cache_stats
-    from packer.audit.verify import verify as verify_cache
+    from packer.audit.verify.verify_cache import verify as verify_cache
     from packer.errors import PackerError
     from packer.export.run import export as export_cache
     from packer.load import PackedDataset, PackedLoader
@@ -48,14 +48,14 @@ _HOME = {
     "PackerError": "packer.errors.PackerError",
     "Recipe": "packer.recipe.Recipe",
     "build": "packer.pipeline.from_python.build",
-    "cache_diff": "packer.audit.diff.diff",
+    "cache_diff": "packer.audit.diff.compare.diff",
     "cache_stats": "packer.audit.stats.stats",
     "export_cache": "packer.export.run.export",
     "load_recipe": "packer.recipe.load_recipe",
     "make_recipe": "packer.recipe.make_recipe",
     "push_cache": "packer.report.push.push",
     "repack_cache": "packer.pipeline.repacking.repack",
-    "verify_cache": "packer.audit.verify.verify",
+    "verify_cache": "packer.audit.verify.verify_cache.verify",
 }
 
 

@@ -4,7 +4,7 @@ import difflib
 from dataclasses import dataclass
 
 from packer import rejections
-from packer.audit.lint import CODES
+from packer.audit.lint.codes import CODES
 from packer.errors import UsageError
 from packer.recipe import recipe_keys
 

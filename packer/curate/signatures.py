@@ -242,9 +242,10 @@ def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int
     for place in range(1, n):
         whole += padded[place : place + len(whole)] * _BY_WORD[place]
     found = whole[concatenated_ranges(start, counts)]
+    first = offsets_of(counts)
     for row in np.flatnonzero((lengths > 0) & (lengths < n)).tolist():
         own = words.number[start[row] : stop[row]] * _BY_WORD[: lengths[row]]
-        found[int(counts[:row].sum())] = own.sum(dtype=np.uint64)
+        found[first[row]] = own.sum(dtype=np.uint64)
     return mixed(found), counts
 
 

@@ -6,6 +6,7 @@ bytes it takes are *guarded*: the encoder treats them as ordinary text.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -81,7 +82,8 @@ class StandIns:
         """
         pieces: list[str] = []
         ranges: list[tuple[int, int]] = []
-        shifts: list[tuple[int, int]] = []
+        ends: list[int] = []
+        shifts: list[int] = []
         length = last = 0
         for match in _STAND_IN.finditer(text):
             before, typed = text[last : match.start()], self.typed[int(match[1])]
@@ -90,11 +92,13 @@ class StandIns:
             length = start + len(typed)
             ranges.append((start, length))
             last = match.end()
-            shifts.append((last, length - last))
+            ends.append(last)
+            shifts.append(length - last)
         pieces.append(text[last:])
 
         def moved(position: int) -> int:
-            return position + next((shift for end, shift in reversed(shifts) if end <= position), 0)
+            number = bisect_right(ends, position)
+            return position + (shifts[number - 1] if number else 0)
 
         return "".join(pieces), ranges, moved
 

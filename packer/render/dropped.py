@@ -4,15 +4,12 @@ A text counts as rendered if the rendering contains it; a tool result, and the n
 are contained as JSON. Sometimes that proves nothing: a short text may occur by chance, a longer one because another
 message contains it too. Sometimes it fails although nothing is lost, because the template reshaped the text. In both
 cases the template is probed: the item is replaced by a placeholder word that occurs nowhere else, and the word must
-show in the output. The answer for a shape of conversation is cached. Rendered content must also read back
-(:mod:`packer.render.readback`, :mod:`packer.render.python_calls`): an escape that the row does not contain is a loss,
-too.
+show in the output. Rendered content must also read back (:mod:`packer.render.readback`,
+:mod:`packer.render.python_calls`): an escape that the row does not contain is a loss, too.
 """
 
 import functools
-import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
@@ -31,7 +28,7 @@ from packer.render.placeholders import (
     text_of,
     tool_name,
 )
-from packer.render.python_calls import reads_as_python
+from packer.render.python_calls import read_as_python
 from packer.render.readback import (
     added_escape,
     arguments_of,
@@ -56,9 +53,6 @@ BEHIND = "behind the stop token that ends the turn, where nothing is trained"
 
 _MAY_BE_JSON = frozenset({"tool_result", "tool_call"})
 """Kinds of items that templates may write as JSON."""
-
-_MAX_ANSWERS = 4096
-"""Maximum number of cached answers. An answer is small, but agents' conversations come in endless shapes."""
 
 
 class _Item(NamedTuple):
@@ -91,7 +85,7 @@ class _Item(NamedTuple):
 
 @dataclass(slots=True)
 class LossCheck:
-    """Finds what templates drop, and caches their answers by shape of conversation."""
+    """Finds what templates drop."""
 
     allowed: frozenset[str]
     """Kinds of content that may be lost."""
@@ -105,33 +99,17 @@ class LossCheck:
     """Probe every item, not only the doubtful ones. Needed for :attr:`found_any` to be complete where texts are
     placeholders: these are long and unique, so no item of theirs is doubtful."""
 
-    _answers: OrderedDict[tuple[Any, ...], frozenset[Loss]] = field(default_factory=OrderedDict)
-
-    @property
-    def found_any(self) -> bool:
-        """Whether any probe found that the template drops something."""
-        return any(self._answers.values())
+    found_any: bool = False
+    """Whether any probe found that the template drops something."""
 
     def of(self, conversation: Conversation) -> "ConversationLosses":
         """Return the check of one conversation."""
         return ConversationLosses(self, conversation)
 
-    def answer(self, shape: tuple[Any, ...], probe: Callable[[], frozenset[Loss] | None]) -> frozenset[Loss]:
-        """Return the cached answer for a shape, or run the probe and cache its answer.
-
-        If the template raises on the probe (None), nothing counts as lost, and nothing is cached.
-        """
-        known = self._answers.get(shape)
-        if known is not None:
-            self._answers.move_to_end(shape)
-            return known
-        lost = probe()
-        if lost is None:
-            return frozenset()  # this row's fault, not its shape's
-        self._answers[shape] = lost
-        if len(self._answers) > _MAX_ANSWERS:
-            self._answers.popitem(last=False)
-        return lost
+    def noted(self, lost: frozenset[Loss] | None) -> frozenset[Loss]:
+        """Return what a probe found, and note whether it did. If the template raised (None), nothing counts as lost."""
+        self.found_any = self.found_any or bool(lost)
+        return lost or frozenset()
 
 
 @dataclass
@@ -141,8 +119,9 @@ class ConversationLosses:
     check: LossCheck
     conversation: Conversation
     _first: int = 0
-    _shapes: list[bytes] = field(default_factory=list)
     _replaced: Placeholders = field(default_factory=Placeholders)
+    _as_python: dict[tuple[int, str], list[bool | None]] = field(default_factory=dict)
+    """The last answer of :meth:`_reads_as_python`, which is asked for with every call that a template reshapes."""
 
     def find(self, turn: RenderedTurn) -> Loss | None:
         """Return the first loss in the rendering of `turn`, or None.
@@ -211,19 +190,11 @@ class ConversationLosses:
                     "mangled_call" if garbled.loss.kind == "tool_call" else "mangled_text", garbled.loss.message
                 )
         # Only doubtful items can be refused because of a probe, so for the others none is needed.
-        items = [
-            item for item in items if item.may_probe and (self.check.thorough or item.doubtful(self._occurs_twice))
-        ]
-        if not items:
+        doubtful = [item for item in items if item.may_probe and item.doubtful(self._occurs_twice)]
+        if not doubtful and not (self.check.thorough and any(item.may_probe for item in items)):
             return None
-        key = ("messages", self._shape(turn.num_messages - 1), first, turn.message, *sorted(turn.mode.items()))
-        answer = self.check.answer(key, (lambda: asked) if missing else probe)
-        if not any(item.loss in answer for item in items):
-            return None
-        # The cached answer may come from another row. Refuse this one only if a probe of its own confirms the loss.
-        answer = probe() or frozenset()
-        lost = [item for item in items if item.loss in answer and item.doubtful(self._occurs_twice)]
-        return lost[0].loss if lost else None
+        answer = self.check.noted(asked if missing else probe())
+        return next((item.loss for item in doubtful if item.loss in answer), None)
 
     def _shows_reshaped(self, item: _Item, turn: RenderedTurn) -> bool:
         """Whether an item shows but for its white space, or as a part of a call in Python, with escapes of its own."""
@@ -234,10 +205,11 @@ class ConversationLosses:
 
     def _reads_as_python(self, number: int, text: str) -> list[bool | None]:
         """Return whether each call of a message can be read from a text as Python; None if it is not so written."""
-        message = self.conversation.messages[number]
-        texts = [text_of(message), *(str(message[name]) for name in REASONING_FIELDS if message.get(name))]
-        calls = message.get("tool_calls") or ()
-        return [reads_as_python(call, text, texts, calls) for call in calls]
+        if (number, text) not in self._as_python:
+            message = self.conversation.messages[number]
+            texts = [text_of(message), *(str(message[name]) for name in REASONING_FIELDS if message.get(name))]
+            self._as_python = {(number, text): read_as_python(message.get("tool_calls") or (), text, texts)}
+        return self._as_python[number, text]
 
     def _occurs_twice(self, text: str) -> bool:
         """Whether several values of messages and tools contain a text, or the source of the template does."""
@@ -272,23 +244,7 @@ class ConversationLosses:
         if missing:
             asked = probe_tools(self.conversation, turn)
             return Loss("tools") if asked is None or asked else None
-        key = ("tools", self._shape(turn.num_messages - 1), *sorted(turn.mode.items()))
-        if not self.check.answer(key, lambda: probe_tools(self.conversation, turn)):
-            return None
-        return Loss("tools") if probe_tools(self.conversation, turn) else None
-
-    def _shape(self, k: int) -> bytes:
-        """Return a digest of the conversation up to message k, except for its words."""
-        if not self._shapes:
-            tools = [
-                sorted(tool) if isinstance(tool, dict) else str(type(tool)) for tool in self.conversation.tools or ()
-            ]
-            around = repr((tools, self.conversation.kwargs))
-            self._shapes.append(hashlib.blake2b(around.encode("utf-8", "surrogatepass"), digest_size=16).digest())
-        for number in range(len(self._shapes) - 1, k + 1):
-            own = repr(_shape(self.conversation.messages[number])).encode("utf-8", "surrogatepass")
-            self._shapes.append(hashlib.blake2b(self._shapes[-1] + own, digest_size=16).digest())
-        return self._shapes[k + 1]
+        return Loss("tools") if self.check.noted(probe_tools(self.conversation, turn)) else None
 
 
 def refusal(loss: Loss) -> RenderError:
@@ -367,19 +323,6 @@ def _call_items(call: Any, loss: Loss, *, own: bool) -> list[_Item]:
     fixed += [spellings(leaf) for leaf in leaves(arguments) if is_constant(leaf)]
     items = [_Item(loss, ((str(function_of(call).get("name", "")),), *worded), own=own)]
     return [*items, _Item(loss, tuple(fixed), may_probe=False, own=own)] if fixed else items
-
-
-def _shape(message: Message) -> tuple[Any, ...]:
-    calls = message.get("tool_calls") or ()
-    return (
-        message.get("role"),
-        type(message.get("content")).__name__,
-        bool(message.get("content")),
-        bool(text_of(message).strip()),  # a blank text is not probed
-        tuple(tuple(type(leaf).__name__ for leaf in leaves(arguments_of(call))) for call in calls),
-        *(bool(message.get(name)) for name in REASONING_FIELDS),
-        *reasoning_fields(message),
-    )
 
 
 def _contains(part: str, text: str) -> bool:

@@ -9,7 +9,7 @@ import ast
 import itertools
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.render.readback import arguments_of, escaped_spellings, function_of, strings
@@ -28,30 +28,52 @@ _JSON_NAMES = {"true": True, "false": False, "null": None}
 """Names of JSON that servers read as values, too: some models write `f(a=true)`."""
 
 
-def reads_as_python(call: Any, text: str, texts: Iterable[str] = (), calls: Iterable[Any] = ()) -> bool | None:
-    """Whether a text contains a call as Python with exactly the call's arguments; None if it has none as Python.
+def read_as_python(calls: Sequence[Any], text: str, texts: Iterable[str] = ()) -> list[bool | None]:
+    """Return for each call whether a text contains it as Python with exactly its arguments; None if not as Python.
 
     What one of `texts`, the other texts of the message, contains is not a call that the template has written; neither
-    is what arguments contain, the call's own and those of `calls`, the others of the message.
+    is what arguments contain, the call's own and those of the others.
     """
-    name, arguments = function_of(call).get("name"), arguments_of(call)
-    if not isinstance(name, str) or not isinstance(arguments, Mapping) or f"{name}(" not in text:
-        return None
-    first = "|".join([rf"{re.escape(key)}\s*=" for key in arguments] or [r"\)"])
-    opening = re.compile(rf"(?<![\w-]){re.escape(name)}\(\s*(?:{first})")
-    inside = [place for part in texts for place in itertools.islice(_places(part.strip(), text, opening), 1)]
-    inside += [
-        place
-        for value in strings([arguments, *map(arguments_of, calls)])
-        for part in {value, *escaped_spellings(value)}
-        for place in _places(part, text, opening)
-    ]
-    starts = [
-        found.start()
-        for found in opening.finditer(text)
-        if not any(start <= found.start() and found.end() <= end for start, end in inside)
-    ]
-    return any(_is_same(_parsed(name, text, start), arguments) for start in starts) if starts else None
+    reader = _Reader(text, [part.strip() for part in texts], strings([arguments_of(call) for call in calls]))
+    return [reader.reads(call) for call in calls]
+
+
+class _Reader:
+    """Reads calls from one text. Each place is found and parsed once, however many calls have the same name."""
+
+    def __init__(self, text: str, texts: Sequence[str], values: Sequence[str]) -> None:
+        self._text = text
+        self._texts = texts
+        self._values = dict.fromkeys(part for value in values for part in (value, *escaped_spellings(value)))
+        self._starts: dict[str, list[int]] = {}
+        self._parsed: dict[tuple[str, int], Any] = {}
+
+    def reads(self, call: Any) -> bool | None:
+        name, arguments = function_of(call).get("name"), arguments_of(call)
+        if not isinstance(name, str) or not isinstance(arguments, Mapping) or f"{name}(" not in self._text:
+            return None
+        first = "|".join([rf"{re.escape(key)}\s*=" for key in arguments] or [r"\)"])
+        opening = rf"(?<![\w-]){re.escape(name)}\(\s*(?:{first})"
+        if opening not in self._starts:
+            self._starts[opening] = self._places_of(re.compile(opening))
+        starts = self._starts[opening]
+        return any(_is_same(self._parsed_at(name, start), arguments) for start in starts) if starts else None
+
+    def _places_of(self, opening: re.Pattern[str]) -> list[int]:
+        """Return where calls open that the template has written."""
+        text = self._text
+        inside = [place for part in self._texts for place in itertools.islice(_places(part, text, opening), 1)]
+        inside += [place for part in self._values for place in _places(part, text, opening)]
+        return [
+            found.start()
+            for found in opening.finditer(text)
+            if not any(start <= found.start() and found.end() <= end for start, end in inside)
+        ]
+
+    def _parsed_at(self, name: str, start: int) -> Any:
+        if (name, start) not in self._parsed:
+            self._parsed[name, start] = _parsed(name, self._text, start)
+        return self._parsed[name, start]
 
 
 def _places(part: str, text: str, opening: re.Pattern[str]) -> Iterator[tuple[int, int]]:

@@ -111,6 +111,14 @@ class _Kept:
 
     text: str
     placed: list[PlacedTurn]
+    _num_bytes: int | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the text in UTF-8; kept, because it is asked for with every later turn."""
+        if self._num_bytes is None:
+            self._num_bytes = len(self.text.encode("utf-8", "surrogatepass"))
+        return self._num_bytes
 
     def yield_to(self, text: str) -> list[PlacedTurn]:
         """Remove and return the turns that `text` begins with: the first ones, as each is a prefix of the next."""
@@ -177,7 +185,7 @@ class TurnAssigner:
         most = 4 * sum(len(kept.text) for kept in self._kept)
         if most <= self.max_bytes:
             return most
-        return sum(len(kept.text.encode("utf-8", "surrogatepass")) for kept in self._kept)
+        return sum(kept.num_bytes for kept in self._kept)
 
 
 def _document(text: str, placed: Sequence[PlacedTurn], base: PlacedTurn | None = None) -> Document:

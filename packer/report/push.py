@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
-from packer.audit.stats import stats
-from packer.audit.verify import verify
+from packer.audit import stats, verify
 from packer.display import in_shell, number, one_line, percent, plural
 from packer.errors import CheckError, UsageError
 from packer.hub import SCHEME, HubName, data_name, listed, snapshot

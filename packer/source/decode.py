@@ -12,7 +12,9 @@ MAX_DEPTH = 256
 stack."""
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""A string, also one that the data ends in: else a search would begin anew at every quote that is escaped in it."""
+
 _ESCAPED_COLON = b"\\u003"
 
 _TINY = re.compile(rb"[eE]-0*[1-9][0-9]{2}")

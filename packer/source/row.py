@@ -320,7 +320,9 @@ _MESSAGES_START = re.compile(r"\s*\[\s*\{")
 _NAMED_ROLE = re.compile(r"""(["'])(?:role|from)\1\s*:\s*(["'])(?:system|user|human|assistant|gpt)\2""")
 _PYTHON_LIST_START = re.compile(r"\s*\[\s*(?:\{\s*)?'")
 _PYTHON_STRING = r"""'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+\""""
-_PYTHON_STRINGS = re.compile(_PYTHON_STRING)
+_PYTHON_STRINGS = re.compile(r"""'(?:[^'\\\n]|\\.)*+'?|"(?:[^"\\\n]|\\.)*+"?""")
+"""Python's strings, also the last one if it is cut off: else a search would begin anew at every quote escaped in it."""
+
 _PYTHON_VALUES = re.compile(
     rf"(?:[\s\[\]{{}}(),:=\d.+-]|{_PYTHON_STRING}|True|False|None|nan|inf|array|dtype|object)*+"
     r"""(?:'(?:[^'\\\n]|\\.)*+\\?|"(?:[^"\\\n]|\\.)*+\\?|Tr?u?|Fa?l?s?|No?n?)?"""

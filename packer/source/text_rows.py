@@ -99,7 +99,10 @@ def read_csv(path: FilePath, stream: io.BufferedReader, kind: Format) -> tuple[t
         )
         raise InputError(f"{path}: its header {what}", hint=hint)
     names = tuple(header.cells)
-    repeated = next((name for i, name in enumerate(names) if name and name in names[:i]), None)
+    first_place: dict[str, int] = {}
+    for i, name in enumerate(names):
+        first_place.setdefault(name, i)
+    repeated = next((name for i, name in enumerate(names) if name and first_place[name] < i), None)
     if repeated is not None:
         raise InputError(
             f"{path}: has more than one column {quoted(repeated)}", hint="rename or drop one in its header"

@@ -1,5 +1,6 @@
 """Checks that ids decode to a text, allowing for what a tokenizer may do to white space."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ from packer.token_bytes import SPACE, TokenBytes, component_types
 
 _WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f")
 """White space as defined by Unicode and so by `tokenizers`; Python also counts four file and record separators."""
+
+_SPACES = re.compile(b"(?:" + b"|".join(re.escape(character.encode()) for character in _WHITE_SPACE) + b")*+")
 
 
 class RoundTrip:
@@ -113,5 +116,5 @@ def _matches(segments: Sequence[_Segment], text: bytes) -> bool:
 
 
 def _skip_space(text: bytes, at: int) -> int:
-    rest = text[at:].decode(errors="replace")
-    return at + len(rest[: len(rest) - len(rest.lstrip(_WHITE_SPACE))].encode())
+    found = _SPACES.match(text, at)
+    return found.end() if found else at

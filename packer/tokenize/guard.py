@@ -8,6 +8,7 @@ typed ones as ordinary text, and leaves everything around them unaffected.
 
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -51,22 +52,27 @@ class Aliases:
     def replace(
         self, text: bytes, guarded: Sequence[tuple[int, int]], positions: Sequence[int]
     ) -> tuple[bytes, list[int]]:
-        """Replace the control tokens outside the guarded byte ranges by their aliases.
+        """Replace the control tokens outside the guarded byte ranges, which are ascending, by their aliases.
 
         Returns:
             The text, and the new offsets of `positions` (bytes, in any order).
         """
         pieces: list[bytes] = []
         last = length = 0
-        moves: list[tuple[int, int]] = []
+        begins = [begin for begin, _ in guarded]
+        ends: list[int] = []
+        shifts: list[int] = []
         for match in self._pattern.finditer(text):
             start, end = match.span()
-            if any(start < stop and begin < end for begin, stop in guarded):
+            number = bisect_left(begins, end)
+            if number and start < guarded[number - 1][1]:
                 continue
             pieces += (text[last:start], self._alias[match[0].decode()].encode())
             length += len(pieces[-2]) + len(pieces[-1])
             last = end
-            moves.append((end, length - end))
+            ends.append(end)
+            shifts.append(length - end)
         pieces.append(text[last:])
-        shifted = [p + next((by for end, by in reversed(moves) if end <= p), 0) for p in positions]
+        numbers = [bisect_right(ends, position) for position in positions]
+        shifted = [p + (shifts[number - 1] if number else 0) for p, number in zip(positions, numbers, strict=True)]
         return b"".join(pieces), shifted

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -222,7 +223,9 @@ class _NormalizedControlTokens:
     def is_forged(self, text: _Text, ids: Int32) -> bool:
         """Whether the ids contain more of them than the text does outside what a person typed."""
         written = [match.span() for match in self._pattern.finditer(text.content)]
-        typed = sum(any(a <= start and end <= b for a, b in text.guarded) for start, end in written)
+        begins = [begin for begin, _ in text.guarded]
+        before = [bisect_right(begins, start) for start, _ in written]
+        typed = sum(n > 0 and end <= text.guarded[n - 1][1] for n, (_, end) in zip(before, written, strict=True))
         return int(np.isin(ids, self._ids).sum()) > len(written) - typed
 
 

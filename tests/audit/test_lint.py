@@ -13,7 +13,7 @@ import twins
 from search_effort import one_in
 
 from packer.audit import lint
-from packer.audit.lint import CODES
+from packer.audit.lint.codes import CODES
 from packer.audit.lint.lint_report import LintReport
 from packer.errors import InputError, RecipeError
 from packer.recipe import make_recipe

@@ -14,7 +14,7 @@ from command_line import assert_refused, fields, run
 import packer
 from packer.audit import preview
 from packer.audit.explanations import explanations
-from packer.audit.lint import CODES as LINT_CODES
+from packer.audit.lint.codes import CODES as LINT_CODES
 from packer.errors import InputError
 from packer.pipeline import suggestions
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json

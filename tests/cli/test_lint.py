@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from packer import audit
 from packer.audit.findings import Example
-from packer.audit.lint import CODES
+from packer.audit.lint.codes import CODES
 from packer_cli.main import cli
 from packer_cli.page import FindingsPage
 

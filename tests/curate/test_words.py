@@ -1,10 +1,11 @@
 """Words of texts, against a reading character by character."""
 
+import numpy as np
 import row_likeness
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from packer.curate.signatures import words_of
+from packer.curate.signatures import Words, ngrams, words_of
 
 WRITTEN = st.text(
     st.one_of(
@@ -53,3 +54,14 @@ def test_numbers_of_words_are_those_of_every_machine():
 
 
 PINNED = [14122664097064285880, 9327697940802003967]
+
+
+def test_ranges_shorter_than_an_ngram_have_one_each_however_many_there_are():
+    """To count the n-grams before each of the 700,000 anew would take a minute."""
+    num = 700_000
+    words = Words(number=np.arange(2 * num, dtype=np.uint64), offsets=np.arange(0, 2 * num + 1, 2))
+    found, counts = ngrams(words, words.offsets[:-1], words.offsets[1:], 3)
+    assert (counts == 1).all()
+    own, _ = ngrams(words, np.array([1000]), np.array([1002]), 3)
+    assert found[500] == own[0]
+    assert len(np.unique(found)) == num

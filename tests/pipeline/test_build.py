@@ -461,7 +461,7 @@ def test_an_input_that_changes_under_the_build_is_noticed(starter: Path, tmp_pat
 def test_a_build_that_fails_at_the_commit_leaves_the_cache_that_was_there(
     starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    from packer.audit.verify import verify
+    from packer.audit import verify
     from packer.errors import StorageError
     from packer.pipeline import packing
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import packer
-from packer.audit.verify import verify
+from packer.audit import verify
 from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
 from packer.pipeline import build as build_recipe
 from packer.pipeline.from_python import SOURCE_KEYS, Options

@@ -14,7 +14,7 @@ from search_effort import one_in
 from tokenizers import AddedToken, Tokenizer
 
 from packer.audit import lint
-from packer.audit.lint import CODES
+from packer.audit.lint.codes import CODES
 from packer.audit.lint.lint_report import LintReport
 from packer.recipe import make_recipe
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from packer.audit.verify import verify
+from packer.audit import verify
 from packer.errors import PackerError
 from packer.pipeline import BuildResult, build
 from packer.recipe import make_recipe

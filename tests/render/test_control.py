@@ -141,3 +141,11 @@ def test_hiding_and_revealing_gives_the_text_back_with_its_places(pieces: list[s
             at = hidden.rindex(letter)
             assert text[moved(at)] == letter
             assert moved(at) == text.rindex(letter)
+
+
+def test_many_places_among_many_typed_control_tokens_are_found_at_once() -> None:
+    """Of 200,000 tokens, each after a letter; to search all of them for each place would take half an hour."""
+    stand_ins = StandIns(PATTERN, [])
+    hidden = stand_ins.hide("a<s>" * 200_000)
+    _, _, moved = stand_ins.reveal(hidden)
+    assert [moved(at) for at, letter in enumerate(hidden) if letter == "a"] == [*range(0, 800_000, 4)]

@@ -7,8 +7,6 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
-from packer.render.dropped import LossCheck
-
 SHOWS_ALL = """\
 {% for message in messages %}
 {{ '<|im_start|>' + message.role + '\\n' }}
@@ -322,11 +320,16 @@ def test_an_answer_holds_only_for_the_template_variables_it_was_given_under(tmp_
     assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(1, "dropped_user"), (2, "dropped_user")]
 
 
-def test_the_memory_of_answers_is_bounded() -> None:
-    check = LossCheck(frozenset())
-    for shape in range(10_000):
-        assert check.answer((shape,), frozenset) == frozenset()
-    assert len(check._answers) < 5000
+def test_what_a_template_drops_of_a_row_is_not_known_from_another_of_its_shape(tmp_path: Path) -> None:
+    template = SHOWS_ALL.replace(
+        "message.content or ''", "message.content if message.role != 'user' or message.name == 'ann' else 'a'"
+    )
+    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    rows = [
+        chat({"role": "user", "content": "a", "name": name}, assistant("b"), row=row)
+        for row, name in enumerate(["ann", "bob", "ann", "eve"])
+    ]
+    assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(1, "dropped_user"), (3, "dropped_user")]
 
 
 def test_a_message_after_the_last_turn_may_be_dropped(tmp_path: Path) -> None:

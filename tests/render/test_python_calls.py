@@ -11,7 +11,7 @@ from oracle import compiled
 from python_reader import HARD, OTHERS, read
 from supervision_stages import Stages, assistant, call, chat, user
 
-from packer.render.python_calls import reads_as_python
+from packer.render.python_calls import read_as_python
 
 TEMPLATE = """\
 {% macro written(value) %}VALUE{% endmacro %}
@@ -151,9 +151,17 @@ def test_texts_with_python_are_no_calls_of_a_template_that_writes_json_or_xml(
 
 def test_a_call_is_found_as_python_only_if_the_template_has_written_it() -> None:
     own = call("look", {"city": "Köln"})
-    assert reads_as_python(own, "[look(city='Köln')]") is True
-    assert reads_as_python(own, "[look(city='Bonn')]") is False
-    assert reads_as_python(own, "[look(city='Köln'") is False
-    assert reads_as_python(own, '{"name": "look", "arguments": {"city": "Köln"}}') is None
-    assert reads_as_python(own, "I look(city='Köln').", ["I look(city='Köln')."]) is None
-    assert reads_as_python(own, "overlook(city='Köln')") is None
+    assert read_as_python([own], "[look(city='Köln')]") == [True]
+    assert read_as_python([own], "[look(city='Bonn')]") == [False]
+    assert read_as_python([own], "[look(city='Köln'") == [False]
+    assert read_as_python([own], '{"name": "look", "arguments": {"city": "Köln"}}') == [None]
+    assert read_as_python([own], "I look(city='Köln').", ["I look(city='Köln')."]) == [None]
+    assert read_as_python([own], "overlook(city='Köln')") == [None]
+
+
+def test_many_calls_of_one_name_are_each_parsed_once() -> None:
+    """To parse all calls before it for each of 700 would take more than a minute."""
+    calls = [call("look", {"city": f"Köln {number}", "deep": [number] * 50}) for number in range(700)]
+    written = [f"look(city='Köln {number}', deep={[number] * 50})" for number in range(700)]
+    assert read_as_python(calls, f"[{', '.join(written)}]") == [True] * 700
+    assert read_as_python(calls, f"[{', '.join(written[1:])}]") == [False] + [True] * 699

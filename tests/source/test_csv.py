@@ -244,3 +244,15 @@ def test_a_name_says_that_a_single_column_is_csv(tmp_path, name, kind):
 def test_refusals_of_cells_are_values_not_errors():
     rows = list(csv_rows("x", pieces(b"text\n\xff\n", 99), "csv", columns={}, max_row_bytes=9))
     assert isinstance(rows[0].content, Refused)
+
+
+def test_a_header_of_very_many_columns_is_read_at_once(tmp_path):
+    """To compare each of the 120,000 with all before it would take minutes."""
+    names = [f"c{number}" for number in range(120_000)]
+    (tmp_path / "wide.csv").write_text(f"text,{','.join(names)}\na{',' * len(names)}\n")
+    with (tmp_path / "wide.csv").open("rb") as stream:
+        found, _ = read_csv(tmp_path / "wide.csv", stream, "csv")
+    assert found == ("text", *names)
+    (tmp_path / "wide.csv").write_text(f"text,{','.join(names)},c7,c5\n")
+    with (tmp_path / "wide.csv").open("rb") as stream, pytest.raises(InputError, match="more than one column `c7`"):
+        read_csv(tmp_path / "wide.csv", stream, "csv")

@@ -7,6 +7,7 @@ import pytest
 from packer.errors import InputError
 from packer.source import file_bytes as chunks_module
 from packer.source import rows as rows_module
+from packer.source.decode import Refused, decode_json
 from packer.source.file_cuts import partition_file
 from packer.source.rows import read_rows
 
@@ -123,6 +124,14 @@ def test_256_levels_are_not_too_deep(tmp_path):
     (partition,) = partitions(tmp_path, b'{"text": "a", "deep": ' + b"[" * 255 + b"]" * 255 + b"}")
     (batch,) = read_all(partition)
     assert len(batch.samples) == 1
+
+
+@pytest.mark.parametrize("ending", ["", "\\"])
+def test_a_row_that_is_cut_off_within_code_is_told_by_its_end_at_once(ending):
+    """It has a quote in every line; the time of a search that begins anew at each of them would be counted in hours."""
+    row = json.dumps({"text": 'print({"a": [1, 2\n' * 200_000})[:-2] + ending
+    with pytest.raises(Refused, match=f"ends too early, at byte {len(row)}"):
+        decode_json(row.encode())
 
 
 def test_brackets_within_strings_are_not_depth(tmp_path):

@@ -119,6 +119,14 @@ def test_messages_that_are_not_quite_json_are_not_trained_as_text(refusal, schem
     assert "as Python prints it" in refusal({"messages": str(messages)})[1]
 
 
+def test_a_python_list_that_is_cut_off_in_a_long_text_is_told_at_once(refusal):
+    """With a search that begins anew at every quote of the text that is escaped, this takes many minutes."""
+    printed = str([{"role": "user", "content": 'it\'s "this" [' * 100_000}])[:-9]
+    assert printed.count("\\'") == 100_000
+    code, reason = refusal({"prompt": "Hi", "completion": printed}, "completion")
+    assert code == "not_json" and "as Python prints it" in reason
+
+
 HI = {"role": "user", "content": "Hi, it's \\ me"}
 
 

@@ -60,6 +60,19 @@ def test_no_tokenizer_takes_a_typed_token_for_its_own(twin: Any, tmp_path: Path)
     assert [i for i in plain[1] if i >= 0] == [i for i in guarded[1] if i >= 0]
 
 
+def test_a_text_of_typed_tokens_alone_is_encoded_at_once(tmp_path: Path) -> None:
+    """Of 200,000 tokens; to compare each with every other would take an hour."""
+    aliases = Stages.load(twins.byte_level(tmp_path)).tokenizing._aliased[0]
+    typed, num = TYPED[0].encode(), 200_000
+    text = (typed + b"a") * num
+    size = len(typed) + 1
+    guarded = [(at, at + size - 1) for at in range(0, len(text), 2 * size)]
+    every = [*range(0, len(text), size)]
+    aliased, moved = aliases.replace(text, guarded, every)
+    assert aliased.count(typed) == len(guarded) == num // 2
+    assert all(aliased[at - 1 : at] == b"a" for at in moved[1:])
+
+
 def test_typed_tokens_in_turns_are_learned_as_words_where_that_is_allowed(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path), "supervision.control_tokens=allow")
     backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

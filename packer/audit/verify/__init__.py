@@ -1,5 +1,1 @@
 """Verification that a cache is intact: its files, rows and blocks, and optionally a re-encoding of its inputs."""
-
-from packer.audit.verify.verify_cache import verify
-
-__all__ = ["verify"]
