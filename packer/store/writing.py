@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import BlockBatch, Bool, DocumentBatch, Int64
-from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of
+from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of, select_documents
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
 from packer.store.manifest import Shard
@@ -67,7 +67,7 @@ def _record_batches(batches: Sequence[DocumentBatch], *, weighted: bool) -> Iter
     while first < documents.num_documents:
         by_tokens = int(np.searchsorted(offsets, offsets[first] + BATCH_TOKENS, side="left"))
         last = min(by_tokens, first + BATCH_ROWS, documents.num_documents)
-        yield document_record_batch(rows_of(slice_documents(documents, first, last), weighted=weighted))
+        yield document_record_batch(rows_of(select_documents(documents, np.arange(first, last)), weighted=weighted))
         first = last
 
 
@@ -149,25 +149,6 @@ def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
         run_weight=np.concatenate([batch.run_weight for batch in batches]),
         side=_joined([batch.side for batch in batches]),
         margin=_joined([batch.margin for batch in batches]),
-    )
-
-
-def slice_documents(batch: DocumentBatch, first: int, last: int) -> DocumentBatch:
-    """Return documents ``[first, last)`` of a batch."""
-    tokens = slice(int(batch.offsets[first]), int(batch.offsets[last]))
-    runs = slice(int(batch.run_offsets[first]), int(batch.run_offsets[last]))
-    return DocumentBatch(
-        input_ids=batch.input_ids[tokens],
-        offsets=batch.offsets[first : last + 1] - batch.offsets[first],
-        sample=batch.sample[first:last],
-        sample_id=batch.sample_id[first:last],
-        run_offsets=batch.run_offsets[first : last + 1] - batch.run_offsets[first],
-        run_start=batch.run_start[runs],
-        run_end=batch.run_end[runs],
-        run_message=batch.run_message[runs],
-        run_weight=batch.run_weight[runs],
-        side=None if batch.side is None else batch.side[first:last],
-        margin=None if batch.margin is None else batch.margin[first:last],
     )
 
 

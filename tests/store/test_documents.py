@@ -16,13 +16,13 @@ from store.samples import document_batch, write_documents
 from xxhash import xxh3_64_intdigest
 
 from packer.batches import DocumentBatch
-from packer.layout import MASKED, document_labels, document_weights, trained_tokens
+from packer.layout import MASKED, document_labels, document_weights, select_documents, trained_tokens
 from packer.store import writing as documents
 from packer.store.document_shards import Document, DocumentShards
 from packer.store.schema import documents_schema
 from packer.store.shard_file import find_places
 from packer.store.views import document_rows
-from packer.store.writing import concatenate_documents, slice_documents
+from packer.store.writing import concatenate_documents
 
 
 def _table(path: Path) -> pa.Table:
@@ -166,7 +166,7 @@ def test_bytes_do_not_depend_on_how_documents_are_handed_over(
     fields = {name: getattr(whole, name) for name in whole.__slots__}
     whole = DocumentBatch(**fields | {"run_weight": run_weight})
     bounds = [0, *sorted(cuts), 60]
-    pieces = [slice_documents(whole, a, b) for a, b in pairwise(bounds)]
+    pieces = [select_documents(whole, np.arange(a, b)) for a, b in pairwise(bounds)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(documents, "BATCH_ROWS", 9)
         patch.setattr(documents, "BATCH_TOKENS", 200)
@@ -221,12 +221,12 @@ def test_last_documents_of_rows_count_across_batches(tmp_path: Path, monkeypatch
     monkeypatch.setattr(documents, "BATCH_ROWS", 2)
     batch = document_batch(9, row_of=lambda i: [0, 0, 0, 2, 3, 3, 3, 7, 7][i])
     lengths = np.diff(batch.offsets)
-    shard = write_documents(tmp_path, [slice_documents(batch, 0, 5), slice_documents(batch, 5, 9)])
+    shard = write_documents(tmp_path, [select_documents(batch, np.arange(5)), select_documents(batch, np.arange(5, 9))])
     assert shard.num_last_tokens == lengths[[2, 3, 6, 8]].sum()
 
 
 def test_a_partition_without_documents_is_a_shard_without_rows(tmp_path: Path) -> None:
-    shard = write_documents(tmp_path, [slice_documents(document_batch(3), 1, 1)])
+    shard = write_documents(tmp_path, [select_documents(document_batch(3), np.arange(0))])
     assert (shard.num_rows, shard.num_tokens, shard.num_last_tokens, shard.places) == (0, 0, 0, ())
     assert _table(tmp_path / shard.path).num_rows == 0
     full = write_documents(tmp_path, [document_batch(3)], index=1)
@@ -242,7 +242,7 @@ def test_a_partition_without_documents_is_a_shard_without_rows(tmp_path: Path) -
 def test_equal_documents_have_equal_ids_wherever_they_are(tmp_path: Path) -> None:
     batch = document_batch(6)
     order = [4, 2, 0, 5, 1, 3]
-    shuffled = concatenate_documents([slice_documents(batch, i, i + 1) for i in order])
+    shuffled = select_documents(batch, np.array(order))
     first = DocumentShards(tmp_path, [write_documents(tmp_path, [batch])])
     second = DocumentShards(tmp_path, [write_documents(tmp_path, [shuffled], index=1)])
     assert second.doc_ids().tolist() == first.doc_ids()[order].tolist()
