@@ -21,7 +21,8 @@ from packer.literals import longest_of
 from packer.model import AddedToken
 from packer.tokenize.reference_encoder import Encoder
 
-_MAX_CACHED_TAILS = 65_536
+MAX_CACHED_BYTES = 2**24
+"""Limit of a cache of tails and their ids. Usually they are a few short headers; without anchors, whole prompts."""
 
 
 class Anchors:
@@ -83,6 +84,7 @@ class BoundaryFinder:
         self._anchors = anchors
         self._stop_ids = np.array(sorted(stop_ids), np.int32)
         self._tails: dict[bytes, Int32] = {}
+        self._num_bytes = 0
 
     def find(self, texts: Sequence[EncodedText]) -> list[list[Boundary]]:
         """Return the boundaries of every turn of every text."""
@@ -99,8 +101,8 @@ class BoundaryFinder:
         return [self._boundary(text, anchor_spans, anchor_tokens, turn) for turn in text.turns]
 
     def _encode_tails(self, texts: Sequence[EncodedText], located: Sequence[tuple[list[int], list[int]]]) -> None:
-        if len(self._tails) > _MAX_CACHED_TAILS:
-            self._tails.clear()
+        if self._num_bytes > MAX_CACHED_BYTES:
+            self._tails, self._num_bytes = {}, 0
         tails = dict.fromkeys(
             self._tail(text.text, anchor_spans, prompt_end)
             for text, anchor_spans in zip(texts, located, strict=True)
@@ -109,7 +111,8 @@ class BoundaryFinder:
         new = [tail for tail in tails if tail not in self._tails]
         ids, offsets = self._encoder.encode([tail.decode() for tail in new])
         for i, tail in enumerate(new):
-            self._tails[tail] = ids[offsets[i] : offsets[i + 1]]
+            self._tails[tail] = ids[offsets[i] : offsets[i + 1]].copy()
+            self._num_bytes += 2 * len(tail) + 256
 
     def _tail(self, text: bytes, anchor_spans: tuple[list[int], list[int]], prompt_end: int) -> bytes:
         """Return the prompt from its last anchor on: the only part that a longer text could tokenize differently."""

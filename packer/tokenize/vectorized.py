@@ -18,10 +18,8 @@ import numpy as np
 from packer.batches import Bool, Int32, Int64, TurnBatch
 from packer.layout import concatenated_ranges
 from packer.token_bytes import TokenBytes
+from packer.tokenize.boundaries import MAX_CACHED_BYTES
 from packer.tokenize.reference_encoder import Encoder
-
-_MAX_CACHED_BYTES = 2**24
-"""Limit of the cache of tails and their ids. Usually they are a few short headers; without anchors, whole prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +91,7 @@ class VectorizedBoundaries:
 
     def _tails_match(self, ids: Int32, begin: Int64, prompt: Int64, tails: Sequence[bytes]) -> Bool:
         """Whether the ids of each prompt after its last anchor are those of its tail alone.  # bool[T]"""
-        if self._num_bytes > _MAX_CACHED_BYTES:
+        if self._num_bytes > MAX_CACHED_BYTES:
             self._tails, self._num_bytes = {}, 0
         tail_numbers = {tail: number for number, tail in enumerate(dict.fromkeys(tails))}
         self._encode([tail for tail in tail_numbers if tail not in self._tails])
