@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from packer.errors import CheckError, PackerError, StorageError, UsageError
 from packer.names import BUCKETS
+from packer.store.bucket_endpoint import refuse_bad_endpoint
 
 T = TypeVar("T")
 
@@ -333,7 +334,7 @@ class Bucket:
                 raise
             raise StorageError(
                 f"cannot {action} {self.url}/{name}: obstore failed: {_first_line(error)}",
-                hint="check the address (http://HOST:PORT or https://HOST) and the credentials in the environment",
+                hint="check the address and the credentials that the environment has for this store",
             ) from error
 
 
@@ -365,6 +366,7 @@ def _opened(url: str) -> tuple[Any, Any]:
     bucket, _, folder = rest.partition("/")
     if re.search("[#?%]", bucket):
         raise UsageError(f"{url}: '{bucket}' is not the name of a bucket", hint=_URL_HINT)
+    refuse_bad_endpoint(scheme)
     try:
         # In a folder's name #, ? and % are characters like any other; from_url takes them for parts of a web address.
         store: Any = from_url(f"{scheme}://{bucket}", **options)

@@ -285,6 +285,29 @@ def test_what_a_store_refuses_is_said_in_words(
         assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["localhost:9000", "minio", ":9000", "", "http://", "//x", "http//x", "http://a b", "http://x:y", "ftp://x"],
+)
+@pytest.mark.parametrize(
+    ("name", "url"), [("AWS_ENDPOINT_URL", URL), ("AWS_ENDPOINT_URL_S3", URL), ("AZURE_STORAGE_ENDPOINT", "az://b/c")]
+)
+def test_an_address_of_a_store_that_is_no_url_is_named(
+    name: str, url: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buckets._opened.cache_clear()
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv(name, address)
+    told = run("stats", url, exit_code=2).stderr
+    assert f"{name} in the environment is not a URL: '{address}'" in told and "or unset it" in told
+    assert (f"{name}=http://{address}, or https://" in told) == (address in {"localhost:9000", "minio"})
+    for right in ("http://localhost:9000", "https://s3.example.org", "http://[::1]:9000/path"):
+        monkeypatch.setenv(name, right)
+        buckets._opened.cache_clear()
+        assert buckets._opened(url)
+    buckets._opened.cache_clear()
+
+
 def test_a_panic_of_obstore_is_an_error_like_any_other(in_memory: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     class PanicException(BaseException):
         pass
