@@ -64,12 +64,16 @@ class Questions:
         question = np.repeat(np.arange(len(counts)), counts)
         benchmark = np.repeat(np.arange(len(benchmarks)), [len(questions) for questions in benchmarks])
         is_short = (lengths > 0) & (lengths < ngram)
-        is_new = _are_new(words, benchmark)  # a file may have each question once for every answer to it
+        first = _first_alike(words, benchmark)  # a file may have each question once for every answer to it
+        is_new = first == np.arange(len(counts))
+        self.num_alike = np.bincount(first, minlength=len(counts))
+        """Of each question, the questions of its benchmark with the same words; 0 unless it is the first of them."""
+
         counted = is_short[question] | (_occurrences(grams, benchmark[question], is_new[question]) < common)
         is_long = counted & ~is_short[question]
         self._size = np.bincount(question[is_long], minlength=len(counts))
-        self._grams = _Postings(grams[is_long], question[is_long])
-        self._short = _Postings(grams[is_short[question]], question[is_short[question]])
+        searched = [chosen & is_new[question] for chosen in (is_long, is_short[question])]
+        self._grams, self._short = (_Postings(grams[chosen], question[chosen]) for chosen in searched)
         self.counted = tuple(
             Counted(
                 num_short=int((own & is_short).sum()),
@@ -80,7 +84,7 @@ class Questions:
         """One entry for each benchmark."""
 
     def find(self, words: Words, rows: Int64) -> Hits:
-        """Search rows for the questions.
+        """Search rows for the questions; of those with the same words in one benchmark, only the first is found.
 
         Args:
             words: of messages, those of a row consecutive.
@@ -135,12 +139,12 @@ def _distinct(grams: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
     return grams[new], np.bincount(question[new], minlength=len(counts))
 
 
-def _are_new(words: Words, benchmark: Int64) -> Bool:
-    """Return which questions have other words than every earlier one of their benchmark.  # bool[Q]"""
+def _first_alike(words: Words, benchmark: Int64) -> Int64:
+    """Return the first question of the same benchmark that has the words of each question.  # int64[Q]"""
     texts = (words.number[first:last].tobytes() for first, last in pairwise(words.offsets.tolist()))
     keys = [*zip(benchmark.tolist(), texts, strict=True)]
     first_with = {key: number for number, key in reversed([*enumerate(keys)])}
-    return np.fromiter((first_with[key] == number for number, key in enumerate(keys)), np.bool_, len(keys))
+    return np.fromiter((first_with[key] for key in keys), np.int64, len(keys))
 
 
 def _occurrences(grams: UInt64, benchmark: Int64, is_new: Bool) -> Int64:

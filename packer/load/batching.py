@@ -171,6 +171,10 @@ def split_by_tokens(lengths: Int64, *, budget: int, multiple: int, padded: Padde
     return [np.array(sorted(group) or [PADDING_ROW], np.int64) for group in groups]
 
 
+_MOST_COUNTED = 8
+"""Rows of a micro-batch up to which their number is bounded by their lengths; with more rows, little is left over."""
+
+
 def _balanced_groups(lengths: Int64, budget: int, multiple: int) -> list[list[int]]:
     """Put the longest first into the emptiest micro-batch (Graham's LPT rule); retry with more until all rows fit.
 
@@ -178,7 +182,10 @@ def _balanced_groups(lengths: Int64, budget: int, multiple: int) -> list[list[in
     """
     sizes = lengths.tolist()
     descending = np.argsort(-lengths, kind="stable").tolist()
-    number = max(-(-sum(sizes) // budget), 1)
+    # No micro-batch holds more than k rows that are longer than a (k + 1)-th of the budget. Without these bounds, rows
+    # of just over half a budget would need as many attempts as there are rows.
+    long = [int(np.count_nonzero(lengths * (k + 1) > budget)) for k in range(1, _MOST_COUNTED + 1)]
+    number = max(-(-sum(sizes) // budget), 1, *(-(-found // k) for k, found in enumerate(long, 1)))
     number += -number % multiple
     while (groups := _assign_to_emptiest(sizes, descending, budget, number)) is None:
         number += multiple

@@ -255,6 +255,7 @@ class BucketedOrder(Order):
         self._order, self._lengths = order, lengths
         self._key = (fingerprint, seed)
         self._size = window
+        self._cached_window: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, number, rows
         self._taken_before_window: dict[tuple[int, int], tuple[int, ...] | None] = {}  # before each of the last windows
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:
@@ -272,6 +273,12 @@ class BucketedOrder(Order):
         return rows[start - first * self._size : stop - first * self._size]
 
     def _window(self, epoch: int, window: int) -> Int64:
+        # A window may be much larger than a slice: sorting it for each of its slices would take quadratic time.
+        if self._cached_window[:2] != (epoch, window):
+            self._cached_window = (epoch, window, self._sorted_window(epoch, window))
+        return self._cached_window[2]
+
+    def _sorted_window(self, epoch: int, window: int) -> Int64:
         first = window * self._size
         self.taken(epoch=epoch, cursor=first)  # now, before the slice below moves the mixed order past it
         rows = self._order.slice(epoch=epoch, start=first, stop=min(first + self._size, self.num_items))

@@ -130,27 +130,35 @@ class Report:
     """How each key was converted; filled while a configuration is read."""
 
     taken: list[str] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
+    noted: dict[tuple[str, str, str, str], Note] = field(default_factory=dict)
+    """The notes, by their fields as text, in the order in which they were made."""
+
     left_out: list[Note] = field(default_factory=list)
     """The notes about entries that were left out."""
 
     @property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(self.noted.values())
+
+    @property
     def carried(self) -> tuple[str, ...]:
         """Keys with the same meaning in the recipe, in the order in which they were read."""
-        reported = {note.key for note in self.notes}
+        reported = {note.key for note in self.noted.values()}
         return tuple(key for key in dict.fromkeys(self.taken) if key not in reported)
 
     @contextmanager
     def entry(self, keys: "Keys") -> Iterator[None]:
         """Report on an entry of a list while the body reads it; for an entry that is left out, only the reason."""
-        num_taken, num_notes = len(self.taken), len(self.notes)
+        num_taken, num_notes = len(self.taken), len(self.noted)
         try:
             yield
             keys.report_rest()
         except EntryLeftOutError as error:
-            del self.taken[num_taken:], self.notes[num_notes:]
+            del self.taken[num_taken:]
+            while len(self.noted) > num_notes:
+                self.noted.popitem()
             keys.report(error.key, f"{error}; the entry is left out", default="")
-            self.left_out.append(self.notes[-1])
+            self.left_out.append(next(reversed(self.noted.values())))
 
 
 class Keys:
@@ -198,8 +206,8 @@ class Keys:
         if key in self._values or default is not None:
             self._left.pop(key, None)
             note = Note(key=self._where + key, value=self._values.get(key, default), kind=kind, says=says)
-            if note not in self._report.notes:  # an entry used for two splits is read twice
-                self._report.notes.append(note)
+            # An entry used for two splits is read twice.
+            self._report.noted.setdefault((note.key, repr(note.value), kind, says), note)
 
     def apply(self, table: Mapping[str, Rule]) -> dict[str, Any]:
         """Take the keys of a table and return the recipe's values by its keys; report what cannot be converted."""

@@ -96,7 +96,7 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
         values=recipe,
         template=template,
         carried=report.carried,
-        notes=tuple(report.notes),
+        notes=report.notes,
     )
 
 

@@ -25,8 +25,14 @@ def find(questions, rows):
 )
 @example(["a b c", "a b c"], [["A, b C"], ["x a b c"]], 8, 5, 0.5)
 def test_every_question_in_a_row_is_found_and_the_one_it_holds_most_of_comes_first(benchmark, rows, n, common, cover):
-    hits = find(Questions([benchmark], ngram=n, common=common, cover=cover), rows)
-    expected = row_likeness.hits(benchmark, rows, n, common, cover)
+    questions = Questions([benchmark], ngram=n, common=common, cover=cover)
+    hits = find(questions, rows)
+    split = [row_likeness.words(text) for text in benchmark]
+    first = [split.index(each) for each in split]
+    assert questions.num_alike.tolist() == [first.count(number) for number in range(len(first))]
+    every = row_likeness.hits(benchmark, rows, n, common, cover)
+    expected = {row: {each: own[each] for each in own if first[each] == each} for row, own in every.items()}
+    assert all({first[each] for each in own} == expected[row].keys() for row, own in every.items())
     found = [*zip(hits.row.tolist(), hits.question.tolist(), hits.cover.tolist(), strict=True)]
     assert set(found) == {(row, *each) for row, own in expected.items() for each in own.items()}
     assert found == sorted(found, key=lambda hit: (hit[0], -hit[2], hit[1]))
@@ -46,7 +52,8 @@ def test_ngrams_are_common_within_a_benchmark_alone():
 def test_a_question_that_its_file_repeats_is_one_question():
     text = "one two three four five six seven eight nine"
     repeated = Questions([[text, text.upper(), f"{text}!", text]], common=2)
-    assert find(repeated, [[text]]).best().question.tolist() == [0]
+    assert find(repeated, [[text]]).question.tolist() == [0]  # each row has one hit, however long the file is
+    assert repeated.num_alike.tolist() == [4, 0, 0, 0]
     assert repeated.counted == (Counted(num_short=0, num_untestable=0),)
 
 

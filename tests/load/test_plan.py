@@ -1,10 +1,12 @@
 """The order of an epoch and the arithmetic of steps, against a literal oracle."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
+from packer.load.batching import _assign_to_emptiest, split_by_tokens
 from packer.load.ordering import EpochOrder
 from packer.load.plan import PADDING_ROW, check_batch_size, plan_step, steps_left
 
@@ -151,3 +153,24 @@ def test_a_batch_size_that_cannot_be_dealt_names_the_nearest_that_can(size, near
 
 def test_a_batch_size_that_can_be_dealt_is_accepted():
     assert check_batch_size(16, micro_batch_size=2, world_size=4) is None
+
+
+def test_rows_of_just_over_half_a_budget_are_divided_at_once():
+    """Attempts with every number of micro-batches from the smallest on would take minutes."""
+    for length, each in ((2100, 1), (1400, 2), (820, 4)):
+        groups = split_by_tokens(np.full(20_000, length), budget=4096, multiple=1, padded=None)
+        assert len(groups) == 20_000 // each and {len(group) for group in groups} == {each}
+
+
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=40),
+    budget=st.integers(40, 90),
+    multiple=st.integers(1, 4),
+)
+def test_the_bounds_on_micro_batches_leave_out_only_numbers_that_fail(lengths, budget, multiple):
+    descending = np.argsort(-np.array(lengths), kind="stable").tolist()
+    number = -(-sum(lengths) // budget)
+    number += -number % multiple
+    while _assign_to_emptiest(lengths, descending, budget, number) is None:
+        number += multiple
+    assert len(split_by_tokens(np.array(lengths), budget=budget, multiple=multiple, padded=None)) == number

@@ -1068,3 +1068,10 @@ def test_yaml_that_repeats_itself_by_anchors_and_values_json_has_no_word_for_are
     assert notes["datasets[0].shards"].endswith(": 2") and notes["datasets[1].shards"].endswith(": 3")
     assert {"chat", "when", "some", "bytes", "much"} < set(notes)
     assert len(load_recipe("out/recipe.yaml").sources) == 2
+
+
+def test_notes_on_many_data_sets_take_linear_work(place):
+    """Comparing each note with all others would take minutes."""
+    info = {f"d{number}": {"hf_hub_url": f"org/d{number}"} for number in range(25_000)}
+    found = convert(info, name="dataset_info.json")
+    assert [note.key for note in found.notes] == [f"d{number}.hf_hub_url" for number in range(25_000)]

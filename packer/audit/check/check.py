@@ -250,9 +250,11 @@ class _Search:
         yield row_checks.conflicting_ids(facts)
 
     def _benchmarks(self, facts: RowFacts) -> Iterator[CheckResult]:
-        first, counts = 0, () if self._questions is None else self._questions.counted
-        for asked, counted in zip(self._against, counts, strict=True):
-            yield row_checks.benchmark(facts, asked, counted, first)
+        if self._questions is None:
+            return
+        first = 0
+        for asked, counted in zip(self._against, self._questions.counted, strict=True):
+            yield row_checks.benchmark(facts, asked, counted, first, self._questions.num_alike)
             first += len(asked.questions)
 
 

@@ -177,10 +177,13 @@ def conflicting_ids(facts: RowFacts) -> CheckResult | None:
     )
 
 
-def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -> CheckResult:
-    """Find rows that contain questions of a benchmark; `first` is the number of its first question."""
+def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int, num_alike: Int64) -> CheckResult:
+    """Find rows that contain questions of a benchmark.
+
+    `first` is the number of its first question, `num_alike` as in :class:`packer.curate.contamination.Questions`.
+    """
     total, hits = len(asked.questions), facts.questions.of(first, first + len(asked.questions))
-    best, questions = hits.best(), len(np.unique(hits.question))
+    best, questions = hits.best(), int(num_alike[np.unique(hits.question)].sum())
     number = len(best.row)
     message = f"no row contains one of the {total:,} questions of {asked.name}"
     if number:

@@ -98,7 +98,8 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     parts = [content, *(content + 1 + np.flatnonzero(starts[content + 1 :])).tolist()] if content < len(ids) else []
     cut = [place for place in parts if facts.openings and not begins[place] and not padding[place]]
     begins[[begin for begin, _ in headers]] = True
-    left = [found for place in cut if (found := _left(begins, starts, place, solid, stops))[0] < found[1]]
+    next_begin, next_start = next_true(begins), next_true(starts)
+    left = [found for place in cut if (found := _left(place, next_begin, next_start, solid, stops))[0] < found[1]]
     for found in left:
         kinds[slice(*found)] = LEFT
     openings = np.zeros(len(ids), np.bool_)
@@ -168,13 +169,14 @@ def _matches(ids: Int64, sequence: Int64) -> list[int]:
     return found
 
 
-def _left(begins: Bool, starts: Bool, start: int, solid: Int64, stops: Int64) -> Range:
+def _left(start: int, next_begin: Int64, next_start: Int64, solid: Int64, stops: Int64) -> Range:
     """Return the range of a message's rest at the start of a row or sequence; empty if a header is there.
 
-    It ends after a stop token and the white space after it, or where the next message or sequence begins.
+    It ends after a stop token and the white space after it, or where the next message or sequence begins. All arrays
+    are results of :func:`next_true`.
     """
-    closed = int(solid[min(int(stops[start]) + 1, len(begins))])
-    return start, min(closed, int(next_true(begins)[start]), int(next_true(starts)[start + 1]))
+    closed = int(solid[min(int(stops[start]) + 1, len(solid) - 1)])
+    return start, min(closed, int(next_begin[start]), int(next_start[start + 1]))
 
 
 def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:

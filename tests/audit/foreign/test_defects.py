@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import twins
 from audit.foreign.prepared import ANSWER, BOS, HEADER, NEWLINE, PROMPT, STOP, Row, Words, with_bos, write
@@ -15,7 +16,8 @@ from search_effort import percent_of_examples
 from tokenizers import Tokenizer
 
 from packer.audit.foreign import CODES, audit_foreign
-from packer.audit.foreign.tokenizer_facts import load_facts
+from packer.audit.foreign.row_parts import TokenRow, find_parts
+from packer.audit.foreign.tokenizer_facts import IdSet, TokenizerFacts, load_facts
 
 QUESTIONS = ("why is the sky blue?", "and at night?\nwhy", "\n\nhm", "count: 1 2 3")
 ANSWERS = ("light is scattered", "it is dark\n\n1. no sun", "well", "x " * 30, "\nfirst a newline")
@@ -544,3 +546,11 @@ def test_no_rows_and_rows_without_tokens_have_nothing_to_tell(scratch, words):
     assert counts == {"nothing_trained": (2, 2)}
     columns = {"seq_lengths": [[], rows[1].seq_lengths, []], "position_ids": [[], rows[1].positions(), []]}
     assert found(write(new(scratch), rows, **columns), words)[0] == {"nothing_trained": (2, 2)}
+
+
+def test_many_sequences_that_begin_within_a_message_take_linear_work():
+    """Searching the whole row for the end of each would take minutes."""
+    number = 150_000
+    facts = TokenizerFacts(openings=IdSet([0]), stops=IdSet([6]))
+    row = TokenRow(number=0, input_ids=np.full(2 * number, 3), columns={}, seq_lengths=np.full(number, 2))
+    assert find_parts(row, facts).left == [(2 * at, 2 * at + 2) for at in range(number)]
