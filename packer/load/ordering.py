@@ -274,9 +274,10 @@ class BucketedOrder(Order):
 
     def _window(self, epoch: int, window: int) -> Int64:
         # A window may be much larger than a slice: sorting it for each of its slices would take quadratic time.
-        if self._cached_window[:2] != (epoch, window):
-            self._cached_window = (epoch, window, self._sorted_window(epoch, window))
-        return self._cached_window[2]
+        cached = self._cached_window
+        if cached[:2] != (epoch, window):
+            cached = self._cached_window = (epoch, window, self._sorted_window(epoch, window))
+        return cached[2]
 
     def _sorted_window(self, epoch: int, window: int) -> Int64:
         first = window * self._size
