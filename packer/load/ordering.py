@@ -239,9 +239,10 @@ class CurriculumOrder(Order):
         return self._cached_rows(epoch)[start:stop].copy()
 
     def _cached_rows(self, epoch: int) -> Int64:
-        if self._epoch[0] != epoch:
-            self._epoch = (epoch, self._rows_of_epoch(epoch))
-        return self._epoch[1]
+        cached = self._epoch  # read once: another thread may ask for another epoch
+        if cached[0] != epoch:
+            cached = self._epoch = (epoch, self._rows_of_epoch(epoch))
+        return cached[1]
 
 
 class BucketedOrder(Order):
