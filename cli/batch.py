@@ -146,9 +146,10 @@ def _print(view: "BatchView", documents: "list[DocumentView]", asked: dict[str, 
     out.line()
     out.line("what is in its slots")
     print_table(out, _PART_COLUMNS, list(_part_rows(view, documents)))
+    num_documents = _num_documents(view)  # counts all parts, so not for every one of them
     for place, document in enumerate(documents, 1):
         page.blank()
-        page.document(document, prefix=f"{place}/{_num_documents(view)} ")
+        page.document(document, prefix=f"{place}/{num_documents} ")
 
 
 def _column_row(name: str, view: "BatchView") -> tuple[str, str, str, str]:

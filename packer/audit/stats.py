@@ -1,6 +1,7 @@
 """Statistics of a cache: rows in, documents out, document lengths, block fill."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -221,9 +222,12 @@ def rows_of_split(folder: Path | str, split: str) -> dict[str, list[int]]:
     """
     with Cache.open(folder) as cache:
         sources, rows = cache.documents(split).origins()
+        inputs = cache.manifest.inputs
+        order = np.argsort(sources, kind="stable")  # there may be as many inputs as rows
+        bounds = np.searchsorted(sources, np.arange(len(inputs) + 1), sorter=order).tolist()
         found: dict[str, set[int]] = {}
-        for number, entry in enumerate(cache.manifest.inputs):
-            found.setdefault(entry.path, set()).update(rows[sources == number].tolist())
+        for entry, (first, end) in zip(inputs, pairwise(bounds), strict=True):
+            found.setdefault(entry.path, set()).update(rows[order[first:end]].tolist())
         return {path: sorted(own) for path, own in found.items() if own}
 
 

@@ -171,8 +171,8 @@ def split_by_tokens(lengths: Int64, *, budget: int, multiple: int, padded: Padde
     return [np.array(sorted(group) or [PADDING_ROW], np.int64) for group in groups]
 
 
-_MOST_COUNTED = 8
-"""Rows of a micro-batch up to which their number is bounded by their lengths; with more rows, little is left over."""
+_MOST_PARTS = 16
+"""Parts of a budget up to which lengths are rounded to bound the number of micro-batches."""
 
 
 def _balanced_groups(lengths: Int64, budget: int, multiple: int) -> list[list[int]]:
@@ -182,10 +182,12 @@ def _balanced_groups(lengths: Int64, budget: int, multiple: int) -> list[list[in
     """
     sizes = lengths.tolist()
     descending = np.argsort(-lengths, kind="stable").tolist()
-    # No micro-batch holds more than k rows that are longer than a (k + 1)-th of the budget. Without these bounds, rows
-    # of just over half a budget would need as many attempts as there are rows.
-    long = [int(np.count_nonzero(lengths * (k + 1) > budget)) for k in range(1, _MOST_COUNTED + 1)]
-    number = max(-(-sum(sizes) // budget), 1, *(-(-found // k) for k, found in enumerate(long, 1)))
+    # Without these bounds, rows of just over half a budget would need about as many attempts as there are rows. Counted
+    # in (k + 1)-ths of the budget, rounded down and one less if that is exact, the rows of a micro-batch are less than
+    # k + 1 in total, so at most k: of k = 1, at most one row longer than half the budget.
+    k = np.arange(1, _MOST_PARTS)
+    parts = (((k[:, None] + 1) * lengths - 1) // budget).sum(1)
+    number = max(-(-sum(sizes) // budget), 1, *(-(-parts // k)).tolist())
     number += -number % multiple
     while (groups := _assign_to_emptiest(sizes, descending, budget, number)) is None:
         number += multiple

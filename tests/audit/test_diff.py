@@ -644,3 +644,9 @@ def test_answers_that_are_rated_otherwise_are_other_documents(starter, tmp_path,
     became = {"side": "desirable became undesirable", "margin": "1 became 0"}[what]
     assert [each.difference for each in found.examples] == [f"the same ids and labels, another {what}: {became}"]
     assert found.meaning.startswith("other documents")
+
+
+def test_many_sources_in_another_order_are_paired_in_linear_time():
+    """Searching all others for each source would take minutes."""
+    sources = [{"path": f"data/part-{number}.jsonl", "limit": number} for number in range(60_000)]
+    assert compare_recipes({"sources": sources}, {"sources": [dict(source) for source in sources[::-1]]}) == ()

@@ -160,6 +160,8 @@ def test_rows_of_just_over_half_a_budget_are_divided_at_once():
     for length, each in ((2100, 1), (1400, 2), (820, 4)):
         groups = split_by_tokens(np.full(20_000, length), budget=4096, multiple=1, padded=None)
         assert len(groups) == 20_000 // each and {len(group) for group in groups} == {each}
+    mixed = np.where(np.arange(60_000) % 3, 900, 2500)
+    assert len(split_by_tokens(mixed, budget=4096, multiple=1, padded=None)) == 20_000 + 20_000 // 4
 
 
 @given(

@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -114,15 +115,17 @@ def _pair_sources(
 ) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """Yield the sources of both recipes with the same path, then the others in their order."""
     left: list[Mapping[str, Any]] = []
-    others = [*new.get("sources", ())]
+    others = dict(enumerate(new.get("sources", ())))
+    by_path: dict[str, deque[int]] = {}
+    for place, source in others.items():
+        by_path.setdefault(source["path"], deque()).append(place)
     for source in old.get("sources", ()):
-        same = next((other for other in others if other["path"] == source["path"]), None)
-        if same is None:
-            left.append(source)
+        same = by_path.get(source["path"])
+        if same:
+            yield source, others.pop(same.popleft())
         else:
-            others.remove(same)
-            yield source, same
-    yield from zip(left, others, strict=False)
+            left.append(source)
+    yield from zip(left, others.values(), strict=False)
 
 
 def pair_inputs(old: Sequence[Input], new: Sequence[Input]) -> dict[int, int]:
