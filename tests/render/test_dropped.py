@@ -297,7 +297,7 @@ def test_where_the_template_raises_on_the_probe_the_texts_count(tmp_path: Path) 
     assert outcome(tmp_path, cut, LONG) == ["dropped_system"]
 
 
-def test_a_probe_that_raises_is_not_remembered_for_rows_of_its_shape(tmp_path: Path) -> None:
+def test_nothing_counts_as_lost_in_a_row_on_whose_probe_the_template_raises(tmp_path: Path) -> None:
     """The template raises on the probe of rows that hold `strict`, and drops all short user messages."""
     raises = "{% if 'strict' in style and 'Zq' in messages[0].content %}{{ raise_exception('no') }}{% endif %}"
     template = raises.replace("style", "messages[0].name") + SHOWS_ALL.replace(
@@ -311,7 +311,7 @@ def test_a_probe_that_raises_is_not_remembered_for_rows_of_its_shape(tmp_path: P
     assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(1, "dropped_user"), (3, "dropped_user")]
 
 
-def test_an_answer_holds_only_for_the_template_variables_it_was_given_under(tmp_path: Path) -> None:
+def test_what_a_template_drops_may_depend_on_its_variables(tmp_path: Path) -> None:
     template = SHOWS_ALL.replace(
         "message.content or ''", "message.content if not quiet or message.role != 'user' else 'a'"
     )
