@@ -21,7 +21,7 @@ from packer_cli.reply import Reply, listener
 from packer_cli.result import print_lines, print_profile, profile_fields, result_fields
 
 if TYPE_CHECKING:
-    from packer.pipeline import Share
+    from packer.pipeline.documents import Share
     from packer.recipe import Recipe
 
 
@@ -82,7 +82,7 @@ def command(
         return
     is_here = rules["on"] is None and not rules["dry_run"]
     with begin_loading(recipe, output, rules["jobs"]) if is_here else nullcontext():
-        from packer.pipeline import build  # noqa: PLC0415 - meanwhile
+        from packer.pipeline.from_python import build  # noqa: PLC0415 - meanwhile
 
         began = time.monotonic()
         with listener(quiet=reply.quiet) as progress:
@@ -99,7 +99,7 @@ def command(
 
 def _make_share(recipe: "Recipe", cache: Path, share: "Share", rules: dict[str, Any], reply: Reply) -> None:
     from packer.errors import UsageError  # noqa: PLC0415 - not for --help
-    from packer.pipeline import build_share  # noqa: PLC0415 - not for --help
+    from packer.pipeline.run import build_share  # noqa: PLC0415 - not for --help
 
     jobs = rules.pop("jobs")
     for name, value in rules.items():

@@ -22,7 +22,7 @@ from packer_cli.reply import Reply
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from packer.pipeline import Share
+    from packer.pipeline.documents import Share
     from packer.recipe import Recipe
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -131,7 +131,7 @@ def share_of(_: click.Context, parameter: click.Parameter, value: str | None) ->
     """Parse `I/N`, with I from 0."""
     if value is None:
         return None
-    from packer.pipeline import Share  # noqa: PLC0415 - not for --help
+    from packer.pipeline.documents import Share  # noqa: PLC0415 - not for --help
 
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
     if match is None or not int(match[1]) < int(match[2]):

@@ -52,7 +52,7 @@ def command(
     Nothing is read or tokenized again. Rules that are not given stay as in CACHE. CACHE2 gets the same document shards,
     by hard link if both are on one disk, and is what `packer build` would make with these rules, byte for byte.
     """
-    from packer.pipeline import repack  # noqa: PLC0415 - not for --help
+    from packer.pipeline.repacking import repack  # noqa: PLC0415 - not for --help
 
     began = time.monotonic()
     pack = {key: value for key, value in options.items() if value is not None}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from packer_cli.output import print_table, stdout
 
 if TYPE_CHECKING:
-    from packer.pipeline import BuildResult, Profile
+    from packer.pipeline.build_result import BuildResult
+    from packer.pipeline.timing import Profile
 
 
 _LAST_COLUMN = re.compile(r" {2}.{,40}\S {2,}(?=\S)")

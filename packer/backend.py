@@ -10,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from tokenizers import Tokenizer
 
 from packer.limits import out_of
-from packer.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular
+from packer.tokenizer_folder import MAX_IDS, MAX_TOKENIZER_BYTES, read_regular
 from packer.trials import is_known_fast
 
 
@@ -27,6 +28,17 @@ def load_backend(model_json: bytes) -> Tokenizer:
     backend.no_truncation()
     backend.no_padding()
     return backend
+
+
+@functools.lru_cache(maxsize=4)
+def load_part(model_json: bytes, name: str) -> Tokenizer:
+    """Return a tokenizer that shares one component with another, such as its `normalizer`; cached. It loads at once.
+
+    Its vocabulary is the letter ``a`` alone, with an id that no other vocabulary has.
+    """
+    part = {name: definition_of(model_json).get(name)}
+    model = {"type": "BPE", "vocab": {"a": MAX_IDS}, "merges": []}
+    return Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], "model": model, **part}))
 
 
 class FastBackend(NamedTuple):
@@ -104,26 +116,35 @@ def load_fast_meanwhile(model_json: bytes) -> threading.Thread:
     return loading
 
 
-def warm_up(tokenizer: Path, *, engine: str) -> threading.Thread | None:
-    """Load the encoders that processes forked from this one will use, of a `tokenizer.json` or its folder.
-
-    Return the thread that is still loading the fast one, if it is needed.
+def read_tokenizer(tokenizer: Path) -> bytes:
+    """Return the content of a `tokenizer.json`, or of that of a folder.
 
     Raises:
         InputError: the file cannot be read.
     """
     path = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
-    content = read_regular(path, max_bytes=MAX_TOKENIZER_BYTES, what=f"tokenizer {tokenizer}")
-    loading = load_fast_meanwhile(content) if is_known_fast(engine, content) else None
-    load_backend(content)
-    return loading
+    return read_regular(path, max_bytes=MAX_TOKENIZER_BYTES, what=f"tokenizer {tokenizer}")
+
+
+def warm_up(model_json: bytes, *, engine: str) -> threading.Thread | None:
+    """Load the encoder that processes forked from this one will use; return the thread that is still loading it."""
+    if is_known_fast(engine, model_json):
+        return load_fast_meanwhile(model_json)
+    load_backend(model_json)
+    return None
 
 
 @functools.lru_cache(maxsize=2)
 def definition_of(model_json: bytes) -> dict[str, Any]:
     """Return a `tokenizer.json` as parsed JSON, cached: copy it before changing anything."""
-    definition: dict[str, Any] = json.loads(model_json)
+    definition: dict[str, Any] = msgspec.json.decode(model_json)
     return definition
+
+
+def vocabulary_of(definition: dict[str, Any]) -> dict[str, int]:
+    """Return the ids of all entries by text, without the added tokens."""
+    entries = definition["model"]["vocab"]
+    return entries if isinstance(entries, dict) else {piece: number for number, (piece, _) in enumerate(entries)}
 
 
 def is_panic(error: BaseException) -> bool:

@@ -15,23 +15,26 @@ from packer.fork_server import WANTED
 
 
 def _load(wanted: str) -> None:
+    gc.disable()  # nothing that is loaded is garbage
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     engine, _, place = wanted.partition(":")
-    loading = None
+    loading, content = None, b""
     with suppress(BaseException):  # a worker meets it again, a panic of Rust too
         if place:
             from packer import backend  # noqa: PLC0415 - once Ctrl-C is ignored
 
-            loading = backend.warm_up(Path(place), engine=engine)
-    from packer.pipeline import stages  # noqa: PLC0415 - while the encoder loads
+            content = backend.read_tokenizer(Path(place))
+            loading = backend.warm_up(content, engine=engine)
+    from packer.pipeline import blocks, partition  # noqa: F401, PLC0415 - while the encoder loads
+    from packer.token_bytes import read_vocabulary  # noqa: PLC0415 - as above
 
     with suppress(BaseException):  # as above
-        if place:
-            stages.warm_up(Path(place))
+        read_vocabulary(content)
     if loading is not None:
         loading.join()
     gc.freeze()  # a collection would write to every page that is shared
+    gc.enable()
 
 
 if (_wanted := os.environ.pop(WANTED, None)) is not None:

@@ -7,7 +7,7 @@ byte. Their table has spaces for ▁, so that a text with a ▁ of its own is no
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.backend import definition_of, load_backend
+from packer.backend import definition_of, vocabulary_of
 from packer.batches import Bool, Int32, Int64, array_of
 from packer.errors import InputError
 from packer.layout import concatenated_ranges, offsets_of
-from packer.model import TOKENIZER_FILE, AddedToken, Model
+from packer.model import TOKENIZER_FILE, Model
 
 SPACE = "▁"
 """What SentencePiece writes for a space."""
@@ -69,10 +69,10 @@ class TokenBytes:
             InputError: the vocabulary is of a kind whose entries are not plain text (WordPiece, word level).
         """
         tokenizer_json = model.files[TOKENIZER_FILE]
-        shared = _vocabulary(tokenizer_json, model.added_tokens, model.vocab_size)
-        self.byte_level, self._entries, self.is_whole = shared
-        """`is_whole`: of each id, whether it is an added token's that no merge makes: it stands where its text was cut
-        out."""
+        self.byte_level, pieces, ids = read_vocabulary(tokenizer_json)
+        self._entries = _by_id(pieces, ids, definition_of(tokenizer_json), model, byte_level=self.byte_level)
+        self.is_whole = _never_merged(definition_of(tokenizer_json), model)
+        """Of each id, whether it is an added token's that no merge makes: it stands where its text was cut out."""
 
         self.num_bytes: Int64 = _lengths(self._entries)
         """Number of bytes of each id; -1 if `table` has None for it."""
@@ -141,10 +141,8 @@ def component_types(part: Mapping[str, Any] | None) -> set[str]:
 
 
 @functools.lru_cache(maxsize=2)
-def _vocabulary(
-    tokenizer_json: bytes, added_tokens: tuple[AddedToken, ...], vocab_size: int
-) -> tuple[bool, pa.Array, npt.NDArray[np.bool_]]:
-    """Return whether the vocabulary is byte-level, the bytes of each id, and `is_whole` of :class:`TokenBytes`. Cached.
+def read_vocabulary(tokenizer_json: bytes) -> tuple[bool, pa.Array, Int64]:
+    """Return whether a vocabulary is byte-level, and the bytes and the id of each entry but added tokens. Cached.
 
     Raises:
         InputError: the vocabulary is of a kind whose entries are not plain text.
@@ -157,41 +155,43 @@ def _vocabulary(
             f"a {kind} tokenizer's ids do not decode to its text, so nothing built with it could be proved",
             hint="packer takes byte-level BPE and SentencePiece-like tokenizers",
         )
-    backend = load_backend(tokenizer_json)
-    vocabulary = model["vocab"]
-    if not isinstance(vocabulary, dict):
-        vocabulary = backend.get_vocab(with_added_tokens=False)
+    vocabulary = vocabulary_of(definition)
     byte_level = "ByteLevel" in component_types(definition.get("decoder"))
-    decoded = _byte_level(list(vocabulary)) if byte_level else _binary([*map(_decoded, vocabulary)])
-    place = np.full(vocab_size, len(vocabulary) + len(added_tokens), np.int64)  # where nothing is
-    place[np.fromiter(vocabulary.values(), np.int64, len(vocabulary))] = np.arange(len(vocabulary))
-    place[[token.id for token in added_tokens]] = len(vocabulary) + np.arange(len(added_tokens))
-    unknown = backend.token_to_id(model.get("unk_token") or "")
+    pieces = _byte_level(list(vocabulary)) if byte_level else _binary([*map(_decoded, vocabulary)])
+    return byte_level, pieces, np.fromiter(vocabulary.values(), np.int64, len(vocabulary))
+
+
+def _by_id(pieces: pa.Array, ids: Int64, definition: dict[str, Any], model: Model, *, byte_level: bool) -> pa.Array:
+    """Return the bytes of each id, with the added tokens; None for the unknown token and for ids without an entry."""
+    added = model.added_tokens
+    place = np.full(model.vocab_size, len(pieces) + len(added), np.int64)  # where nothing is
+    place[ids] = np.arange(len(pieces))
+    place[[token.id for token in added]] = len(pieces) + np.arange(len(added))
+    name = definition["model"].get("unk_token") or ""
+    unknown = next((token.id for token in added if token.content == name), vocabulary_of(definition).get(name))
     if unknown is not None:
-        place[unknown] = len(vocabulary) + len(added_tokens)
-    contents = [token.content if byte_level else token.content.replace(SPACE, " ") for token in added_tokens]
-    added = _binary([content.encode() for content in contents])
-    entries = pa.concat_arrays([decoded, added, pa.nulls(1, pa.large_binary())]).take(array_of(place))
-    return byte_level, entries, _never_merged(added_tokens, model, vocabulary, vocab_size)
+        place[unknown] = len(pieces) + len(added)
+    contents = [token.content if byte_level else token.content.replace(SPACE, " ") for token in added]
+    written = _binary([content.encode() for content in contents])
+    return pa.concat_arrays([pieces, written, pa.nulls(1, pa.large_binary())]).take(array_of(place))
 
 
-def _never_merged(
-    added_tokens: Iterable[AddedToken], model: Mapping[str, Any], vocabulary: Mapping[str, int], vocab_size: int
-) -> npt.NDArray[np.bool_]:
+def _never_merged(definition: dict[str, Any], model: Model) -> npt.NDArray[np.bool_]:
     """Return the added tokens whose ids the underlying model never makes of an entry, a merge or a byte.
 
     With `ignore_merges`, the model produces an entry for a text that is spelled like it, without any merge.
     """
-    whole = np.zeros(vocab_size, np.bool_)
-    whole[[token.id for token in added_tokens]] = True
-    entries = {token.id for token in added_tokens} & set(vocabulary.values())
+    whole = np.zeros(model.vocab_size, np.bool_)
+    whole[[token.id for token in model.added_tokens]] = True
+    of_model, vocabulary = definition["model"], vocabulary_of(definition)
+    entries = {token.id for token in model.added_tokens} & set(vocabulary.values())
     if not entries:
         return whole
-    if "merges" not in model or any(model.get(key) for key in ("ignore_merges", "end_of_word_suffix")):
+    if "merges" not in of_model or any(of_model.get(key) for key in ("ignore_merges", "end_of_word_suffix")):
         whole[sorted(entries)] = False
         return whole
     pieces = {piece: token_id for piece, token_id in vocabulary.items() if token_id in entries}
-    joined = (merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in model["merges"])
+    joined = (merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in of_model["merges"])
     made = {piece for piece in joined if piece in pieces}
     for piece, token_id in pieces.items():
         whole[token_id] = len(piece) > 1 and piece not in made and not _BYTE.fullmatch(piece)

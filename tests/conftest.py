@@ -136,7 +136,7 @@ def place(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 @pytest.fixture(scope="session")
 def few_blocks(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache of some of the starter's rows, in blocks that a tiny model on a CPU reads in no time. Shared."""
-    from packer.pipeline import build
+    from packer.pipeline.from_python import build
     from packer.recipe import load_recipe
 
     folder = tmp_path_factory.mktemp("few") / "cache"
@@ -147,7 +147,7 @@ def few_blocks(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def starter_cache(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cache of the starter recipe. Shared: tests that change something copy it."""
-    from packer.pipeline import build
+    from packer.pipeline.from_python import build
     from packer.recipe import load_recipe
 
     folder = tmp_path_factory.mktemp("built") / "cache"

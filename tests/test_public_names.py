@@ -27,7 +27,7 @@ import packer, sys
 heavy = ("torch", "pyarrow", "numpy", "tokenizers", "jinja2", "importlib.metadata")
 print([name for name in heavy if name in sys.modules])
 import packer.audit, packer_cli.main
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import load_recipe
 from pathlib import Path
 build(load_recipe(Path(sys.argv[1])), sys.argv[2], jobs=1)

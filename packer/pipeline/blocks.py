@@ -329,8 +329,7 @@ def block_worker(
         if key not in opened:
             opened.clear()
             opened[key] = documents.columns(weighted=task.weighted)
-        # Verify in file order, so that the pages are in memory when they are gathered in random order.
-        documents.verify(np.unique(plan.document))
+            documents.verify_files()  # in file order: the pages are in memory when they are gathered in random order
         shards: list[Shard] = []
         for first in range(0, plan.num_blocks, task.blocks_per_shard):
             last = min(first + task.blocks_per_shard, plan.num_blocks)

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 
 from packer.errors import InputError
+from packer.model import TOKENIZER_FILE
 from packer.pipeline import engine
-from packer.pipeline.executor import HERE, Workers
+from packer.pipeline.executor import HERE, Processes, Workers
 from packer.pipeline.inputs import note_later_fields, refuse_changed
 from packer.pipeline.partition import (
     SHOWN_KEY,
@@ -18,6 +19,7 @@ from packer.pipeline.partition import (
     PartitionTask,
     PartitionWork,
     TaskOutput,
+    publish_finished,
 )
 from packer.pipeline.plan import BuildPlan
 from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
@@ -27,6 +29,8 @@ from packer.pipeline.timing import Clock
 from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.store.manifest import Manifest, StoredTable
+from packer.store.mirror import mirror_of
+from packer.tokenize import compare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,14 +150,19 @@ class RowDocuments:
         # Both engines produce the same ids. For few rows the reference finishes before the fast encoder is loaded.
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         recipe = by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
+        # Only this process has loaded the reference. Each machine of a cluster uploads what it makes, so it journals.
+        apart = isinstance(workers, Processes) and jobs > 1 and mirror_of(self._folder) is None
         for i, made in workers.run(
-            PartitionWork,
+            partial(PartitionWork, journals=not apart),
             (self._folder, recipe, plan.model),
             [wanted[number] for number in missing],
             sizes=[sizes[number] for number in missing],
             folder=self._folder,
             finished=partial(finished, self._folder, repair=self._options.repair),
         ):
+            if apart and made.result is not None:
+                compare(plan.model.files[TOKENIZER_FILE], made.sampled)
+                publish_finished(self._folder, plan.tasks[missing[i]].key, made.result)
             yield missing[i], made
 
     def _note_later_fields(self, results: Sequence[PartitionResult]) -> None:

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from packer.errors import RecipeError, StorageError, UsageError
 from packer.store.folder import write_atomically
-from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences
+from packer.tokenize import Check, Encoder, FastEncoder, ReferenceEncoder, differences
 from packer.trials import cached_outcome, encode_outcome, fast_version, trial_path
 from packer.version import library_version
 
@@ -59,9 +59,9 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
     return Engine(name="reference", version=_reference().version, refused=refused)
 
 
-def encoder_of(engine: str, tokenizer_json: bytes) -> Encoder:
+def encoder_of(engine: str, tokenizer_json: bytes, check: Check | None = None) -> Encoder:
     """Return the encoder for a recipe's engine; an ``auto`` that is not resolved yet gets the reference."""
-    return FastEncoder(tokenizer_json) if engine == "fast" else ReferenceEncoder(tokenizer_json)
+    return FastEncoder(tokenizer_json, check=check) if engine == "fast" else ReferenceEncoder(tokenizer_json)
 
 
 def remember(tokenizer_json: bytes, *, agrees: bool) -> None:

@@ -32,6 +32,7 @@ from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard, StoredTable
 from packer.store.row_tables import write_table
 from packer.store.writing import write_documents
+from packer.tokenize import Sampled
 
 if TYPE_CHECKING:
     from packer.curate.contamination import Questions
@@ -108,6 +109,9 @@ class TaskOutput:
     seconds: dict[str, float]
     """Seconds spent in each stage."""
 
+    sampled: tuple[Sampled, ...] = ()
+    """Texts to be compared with the reference before the shard is journaled, if that is left to the caller."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
@@ -130,12 +134,22 @@ SHOWN_KEY = 40
 
 
 class PartitionWork:
-    """Makes the shards of partitions, in one process. The tokenizer is loaded on first use."""
+    """Makes the shards of partitions, in one process. The tokenizer is loaded on first use.
 
-    def __init__(self, folder: Path, recipe: Recipe, model: Model) -> None:
+    Args:
+        folder: of the cache.
+        recipe: of the build.
+        model: of the recipe's tokenizer.
+        journals: whether shards are journaled here. Otherwise the caller compares :attr:`TaskOutput.sampled` with the
+            reference, which then need not be loaded in every process, and journals.
+    """
+
+    def __init__(self, folder: Path, recipe: Recipe, model: Model, *, journals: bool = True) -> None:
         self._folder = folder
         self._recipe = recipe
         self._model = model
+        self._journals = journals
+        self._sampled: list[Sampled] = []
         self._clock = Clock()
 
     @cached_property
@@ -144,7 +158,7 @@ class PartitionWork:
 
     @cached_property
     def _stages(self) -> Stages:
-        return Stages(self._recipe, self._model, self._clock)
+        return Stages(self._recipe, self._model, self._clock, check=None if self._journals else self._sampled.extend)
 
     def __call__(self, task: PartitionTask) -> TaskOutput:
         """Make the shard of one partition, and the traits of its rows.
@@ -176,12 +190,16 @@ class PartitionWork:
                     pass
             else:
                 result = run_partition(task, batches, folder=self._folder, stages=self._stages)
+                if self._journals:
+                    publish_finished(self._folder, task.key, result)
         stored = None
         if task.traits is not None:
             with self._clock.of("write"):
                 stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
                 publish_finished(self._folder, task.traits.key, stored)
-        return TaskOutput(result=result, traits=stored, seconds=self._clock.take())
+        sampled = tuple(self._sampled)
+        self._sampled.clear()
+        return TaskOutput(result=result, traits=stored, seconds=self._clock.take(), sampled=sampled)
 
     def _with_traits(
         self, batches: Iterable[RowBatch], maker: "TraitMaker", into: list[pa.RecordBatch]
@@ -196,7 +214,7 @@ class PartitionWork:
 
 
 def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: Path, stages: Stages) -> PartitionResult:
-    """Make the shard of one partition from its rows, and journal it."""
+    """Make the shard of one partition from its rows."""
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
     unused: Counter[str] = Counter()
@@ -231,9 +249,7 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
         unused_keys=dict(unused.most_common(_MOST_KEYS)),
     )
     unread = sorted(task.file.unread(names))[:_MOST_KEYS]
-    result = PartitionResult(shard=shard, rejected=tuple(rejected), unread=tuple(name[:SHOWN_KEY] for name in unread))
-    publish_finished(folder, task.key, result)
-    return result
+    return PartitionResult(shard=shard, rejected=tuple(rejected), unread=tuple(name[:SHOWN_KEY] for name in unread))
 
 
 def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:

@@ -5,9 +5,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,14 @@ import numpy as np
 from packer.batches import DocumentBatch, Int32, Rejection, RowBatch, TurnBatch
 from packer.errors import TemplateError
 from packer.literals import longest_of
-from packer.model import TOKENIZER_FILE, Model, load_model
+from packer.model import TOKENIZER_FILE, Model
 from packer.pipeline.engine import encoder_of
 from packer.pipeline.timing import Clock
-from packer.recipe import Recipe, make_recipe
+from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, role_markers, written_markers
 from packer.source.partition import Partition
 from packer.supervise import PretokenizedSupervisor, RoundTrip, Supervisor, join_sides, row_of_side, split_sides
-from packer.token_bytes import TokenBytes
-from packer.tokenize import Encoder, ReferenceEncoder, TurnTokenizer
+from packer.tokenize import Check, Encoder, ReferenceEncoder, TurnTokenizer
 from packer.watchdog import TemplateOverrunError
 
 
@@ -43,9 +41,15 @@ class Stages:
     """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch.
 
     The encoder loads in a background thread, so that rows can be rendered meanwhile; its first use waits for it.
+
+    Args:
+        recipe: with the engine.
+        model: of the recipe's tokenizer.
+        clock: measures the stages.
+        check: receives the texts that the reference is to encode, too; by default, it does so at once.
     """
 
-    def __init__(self, recipe: Recipe, model: Model, clock: Clock | None = None) -> None:
+    def __init__(self, recipe: Recipe, model: Model, clock: Clock | None = None, *, check: Check | None = None) -> None:
         self.clock = Clock() if clock is None else clock
         self.by_marks = recipe.supervision.source == "generation_tags"
         """Whether the template's generation marks decide where prompts end, instead of the template's generation
@@ -53,7 +57,7 @@ class Stages:
         self._model = model
         # In a thread, as loading the fast encoder takes a second and releases the GIL.
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="packer-loading")
-        self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE])
+        self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE], check)
         with self.clock.of("load"):
             self.renderer = Renderer(model, recipe)
             self._supervisor = Supervisor(RoundTrip(model), model.stop_ids)
@@ -146,19 +150,6 @@ def _supervised(
         num_merged=int(np.count_nonzero(np.isin(merged, documents.sample))),
         num_skipped=int(np.count_nonzero(np.isin(skipped, documents.sample))),
     )
-
-
-def warm_up(tokenizer: Path) -> None:
-    """Fill the caches of this process with what :class:`Stages` needs of a tokenizer, whatever its template.
-
-    These are the vocabulary, and the patterns that find control tokens.
-
-    Raises:
-        PackerError: the tokenizer cannot be used.
-    """
-    model = replace(load_model(tokenizer), template=None, tool_template=None)
-    Renderer(model, make_recipe({}))
-    TokenBytes(model)
 
 
 @contextmanager

@@ -222,6 +222,18 @@ class NumberedRows(Generic[Rows]):
         else:
             self._verify(np.arange(len(self._checked), dtype=np.int64) if self._chosen is None else self._chosen)
 
+    def verify_files(self) -> None:
+        """Check every byte of the shards, whichever rows are chosen: many times as fast as the digests of all rows.
+
+        Raises:
+            CheckError: a shard's digest is not what the manifest says.
+        """
+        for number, shard in enumerate(self.shards):
+            found = CacheFiles(self.folder).xxh3(shard.path)
+            if found != shard.xxh3:
+                reason = f"expected xxh3-128 {shard.xxh3}, found {found}"
+                raise self.damaged(int(self._first_chunk[number]), reason)
+
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
         """Return the rows of a record batch and their stored digests, without checking them.
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from packer.backend import load_backend
+from packer.backend import definition_of, vocabulary_of
 from packer.batches import Bool, DocumentBatch, Float32, Int32, Int64, PretokenizedTokens, Rejection, Sample
 from packer.layout import begins_run, concatenated_ranges, offsets_of
 from packer.model import TOKENIZER_FILE, Model
@@ -39,8 +39,8 @@ class PretokenizedSupervisor:
     def _is_token(self) -> Bool:
         """Which ids are tokens; a vocabulary may have gaps."""
         known = np.zeros(self._model.vocab_size, np.bool_)
-        vocabulary = load_backend(self._model.files[TOKENIZER_FILE]).get_vocab(with_added_tokens=True)
-        known[list(vocabulary.values())] = True
+        known[list(vocabulary_of(definition_of(self._model.files[TOKENIZER_FILE])).values())] = True
+        known[[token.id for token in self._model.added_tokens]] = True
         return known
 
     def supervise(self, samples: Sequence[Sample]) -> tuple[DocumentBatch, tuple[Rejection, ...]]:

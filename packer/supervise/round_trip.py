@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from packer.backend import definition_of, load_backend
+from packer.backend import definition_of, load_part
 from packer.model import TOKENIZER_FILE, AddedToken, Model
 from packer.token_bytes import SPACE, TokenBytes, component_types
 
@@ -24,7 +24,7 @@ class RoundTrip:
     def __init__(self, model: Model) -> None:
         definition = definition_of(model.files[TOKENIZER_FILE])
         self.token_bytes = TokenBytes(model)
-        self._normalizer = load_backend(model.files[TOKENIZER_FILE]).normalizer
+        self._normalizer = load_part(model.files[TOKENIZER_FILE], "normalizer").normalizer
         self._prepends = "Prepend" in component_types(definition.get("normalizer"))
         self._added: dict[int, AddedToken] = {token.id: token for token in model.added_tokens}
 

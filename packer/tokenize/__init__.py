@@ -5,15 +5,19 @@ prompts and completions end in them, `vectorized` does so for a whole batch; `gu
 people as ordinary text; `deadline` ends an encoding that does not finish.
 """
 
-from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences
-from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder
+from packer.tokenize.fast import Check, EngineDiffersError, FastEncoder, Sampled, compare, differences
+from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder, prefix_and_suffix_ids
 from packer.tokenize.tokenizing import TurnTokenizer
 
 __all__ = [
+    "Check",
     "Encoder",
     "EngineDiffersError",
     "FastEncoder",
     "ReferenceEncoder",
+    "Sampled",
     "TurnTokenizer",
+    "compare",
     "differences",
+    "prefix_and_suffix_ids",
 ]

@@ -2,17 +2,18 @@
 
 Only the reference defines the ids of a text. So a tokenizer is tried before it is used (:func:`differences`:
 every vocabulary entry, every added token in several places, texts designed to be hard); while it is used, one text in
-``CHECK_EVERY`` is also encoded by the reference; and a document that fails its proof is encoded again. If the two
-differ, :class:`EngineDiffersError` is raised, and a build starts over with the reference.
+``CHECK_EVERY`` is also encoded by the reference (:func:`compare`); and a document that fails its proof is encoded
+again. If the two differ, :class:`EngineDiffersError` is raised, and a build starts over with the reference.
 
 A text the fast encoder fails on is left to the reference, which encodes it or fails on it.
 """
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from packer.batches import Int32, Int64
 from packer.errors import PackerError
 from packer.layout import offsets_of
 from packer.tokenize.deadline import encode_in_time
-from packer.tokenize.reference_encoder import ReferenceEncoder, is_text_error
+from packer.tokenize.reference_encoder import ReferenceEncoder, UnencodableTextsError, is_text_error
 
 CHECK_EVERY = 64
 """One text in this many is encoded twice."""
@@ -43,18 +44,54 @@ class EngineDiffersError(PackerError):
     code = "engine_differs"
 
 
-class FastEncoder:
-    """Encodes with a fast library, and one text in ``CHECK_EVERY`` with the reference as well.
+class Sampled(NamedTuple):
+    """A text to be encoded by the reference, too."""
+
+    text: str
+    ids: Int32
+    """What the fast encoder made of it."""
+
+
+Check: TypeAlias = Callable[[Sequence[Sampled]], None]
+
+
+def compare(tokenizer_json: bytes, sampled: Sequence[Sampled]) -> None:
+    """Compare ids of the fast encoder with those of the reference.
 
     Raises:
-        EngineDiffersError: none supports this tokenizer; from `encode`, its ids differ.
+        EngineDiffersError: they differ.
+    """
+    try:
+        expected, bounds = ReferenceEncoder(tokenizer_json).encode([each.text for each in sampled])
+    except UnencodableTextsError as error:
+        reason = next(iter(error.reasons.values()))
+        raise EngineDiffersError(f"the fast engine encodes a text on which tokenizers fails: {reason}") from None
+    for number, (text, ids) in enumerate(sampled):
+        if not np.array_equal(ids, expected[bounds[number] : bounds[number + 1]]):
+            size = len(text.encode())
+            raise EngineDiffersError(f"the fast engine gives other ids than tokenizers for a text of {size} bytes")
+
+
+class FastEncoder:
+    """Encodes with a fast library, and has one text in ``CHECK_EVERY`` compared with the reference.
+
+    Args:
+        tokenizer_json: content of the file.
+        check: receives these texts; by default, they are compared at once. The reference is not loaded without need.
+
+    Raises:
+        EngineDiffersError: no library supports this tokenizer; from `encode`, whatever `check` raises.
     """
 
-    def __init__(self, tokenizer_json: bytes, reference: ReferenceEncoder | None = None) -> None:
+    def __init__(self, tokenizer_json: bytes, *, check: Check | None = None) -> None:
         self._json = tokenizer_json
+        self._check = check or partial(compare, tokenizer_json)
         self._backend = _load(tokenizer_json)
-        self._reference = reference or ReferenceEncoder(tokenizer_json)
         self._num_encoded = self._num_characters = 0
+
+    @cached_property
+    def _reference(self) -> ReferenceEncoder:
+        return ReferenceEncoder(self._json)
 
     def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
         """Return the ids of all texts concatenated, and their offsets.  # int32[K], int64[N + 1]"""
@@ -74,7 +111,7 @@ class FastEncoder:
         # The first text of every call, and every CHECK_EVERY-th of all.
         chosen = range(-self._num_encoded % CHECK_EVERY, len(texts), CHECK_EVERY)
         self._num_encoded += len(texts)
-        self._compare(texts, ids, offsets, sorted({0, *chosen}))
+        self._check([Sampled(texts[i], ids[offsets[i] : offsets[i + 1]]) for i in sorted({0, *chosen})])
         return ids, offsets
 
     def confirm(self, texts: Sequence[str]) -> None:
@@ -85,17 +122,7 @@ class FastEncoder:
         """
         if texts:
             ids, offsets = self.encode(texts)
-            self._compare(texts, ids, offsets, range(len(texts)))
-
-    def _compare(self, texts: Sequence[str], ids: Int32, offsets: Int64, chosen: Sequence[int]) -> None:
-        expected, bounds = self._reference.encode([texts[i] for i in chosen])
-        for at, i in enumerate(chosen):
-            found = ids[offsets[i] : offsets[i + 1]]
-            if not np.array_equal(found, expected[bounds[at] : bounds[at + 1]]):
-                size = len(texts[i].encode())
-                raise EngineDiffersError(
-                    f"{self._backend.library} gives other ids than tokenizers for a text of {size} bytes"
-                )
+            compare(self._json, [Sampled(text, ids[offsets[i] : offsets[i + 1]]) for i, text in enumerate(texts)])
 
 
 def differences(tokenizer_json: bytes) -> str | None:

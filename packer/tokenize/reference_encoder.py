@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from tokenizers import Encoding
 
-from packer.backend import is_panic, load_backend
+from packer.backend import definition_of, is_panic, load_backend, load_part, vocabulary_of
 from packer.batches import Int32, Int64
 from packer.errors import InputError, PackerError
 from packer.limits import out_of
@@ -101,37 +101,33 @@ class ReferenceEncoder:
                 raise
         return self._backend.encode(text, add_special_tokens=False)  # without the threads that a batch may start
 
-    def _encodings(self, texts: Sequence[str], *, add_special_tokens: bool = False) -> list[Encoding]:
+    def _encodings(self, texts: Sequence[str]) -> list[Encoding]:
         # Not `encode`, which keeps the GIL, so that no other thread could enforce the deadline.
-        return encode_in_time(
-            lambda: self._backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens), texts
+        return encode_in_time(lambda: self._backend.encode_batch_fast(list(texts), add_special_tokens=False), texts)
+
+
+def prefix_and_suffix_ids(tokenizer_json: bytes) -> tuple[Int32, Int32]:
+    """Return the ids a tokenizer itself puts before and after a plain text (BOS, sometimes EOS).
+
+    Raises:
+        InputError: the ids of the text are not found between them, or an id is not in the vocabulary.
+    """
+    processed, definition = load_part(tokenizer_json, "post_processor"), definition_of(tokenizer_json)
+    full, letter = processed.encode("a").ids, processed.token_to_id("a")
+    known = {*vocabulary_of(definition).values(), *(token["id"] for token in definition.get("added_tokens") or ())}
+    unknown = [token_id for token_id in full if token_id != letter and token_id not in known]
+    if unknown:
+        raise InputError(
+            f"the tokenizer's post-processor writes the id {unknown[0]}, which is not in its vocabulary",
+            hint="completion and text rows need its special tokens; chat rows can do without",
         )
-
-    def prefix_and_suffix_ids(self) -> tuple[Int32, Int32]:
-        """Return the ids the tokenizer itself puts before and after a plain text (BOS, sometimes EOS).
-
-        Raises:
-            InputError: the ids of the text are not found between them, or it cannot encode one letter.
-        """
-        try:
-            bare, full = (self._encodings(["a"], add_special_tokens=adds)[0].ids for adds in (False, True))
-        except BaseException as error:
-            if not is_text_error(error):
-                raise
-            raise InputError(f"the tokenizer fails on the text 'a': {_without_quoted_text(error)}") from None
-        unknown = [token_id for token_id in full if self._backend.id_to_token(token_id) is None]
-        if unknown:
-            raise InputError(
-                f"the tokenizer's post-processor writes the id {unknown[0]}, which is not in its vocabulary",
-                hint="completion and text rows need its special tokens; chat rows can do without",
-            )
-        for start in range(len(full) - len(bare) + 1):
-            if bare and full[start : start + len(bare)] == bare:
-                return np.array(full[:start], np.int32), np.array(full[start + len(bare) :], np.int32)
+    if letter not in full:
         raise InputError(
             "the tokenizer's post-processor does not leave a text as it is between its special tokens",
             hint="completion and text rows need one that only adds ids before and after; chat rows can do without",
         )
+    place = full.index(letter)
+    return np.array(full[:place], np.int32), np.array(full[place + 1 :], np.int32)
 
 
 def is_text_error(error: BaseException) -> bool:

@@ -15,7 +15,13 @@ from packer.model import TOKENIZER_FILE, AddedToken, Model
 from packer.token_bytes import TokenBytes
 from packer.tokenize.boundaries import Anchors, Boundary, BoundaryFinder, EncodedText
 from packer.tokenize.guard import Aliases
-from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder, UnencodableTextsError, without_start_effects
+from packer.tokenize.reference_encoder import (
+    Encoder,
+    ReferenceEncoder,
+    UnencodableTextsError,
+    prefix_and_suffix_ids,
+    without_start_effects,
+)
 from packer.tokenize.vectorized import LocatedTexts, VectorizedBoundaries
 
 _MANY_TEXTS = 64
@@ -158,7 +164,7 @@ class TurnTokenizer:
 
     @cached_property
     def _prefix_and_suffix(self) -> tuple[Int32, Int32]:
-        return ReferenceEncoder(self._json).prefix_and_suffix_ids()
+        return prefix_and_suffix_ids(self._json)
 
     def _with_prefix_and_suffix(
         self, text: _Text, ids: Int32, boundaries: Sequence[Boundary]

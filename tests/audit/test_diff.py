@@ -21,7 +21,7 @@ from packer.audit.diff.documents import CommonInputs, DocumentComparison, Docume
 from packer.audit.diff.settings import Change, compare_recipes, pair_inputs
 from packer.audit.text_runs import common_start, spans_of
 from packer.errors import CheckError, InputError
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import Input, read_manifest, write_manifest
 

@@ -10,7 +10,7 @@ from twins import byte_level
 
 from packer.audit import preview, view_row
 from packer.errors import NothingKeptError, PackerError, UsageError
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest

@@ -17,9 +17,10 @@ from packer.audit.verify import reencode
 from packer.audit.verify.shard_checks import MAX_ROWS
 from packer.batches import DocumentBatch
 from packer.layout import offsets_of
-from packer.pipeline import build, repack
 from packer.pipeline.engine import resolve_engine
+from packer.pipeline.from_python import build
 from packer.pipeline.identity import Provenance
+from packer.pipeline.repacking import repack
 from packer.pipeline.stages import Stages
 from packer.recipe import load_recipe, make_recipe
 from packer.source.file_cuts import partition_file

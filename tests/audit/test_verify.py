@@ -19,7 +19,7 @@ from packer.audit.verify import shard_checks
 from packer.audit.verify.shard_checks import MAX_ROWS, document_rules
 from packer.audit.verify.verify_report import Finding, VerifyReport
 from packer.errors import InputError
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
 from packer.store import manifest as manifest_module

@@ -15,7 +15,8 @@ from packer.backend import load_backend
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
 from packer.model import TOKENIZER_FILE, load_model
-from packer.pipeline import build, repack
+from packer.pipeline.from_python import build
+from packer.pipeline.repacking import repack
 from packer.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache
 

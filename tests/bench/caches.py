@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from packer.batches import BlockBatch
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 from packer.starter import write_starter
 from packer.store import writing as stored

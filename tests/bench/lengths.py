@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from packer.batches import Int32
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 

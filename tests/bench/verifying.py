@@ -20,7 +20,7 @@ from rich.table import Table
 from packer.audit import verify
 from packer.audit.verify.verify_report import Level
 from packer.fork_server import default_jobs
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 from packer.store.manifest import Manifest, read_manifest
 

@@ -8,7 +8,7 @@ import pytest
 from command_line import assert_refused, fields, run
 
 from packer.audit import verify
-from packer.pipeline import BuildResult
+from packer.pipeline.build_result import BuildResult
 from packer.store.manifest import read_manifest
 from packer_cli.result import print_lines
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from command_line import fields, run
 
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import load_recipe
 from packer.store.manifest import read_manifest, write_manifest
 

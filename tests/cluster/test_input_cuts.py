@@ -6,7 +6,9 @@ import pytest
 from bucket_objects import files, objects
 from command_line import fields, run
 
-from packer.pipeline import Share, build_share, input_cuts
+from packer.pipeline import input_cuts
+from packer.pipeline.documents import Share
+from packer.pipeline.run import build_share
 from packer.recipe import make_recipe
 from packer.store.bucket import Bucket
 

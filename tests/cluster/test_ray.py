@@ -18,9 +18,9 @@ from processes import wait_until
 from written_formats import as_jsonl, in_three_files, some_rows
 
 from packer.errors import CheckError, InputError, UsageError
-from packer.pipeline import build
 from packer.pipeline.bundles import MOST_DEATHS
 from packer.pipeline.executor import WorkerDiedError
+from packer.pipeline.from_python import build
 from packer.pipeline.ray_workers import ray_workers
 from packer.recipe import Recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from packer.audit import rows_of_split, verify
 from packer.errors import NothingKeptError
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 from packer.rejections import ROW_REASONS
 from packer.store.cache import check_conservation

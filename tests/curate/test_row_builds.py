@@ -21,7 +21,9 @@ from packer.audit import diff, rows_of_split, stats, verify, view_row, why
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export.run import export
-from packer.pipeline import build, executor, partition, repack, run, selecting
+from packer.pipeline import executor, partition, run, selecting
+from packer.pipeline.from_python import build
+from packer.pipeline.repacking import repack
 from packer.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.source import detect

@@ -44,7 +44,7 @@ def stream(starter_cache, tmp_path_factory):
 @pytest.fixture
 def texts(starter, tmp_path):
     """A cache where every token is trained but the first of each document."""
-    from packer.pipeline import build
+    from packer.pipeline.from_python import build
     from packer.recipe import make_recipe
 
     rows = tmp_path / "rows.jsonl"
@@ -388,7 +388,7 @@ def test_what_cannot_be_held_is_refused_with_a_way_out(starter_cache, weighted_c
 
 @pytest.fixture
 def weighted_cache(starter, tmp_path_factory):
-    from packer.pipeline import build
+    from packer.pipeline.from_python import build
     from packer.recipe import make_recipe
 
     folder = tmp_path_factory.mktemp("weighted")

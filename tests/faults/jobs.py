@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import load_recipe
 from packer.starter import write_starter
 

@@ -10,8 +10,8 @@ from faults.amount import FULL
 from faults.jobs import Job, contents, row
 
 from packer.errors import InputError
-from packer.pipeline import build
 from packer.pipeline import run as building
+from packer.pipeline.from_python import build
 from packer.pipeline.stages import Stages
 from packer.recipe import load_recipe
 

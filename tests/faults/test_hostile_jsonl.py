@@ -253,7 +253,7 @@ def test_a_line_at_the_limit_is_a_row_and_one_byte_more_is_too_large(lab: Lab, j
 BUILD = r"""
 import re, sys
 from pathlib import Path
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.errors import PackerError
 from packer.recipe import load_recipe
 from packer.store.rejected import read_rejected

@@ -17,7 +17,7 @@ WATCHED = """
 import contextlib, io, json, os, sys
 from pathlib import Path
 import numpy, pyarrow as pa
-import packer.pipeline, packer.store.rejected
+import packer.pipeline.run, packer.store.rejected
 from packer.audit import verify
 from packer.errors import PackerError
 from packer.store.cache import Cache

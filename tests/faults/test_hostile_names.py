@@ -16,8 +16,8 @@ from packer.export.formats import FORMATS
 from packer.export.run import export
 from packer.export.writer import Files
 from packer.names import is_file_name, is_file_path
-from packer.pipeline import repack
 from packer.pipeline.identity import Provenance
+from packer.pipeline.repacking import repack
 from packer.recipe import make_recipe
 from packer.source.files import data_set_files, data_set_splits
 from packer.store.cache import Cache, content_fingerprint

@@ -10,7 +10,7 @@ from hostile_templates import ALL, OVERRUNS
 
 from packer.audit import verify
 from packer.errors import TemplateError
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import Recipe, load_recipe
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected

@@ -15,14 +15,14 @@ from faults.readers import read_cache
 from processes import HANG_S
 
 from packer.errors import BusyError, CheckError, InputError
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import load_recipe
 from packer.store.folder import lock
 
 RACER = """
 import sys, time
 from packer_cli.main import cli
-import packer.pipeline, packer_cli.build
+import packer.pipeline.run, packer_cli.build
 while time.time() < float(sys.argv[1]):
     time.sleep(0.001)
 cli.main(sys.argv[2:], prog_name="packer")

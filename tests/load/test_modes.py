@@ -13,7 +13,7 @@ from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 from packer.load import Mixture, PackedDataset, PackedLoader, collate  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
 from packer.load.batching import Padded  # noqa: E402
-from packer.pipeline import repack  # noqa: E402
+from packer.pipeline.repacking import repack  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 

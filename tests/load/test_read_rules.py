@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
 from packer.load.batching import Padded, PaddingFree, TokenBudget, batching_from_recipe  # noqa: E402
-from packer.pipeline import build  # noqa: E402
+from packer.pipeline.from_python import build  # noqa: E402
 from packer.pipeline.repacking import repack  # noqa: E402
 from packer.read_rules import Read  # noqa: E402
 from packer.recipe import load_recipe  # noqa: E402

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import load_recipe
 from packer.recipe_from import read_config, write_recipe
 from packer.store.cache import Cache

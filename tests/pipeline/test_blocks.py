@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from packer.pipeline import build
 from packer.pipeline.blocks import BlockForm, BlockTask, block_worker, pack_split
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import read_manifest

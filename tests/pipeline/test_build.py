@@ -19,7 +19,8 @@ from processes import run_forked
 
 from packer.audit import verify
 from packer.errors import BusyError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
-from packer.pipeline import BuildResult, build
+from packer.pipeline.build_result import BuildResult
+from packer.pipeline.from_python import build
 from packer.recipe import Recipe, Source, load_recipe, make_recipe
 from packer.rejections import CODES
 from packer.source.file_bytes import read_chunks
@@ -70,7 +71,7 @@ def test_bytes_depend_neither_on_processes_nor_on_folders_hash_seed_time_zone_lo
     first = build_one(starter, tmp_path / "one", "partition_bytes=16KiB")
     assert first.num_partitions_built > 5
     build_one(starter, tmp_path / "deep" / "er" / "two", "partition_bytes=16KiB", jobs=2)
-    code = "import sys; from pathlib import Path; from packer.pipeline import build; from packer.recipe import load_recipe\n"
+    code = "import sys; from pathlib import Path; from packer.pipeline.from_python import build; from packer.recipe import load_recipe\n"
     code += "build(load_recipe(Path(sys.argv[1]), ['partition_bytes=16KiB']), sys.argv[2], jobs=1)"
     for path in (starter / "data").iterdir():
         os.utime(path, (1, 1))
@@ -145,7 +146,7 @@ def test_a_template_that_changed_makes_the_cache_stale(starter: Path, tmp_path: 
 KILLED = """
 import importlib, os, signal, sys
 from pathlib import Path
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import load_recipe
 
 module, name, calls = sys.argv[3], sys.argv[4], int(sys.argv[5])

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import CheckError, PackerError, StorageError, UsageError
-from packer.pipeline import build, packing, repack
+from packer.pipeline import packing
+from packer.pipeline.from_python import build
 from packer.pipeline.plan import refuse_too_many
+from packer.pipeline.repacking import repack
 from packer.recipe import load_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, write_manifest

@@ -9,12 +9,14 @@ import pytest
 
 from packer.audit import verify
 from packer.errors import RecipeError
-from packer.pipeline import build, engine
+from packer.pipeline import documents, engine
 from packer.pipeline.engine import resolve_engine
+from packer.pipeline.from_python import build
 from packer.pipeline.identity import RULES_VERSION
+from packer.pipeline.partition import PartitionWork
 from packer.pipeline.plan import plan_build
-from packer.recipe import load_recipe
-from packer.tokenize import fast
+from packer.recipe import load_recipe, make_recipe
+from packer.tokenize import EngineDiffersError, ReferenceEncoder, fast
 from packer.trials import is_known_fast
 
 for each in ("gigatoken", "fastokens"):
@@ -258,3 +260,59 @@ def test_an_engine_that_differs_in_a_build_gives_way_to_the_reference(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     assert resolve_engine("auto", tokenizer_json).name == "reference", "it is remembered"
     assert not build_with(starter, tmp_path / "cache").built
+
+
+SMALL = "partition_bytes=16KiB"
+
+
+@pytest.mark.parametrize("differs_at", [1, 3])
+def test_nothing_is_journaled_before_its_ids_are_compared_with_the_reference(
+    differs_at, starter, tmp_path, tokenizer_json, monkeypatch
+):
+    """Workers leave that to this process, which alone has loaded the reference."""
+    expected = build_with(starter, tmp_path / "reference", "engine=reference", SMALL)
+    resolve_engine("auto", tokenizer_json)
+    journal, compared = tmp_path / "cache" / ".packer" / "partitions", []
+
+    def compare(definition, sampled):
+        if not sampled:
+            return  # of the reference
+        assert len([*journal.glob("*.json")]) == len(compared)
+        compared.append(len(sampled))
+        ids, offsets = ReferenceEncoder(definition).encode([each.text for each in sampled])
+        for number, each in enumerate(sampled):
+            assert each.ids.tolist() == ids[offsets[number] : offsets[number + 1]].tolist()
+        if len(compared) == differs_at:
+            raise EngineDiffersError("other ids")
+
+    monkeypatch.setattr(documents, "compare", compare)
+    notes, recipe = Notes(), load_recipe(starter / "recipe.yaml", ["engine=fast", SMALL])
+    found = build(recipe, tmp_path / "cache", jobs=2, progress=notes)
+    assert len(compared) == differs_at
+    assert any("building with the reference engine" in note for note in notes.notes)
+    assert found.manifest.content_fingerprint == expected.manifest.content_fingerprint
+
+
+@pytest.mark.parametrize("rows", ["chat", "text", "completion", "tokens"])
+def test_a_process_that_leaves_the_comparison_to_another_does_not_load_the_reference(
+    rows, starter, tmp_path, monkeypatch
+):
+    content = {
+        "chat": {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "She."}]},
+        "text": {"text": "A text."},
+        "completion": {"prompt": "One", "completion": " two"},
+        "tokens": {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]},
+    }[rows]
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"\n".join([msgspec.json.encode(content)] * 70))
+    plan = plan_build(
+        make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}, ["engine=fast"]),
+        Notes(),
+    )
+    (tmp_path / "cache" / ".packer").mkdir(parents=True)
+    monkeypatch.setattr("packer.tokenize.reference_encoder.load_backend", None)
+    monkeypatch.setattr("packer.tokenize.guard.load_backend", None)
+    made = PartitionWork(tmp_path / "cache", plan.recipe, plan.model, journals=False)(plan.tasks[0])
+    assert made.result.shard.num_kept == 70
+    assert (len(made.sampled) >= 2) == (rows != "tokens")
+    assert not [*(tmp_path / "cache" / ".packer").rglob("*.json")]

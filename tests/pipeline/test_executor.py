@@ -16,8 +16,9 @@ from worker_tasks import dying, dying_midway, failing, measuring, waiting
 
 from packer import fork_server
 from packer.errors import InputError
-from packer.pipeline import build, run
+from packer.pipeline import run
 from packer.pipeline.executor import WorkerDiedError, run_tasks
+from packer.pipeline.from_python import build
 from packer.recipe import load_recipe, make_recipe, to_json
 
 
@@ -274,7 +275,7 @@ LOADING = """
 import os, sys, threading, time
 from pathlib import Path
 
-import packer.pipeline
+import packer.pipeline.run
 from packer import preload
 from packer.pipeline.engine import remember
 from packer.backend import load_fast_backend

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 import packer
 from packer.audit import verify
 from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
-from packer.pipeline import build as build_recipe
 from packer.pipeline.from_python import SOURCE_KEYS, Options
+from packer.pipeline.from_python import build as build_recipe
 from packer.pipeline.kept_rows import keep_rows, rows_folder
 from packer.progress import Silent
 from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json

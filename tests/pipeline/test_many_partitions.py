@@ -24,7 +24,7 @@ ROW = b'{"prompt": "question 000000", "completion": "its answer"}\n'
 
 BUILD = """
 import json, sys, time
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 
 begin = time.perf_counter()

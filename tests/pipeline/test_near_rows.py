@@ -10,7 +10,8 @@ from command_line import assert_refused, fields, run
 
 from packer.audit import check, verify, why
 from packer.errors import InputError
-from packer.pipeline import build, repack
+from packer.pipeline.from_python import build
+from packer.pipeline.repacking import repack
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from packer.audit import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError
 from packer.layout import MASKED
-from packer.pipeline import build, repack
+from packer.pipeline.from_python import build
+from packer.pipeline.repacking import repack
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest

@@ -13,7 +13,9 @@ from rejected_lines import write_rejected
 
 from packer.audit import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError, UsageError
-from packer.pipeline import build, packing, repack, repacking, run
+from packer.pipeline import packing, repacking, run
+from packer.pipeline.from_python import build
+from packer.pipeline.repacking import repack
 from packer.progress import Silent
 from packer.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest, write_manifest

@@ -14,11 +14,13 @@ from rejected_lines import write_rejected
 from packer import __version__
 from packer.audit import verify
 from packer.errors import CheckError, InputError, StorageError
-from packer.pipeline import build, packing, plan, record, repack, run
+from packer.pipeline import packing, plan, record, run
 from packer.pipeline.engine import Engine
+from packer.pipeline.from_python import build
 from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.packing import finish_if_free
 from packer.pipeline.partition import JOURNALS, PartitionResult
+from packer.pipeline.repacking import repack
 from packer.pipeline.reuse import committed
 from packer.recipe import Pack, Supervision, load_recipe, make_recipe, to_json
 from packer.source.partition import FileStatus

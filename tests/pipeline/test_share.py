@@ -7,7 +7,9 @@ import command_line
 import pytest
 
 from packer.errors import BusyError
-from packer.pipeline import Share, build, build_share
+from packer.pipeline.documents import Share
+from packer.pipeline.from_python import build
+from packer.pipeline.run import build_share
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.store.folder import lock
 from packer.store.manifest import manifest_fingerprint

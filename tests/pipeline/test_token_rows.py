@@ -9,7 +9,8 @@ from packed_caches import check_packing, table
 from token_rows import write_token_rows
 
 from packer.audit import preview, verify, view_row
-from packer.pipeline import build, repack
+from packer.pipeline.from_python import build
+from packer.pipeline.repacking import repack
 from packer.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 from packer.supervise import PretokenizedSupervisor

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from packer.errors import InputError, UsageError
-from packer.pipeline import build, run
+from packer.pipeline import run
+from packer.pipeline.from_python import build
 from packer.pipeline.plan import plan_build
 from packer.pipeline.reuse import is_unchanged, up_to_date
 from packer.progress import Silent

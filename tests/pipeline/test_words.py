@@ -14,7 +14,7 @@ from supervision_stages import Stages
 
 from packer.batches import Sample
 from packer.errors import InputError
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 from packer.source.chat import unused_keys
 from packer.source.decode import Refused

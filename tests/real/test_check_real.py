@@ -5,7 +5,7 @@ import random
 import pytest
 
 from packer.audit import check, check_files
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 
 pytestmark = pytest.mark.real

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 
 from packer.audit import verify
 from packer.errors import PackerError
-from packer.pipeline import BuildResult, build
+from packer.pipeline.build_result import BuildResult
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 
@@ -52,7 +53,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 MEASURED = """
 import json, sys, time
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 start = time.perf_counter()
 result = build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
@@ -213,7 +214,8 @@ def test_one_and_two_processes_give_the_same_bytes_and_building_again_does_nothi
 
 KILLED = """
 import json, os, signal, sys, threading
-from packer.pipeline import build, partition
+from packer.pipeline import partition
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 made, original = [], partition.run_partition
 

@@ -8,7 +8,8 @@ from pack.oracles import best_fit_count, first_fit_count
 from packed_caches import check_packing
 
 from packer.audit import stats, verify
-from packer.pipeline import build, repack
+from packer.pipeline.from_python import build
+from packer.pipeline.repacking import repack
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 

@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from packer.layout import MASKED
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected

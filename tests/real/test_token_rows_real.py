@@ -6,7 +6,7 @@ import pytest
 from token_rows import write_token_rows
 
 from packer.audit import verify
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 
 pytestmark = pytest.mark.real

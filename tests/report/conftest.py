@@ -5,7 +5,7 @@ import json
 import pytest
 from hostile_rows import FILE_NAME, HOSTILE
 
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 
 

@@ -18,7 +18,8 @@ from report_page import Page
 from packer.audit import stats, view_row, why
 from packer.errors import UsageError
 from packer.layout import MASKED
-from packer.pipeline import build, repack
+from packer.pipeline.from_python import build
+from packer.pipeline.repacking import repack
 from packer.recipe import make_recipe
 from packer.report import ReportContents, report
 from packer.report.facts import BAR_WIDTH, BATCH, Documents, block_bar, histograms, padding

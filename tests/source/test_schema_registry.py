@@ -12,7 +12,7 @@ import sys
 from click.testing import CliRunner
 from packer.row_schemas import ROW_SCHEMAS
 ROW_SCHEMAS["riddle"] = "riddle"
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 from packer_cli.main import cli
 

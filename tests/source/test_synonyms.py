@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from packer.audit import preview, view_row
 from packer.errors import NothingKeptError
-from packer.pipeline import build
+from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
 from packer.source.decode import Refused
 from packer.source.file_cuts import partition_file

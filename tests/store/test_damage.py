@@ -112,6 +112,19 @@ def test_a_row_is_digested_once_and_again_when_asked(tmp_path: Path) -> None:
         reader.verify()
 
 
+def test_every_byte_of_the_shards_of_chosen_documents_is_checked(tmp_path: Path) -> None:
+    shard = _shard(tmp_path, "documents", weighted=True)
+    chosen = DocumentShards(tmp_path, [shard], chosen=np.array([0], np.int64))
+    chosen.verify_files()
+    with (tmp_path / shard.path).open("r+b") as file:
+        file.seek(shard.places[0].columns["length"] + 4 * 3)  # of another document
+        file.write(b"\x07")
+    chosen.read(0)
+    with pytest.raises(CheckError, match=f"{shard.path} is damaged: expected xxh3-128 {shard.xxh3}, found") as caught:
+        chosen.verify_files()
+    assert "--repair" in str(caught.value.hint)
+
+
 TRUNCATE = """
 import sys, json, os
 import numpy as np

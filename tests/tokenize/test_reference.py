@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from packer.errors import InputError
-from packer.tokenize import ReferenceEncoder
+from packer.tokenize import ReferenceEncoder, prefix_and_suffix_ids
 from packer.tokenize import reference_encoder as module
 from packer.tokenize.reference_encoder import UnencodableTextsError, without_start_effects
 
@@ -73,8 +73,7 @@ def test_truncation_and_padding_of_the_file_are_off(tmp_path: Path) -> None:
 
 
 def test_own_special_tokens_are_what_the_tokenizer_puts_around_a_text(tmp_path: Path) -> None:
-    encoder = ReferenceEncoder(definition(twins.sentencepiece_like, tmp_path))
-    prefix, suffix = encoder.prefix_and_suffix_ids()
+    prefix, suffix = prefix_and_suffix_ids(definition(twins.sentencepiece_like, tmp_path))
     assert (prefix.tolist(), suffix.tolist()) == ([1], [])
 
 
@@ -83,10 +82,41 @@ def test_a_tokenizer_whose_special_tokens_change_the_text_between_them_is_refuse
 ) -> None:
     stored = json.loads(definition(twins.byte_level, tmp_path, bos=True))
     stored["post_processor"]["single"] = [part for part in stored["post_processor"]["single"] if "Sequence" not in part]
-    encoder = ReferenceEncoder(json.dumps(stored).encode())
     with pytest.raises(InputError, match="post-processor") as caught:
-        encoder.prefix_and_suffix_ids()
+        prefix_and_suffix_ids(json.dumps(stored).encode())
     assert caught.value.hint
+
+
+def around(content: bytes) -> tuple[list[int], list[int]]:
+    """What a tokenizer as a whole puts around a text."""
+    backend = Tokenizer.from_str(content.decode())
+    bare, full = (backend.encode("a", add_special_tokens=adds).ids for adds in (False, True))
+    place = next(start for start in range(len(full)) if full[start : start + len(bare)] == bare)
+    return full[:place], full[place + len(bare) :]
+
+
+@pytest.mark.parametrize("twin", [twins.byte_level, twins.sentencepiece_like, twins.metaspace_first, twins.swallowing])
+def test_what_is_put_around_a_text_does_not_depend_on_the_vocabulary(twin: Any, tmp_path: Path) -> None:
+    content = definition(twin, tmp_path)
+    prefix, suffix = prefix_and_suffix_ids(content)
+    assert (prefix.tolist(), suffix.tolist()) == around(content)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["llama-2", "llama-3", "qwen3", "phi-3", "gpt-2", "deepseek-coder", "minimind"])
+def test_real_tokenizers_put_the_same_around_a_text(name: str, real: Path) -> None:
+    content = (real / "tokenizers" / name / "tokenizer.json").read_bytes()
+    prefix, suffix = prefix_and_suffix_ids(content)
+    assert (prefix.tolist(), suffix.tolist()) == around(content)
+
+
+@pytest.mark.parametrize("ids", [[10**6], [0, 10**6]])
+def test_an_id_that_a_post_processor_writes_and_no_token_has_is_refused(ids: list[int], tmp_path: Path) -> None:
+    stored = json.loads(definition(twins.byte_level, tmp_path, bos=True))
+    special = next(iter(stored["post_processor"]["special_tokens"].values()))
+    special["ids"], special["tokens"] = ids, ["x"] * len(ids)
+    with pytest.raises(InputError, match="writes the id 1000000, which is not in its vocabulary"):
+        prefix_and_suffix_ids(json.dumps(stored).encode())
 
 
 @pytest.mark.parametrize("twin", [twins.sentencepiece_like, twins.metaspace_first])

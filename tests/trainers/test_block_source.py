@@ -10,7 +10,7 @@ from small_blocks import small_cache
 
 from packer.errors import UsageError
 from packer.load.trainers.grain import BlockSource
-from packer.pipeline import repack
+from packer.pipeline.repacking import repack
 
 
 def test_a_row_is_the_block_as_stored_with_its_documents_numbered_from_1():

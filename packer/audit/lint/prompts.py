@@ -30,7 +30,7 @@ from packer.pipeline.stages import compile_template
 from packer.render import RenderError
 from packer.render.common_prefix import common_length
 from packer.render.reasoning import EMPTY_BLOCK
-from packer.tokenize import ReferenceEncoder
+from packer.tokenize import ReferenceEncoder, prefix_and_suffix_ids
 
 _WORDS = re.compile(r"[^\W\d_]{2,}[\s,:;.'’-]+[^\W\d_]{2,}")
 
@@ -170,7 +170,7 @@ def find_bos(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Check that a rendered chat begins with the BOS that the tokenizer itself adds to texts."""
     text = probed.outcome(CHAT).turns[-1].text
     try:
-        before, _ = probed.encoder.prefix_and_suffix_ids()
+        before, _ = prefix_and_suffix_ids(probed.model.files[TOKENIZER_FILE])
     except InputError:
         return
     if not len(before):
