@@ -30,12 +30,12 @@ from packer.render.reasoning import (
     split_inline,
     without_ending,
 )
-from packer.render.recorder import TemplateRecorder
+from packer.render.recorder import TemplateRecorder, TrialTemplate
 
 _UNUSED_CHARACTER = "\ue0f4"
 """A private-use character that no prompt contains."""
 
-Template: TypeAlias = ChatTemplate | ComposedTemplate | TemplateRecorder
+Template: TypeAlias = ChatTemplate | ComposedTemplate | TemplateRecorder | TrialTemplate
 Mode = Mapping[str, Any]
 Turns = Literal["all", "last", "marked"]
 PromptMismatch = Literal["refuse", "common_prefix", "continue"]

@@ -26,7 +26,7 @@ from packer.render.control import FOREIGN_ENDS
 from packer.render.conversation import Template
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import ANY_TAG
-from packer.render.recorder import TemplateRecorder, placeholder_text
+from packer.render.recorder import TemplateRecorder, TrialTemplate, placeholder_text
 from packer.render.rewritten_history import RenderedRow
 from packer.render.shape import Shape, conversation_of, num_texts, shape_of
 from packer.render.skeleton import Skeleton, skeleton_of
@@ -56,6 +56,8 @@ class Filling:
         self._stops = re.compile(longest_of(stops).encode())
         self._special = re.compile(f"{ANY_TAG.pattern}|{longest_of([*control, *FOREIGN_ENDS])}")
         self._made: OrderedDict[Shape, Skeleton | None] = OrderedDict()
+        # Most shapes are the beginning of others. So the same prompts and turns are rendered for all of them.
+        self._trial = TrialTemplate(template)
 
     @staticmethod
     def suits(stops: Sequence[str]) -> bool:
@@ -102,13 +104,13 @@ class Filling:
 
     def _make(self, shape: Shape) -> Skeleton | None:
         number = num_texts(shape)
-        longest = min(_LONGEST, self._template.max_bytes // 32) // max(number, 1)
+        longest = min(_LONGEST, self._template.max_bytes // 32) // 2 ** (number - 1).bit_length()
         long = [f"Word{k:06d}".ljust(longest, "w")[:longest] for k in range(number)]
         # Render in the sandbox first: recording has no limits of its own.
-        rendered = self._render_for_skeleton(conversation_of(shape, long), self._template)
+        rendered = self._render_for_skeleton(conversation_of(shape, long), self._trial)
         if sum(len(text.content) for text in rendered.texts) > self._template.max_bytes // 4:
             return None
-        recorder = TemplateRecorder(self._template)
+        recorder = TemplateRecorder(self._trial)
         recorded = self._render_for_skeleton(
             conversation_of(shape, [placeholder_text(k) for k in range(number)]), recorder
         )
@@ -118,9 +120,7 @@ class Filling:
         if skeleton is None or not self._agrees(skeleton, long, rendered):
             return None
         for texts in (["7"] * number, self._hard_texts(skeleton, number)):
-            if not self._agrees(
-                skeleton, texts, self._render_for_skeleton(conversation_of(shape, texts), self._template)
-            ):
+            if not self._agrees(skeleton, texts, self._render_for_skeleton(conversation_of(shape, texts), self._trial)):
                 return None
         return skeleton
 

@@ -3,9 +3,11 @@
 import json
 from typing import Any
 
+import jinja2
 import pytest
 
 from packer.render import ChatTemplate, RenderError
+from packer.render.sandbox import environment_of
 
 
 def template(source: str, *, max_bytes: int = 2**20, **variables: object) -> ChatTemplate:
@@ -115,3 +117,29 @@ def test_a_text_with_many_addresses_of_its_own_is_rendered_at_once() -> None:
     assert chat.render(messages) == said
     with pytest.raises(RenderError, match="an object with its address"):
         leaky.render(messages)
+
+
+def test_the_tree_of_a_template_is_a_new_one_each_time() -> None:
+    """What compiles a template changes it."""
+    environment = environment_of("2026-01-01")
+    source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}!"
+    first, second = environment.parse(source), environment.parse(source)
+    assert first == second
+    assert first.body[0] is not second.body[0]
+    assert first.environment is second.environment is environment
+    first.body.pop()
+    assert len(environment.parse(source).body) == len(second.body) == 2
+
+
+@pytest.mark.parametrize("number", [50, 5000])
+def test_a_long_sum_is_parsed_or_refused_as_jinja_does_it(number: int) -> None:
+    source = "{{ " + " + ".join(["1"] * number) + " }}"
+    try:
+        expected: str | None = jinja2.Environment(optimized=False).from_string(source).render()
+    except RecursionError:
+        expected = None
+    try:
+        found: str | None = template(source).render([])
+    except RenderError:
+        found = None
+    assert found == expected

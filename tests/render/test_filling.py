@@ -12,7 +12,10 @@ from supervision_stages import assistant, chat, samples, system, user
 from tokenizers import Tokenizer
 
 from packer.render import filling as fast_path
+from packer.render import recorder
 from packer.render import renderer as batches
+from packer.render.environment import ChatTemplate
+from packer.render.shape import shape_of
 
 TWO_MODES = """{%- for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' }}
 {%- if m.role == 'assistant' and loop.last and enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}
@@ -32,6 +35,7 @@ ASKS = (
     "{% for m in messages %}{% if 'secret' in m.content or m.content.startswith('!') or m.content == 'ping' %}"
     "{{ '<|im_start|>note\n<|im_end|>\n' }}{% endif %}{% endfor %}" + twins.CHATML
 )
+PARTS = twins.CHATML.replace("(message.content or '')", "message.content[0].text")
 CUTS = "{% for m in messages %}{% set _ = m.content[:20] %}{% endfor %}" + twins.CHATML
 RAISES = (
     "{% for m in messages %}{% if loop.index0 and m.role == messages[loop.index0 - 1].role %}"
@@ -49,6 +53,7 @@ TEMPLATES = {
     "asks": ASKS,
     "raises": RAISES,
     "closed by headers": twins.GLM_LIKE,
+    "takes parts": PARTS,
     "looks": LOOKS,
     "cuts": CUTS,
 }
@@ -132,6 +137,36 @@ def made(tmp_path_factory):
             twin = twins.header_stops if name == "closed by headers" else twins.byte_level
             renderers_of[name] = renderers(True, twin(tmp_path_factory.mktemp("twin"), template=template), template)
         yield renderers_of
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_a_skeleton_does_not_depend_on_the_shapes_that_were_met_before(name, tmp_path, monkeypatch):
+    """What they begin with in common is rendered once, within limits."""
+    monkeypatch.setattr(fast_path, "WORTH_A_SKELETON", 1)
+    twin = twins.header_stops if name == "closed by headers" else twins.byte_level
+    folder = twin(tmp_path, template=TEMPLATES[name])
+    turns = [[role("words here") for role in (user, assistant) * number] for number in (3, 1, 2, 4)]
+    turns += [[system("be"), *messages] for messages in turns]
+    for limit in (2**25, 1000):
+        monkeypatch.setattr(recorder, "_MOST_CHARACTERS", limit)
+        shared, _ = renderers(True, folder, TEMPLATES[name])
+        for messages in turns:
+            alone, _ = renderers(True, folder, TEMPLATES[name])
+            (shape,) = [shape_of(each, []) for each in samples([messages])]
+            assert shared._filling._skeleton(shape) == alone._filling._skeleton(shape)
+
+
+def test_what_shapes_begin_with_is_rendered_once_for_each_text_that_is_tried(tmp_path, monkeypatch):
+    monkeypatch.setattr(fast_path, "WORTH_A_SKELETON", 1)
+    filling, _ = renderers(True, twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
+    rendered, render = [], ChatTemplate.render
+    monkeypatch.setattr(
+        ChatTemplate, "render", lambda *given, **named: (rendered.append(len(given[1])), render(*given, **named))[1]
+    )
+    for number in (8, 7, 6, 5):  # of so many texts, none is longer than another's
+        assert count_filled(filling, samples([[user("one?"), assistant("One.")] * number]))
+    # Long texts, single characters and hard ones, of 8 prompts and turns; and for each turn, words that may be lost.
+    assert len(rendered) == 3 * 16 + 8
 
 
 def test_a_skeleton_is_made_for_a_shape_that_a_batch_holds_often(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from supervision_stages import chat
 
 from packer.render import ChatTemplate, RenderError
 from packer.render.filling import Filling
-from packer.render.recorder import TemplateRecorder, placeholder_text
+from packer.render.recorder import TemplateRecorder, TrialTemplate, placeholder_text
 from packer.render.rewritten_history import EncodedText, RenderedRow
 from packer.render.sandbox import environment_of
 from packer.render.symbolic import Condition, OpaqueError, Slot, SymbolicText
@@ -228,7 +228,7 @@ def test_a_symbolic_text_has_no_method_of_a_text_that_it_does_not_answer_for_its
 
 
 def recorded(source):
-    recorder = TemplateRecorder(template_of(source))
+    recorder = TemplateRecorder(TrialTemplate(template_of(source)))
     return recorder, recorder.render([{"role": "user", "content": placeholder_text(0)}])
 
 
