@@ -11,8 +11,8 @@ boundaries.
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from packer.batches import REASONING_FIELDS
 from packer.render.common_prefix import common_length
@@ -86,24 +86,23 @@ class TurnRules:
     the prompt; ``continue`` continues from a prompt that opens the reasoning, or that has other text in its context."""
 
 
-@dataclass(frozen=True)
-class _Attempt:
+class _Attempt(NamedTuple):
     """Prompt and turn as rendered in one mode."""
 
     prompt: str
     whole: str
     mode: Mode
+    fits: bool
+    """Whether the turn continues the prompt."""
 
-    @functools.cached_property
-    def fits(self) -> bool:
-        """Whether the turn continues the prompt."""
-        return self.whole.startswith(self.prompt) and not self.is_open
+    is_open: bool
+    """Whether the turn begins with a prompt that opens the reasoning, and goes on as if it did not."""
 
-    @functools.cached_property
-    def is_open(self) -> bool:
-        """Whether the turn begins with a prompt that opens the reasoning, and goes on as if it did not."""
-        whole, prompt = self.whole, self.prompt
-        return whole.startswith(prompt) and not goes_on(prompt, whole[len(prompt) :])
+    @classmethod
+    def of(cls, prompt: str, whole: str, mode: Mode) -> Self:
+        begins = whole.startswith(prompt)
+        fits = begins and goes_on(prompt, whole[len(prompt) :])
+        return cls(prompt, whole, mode, fits, begins and not fits)
 
     @property
     def turn_length(self) -> int:
@@ -199,7 +198,7 @@ class Conversation:
         same_context = all(longest.startswith(without_ending(prompt)) for prompt, _ in prompts[1:])
         for prompt, mode in prompts:
             try:
-                tried.append(_Attempt(prompt, self.render(self.messages[: k + 1], mode), mode))
+                tried.append(_Attempt.of(prompt, self.render(self.messages[: k + 1], mode), mode))
             except RenderError as error:
                 failure = error if failure is None or not mode else failure  # prefer the default mode's reason
                 continue
@@ -252,7 +251,7 @@ class Conversation:
         # Headers that differ may begin with the same letters: `<|START_RESPONSE|>` and `<|START_TEXT|>`.
         tokens = [*control.finditer(tried.prompt), *control.finditer(tried.whole)] if control else ()
         end = next((token.start() for token in tokens if token.start() < end < token.end()), end)
-        return replace(tried, prompt=tried.prompt[:end])
+        return _Attempt.of(tried.prompt[:end], tried.whole, tried.mode)
 
     def _cuts_context(self, k: int, mode: Mode) -> bool:
         """Whether prompt and turn diverge before the text of an earlier message, which would then be trained.
@@ -304,7 +303,7 @@ class Conversation:
                 continue
             ends = (content.lstrip() + header, content.strip() + header)
             if any(prompt.endswith(end) and whole.endswith(end + answer) for end in ends):
-                moved.append(_Attempt(prompt, prompt + answer, mode))
+                moved.append(_Attempt.of(prompt, prompt + answer, mode))
         return min(moved, key=lambda each: each.turn_length, default=None)
 
     def _reasoning_of(self, k: int) -> str:
@@ -349,7 +348,7 @@ class Conversation:
                 answer = (rest if written else answer).lstrip("\n")
             if opened.closed and reasoning:
                 continue  # this prompt announces that there is no reasoning
-            continued = _Attempt(prompt, prompt + continuation(opened, reasoning, answer), mode)
+            continued = _Attempt.of(prompt, prompt + continuation(opened, reasoning, answer), mode)
             if opened.closed:
                 return continued
             found = found or continued

@@ -189,7 +189,9 @@ class Composition:
         for known in self._openings:
             if known.holds_for(messages, setting):
                 return known
-        made = self._recorded_opening(messages, setting) if self._openings else None
+        # If it holds for all renderings, it has to run only once.
+        is_recorded = bool(self._openings) or self._recordings.opening_depends_on_end
+        made = self._recorded_opening(messages, setting) if is_recorded else None
         made = made or self._run_opening(messages, setting)
         self._openings = [made, *self._openings[: _MAX_KEPT - 1]]
         return made
@@ -197,6 +199,7 @@ class Composition:
     def _run_opening(self, messages: Sequence[Any], setting: _Setting) -> _Opening:
         recordings, variables = self._recordings, setting.variables
         opening = watched(lambda: opened(recordings.plain, recordings.context_of, messages, variables))
+        recordings.opening_depends_on_end = recordings.opening_depends_on_end or opening.depends_on_end
         text = opening.text
         if AT in text:
             raise OpaqueError("it may write an address")

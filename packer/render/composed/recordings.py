@@ -91,6 +91,9 @@ class Recordings:
         self._walks = False
         """Whether the template walks through the arguments of calls: then they belong to shapes of messages."""
 
+        self.opening_depends_on_end = False
+        """Whether what comes before the loop ever depended on where the conversation ends."""
+
         self.take_too_long = False
         """Whether a recording took more time or memory than a rendering may, which may take less."""
 
