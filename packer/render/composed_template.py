@@ -1,11 +1,12 @@
 """A template for the renderings of one conversation: composed if possible, else rendered from the first message."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packer.render.environment import ChatTemplate
 from packer.render.symbolic import OpaqueError
+
+_NONE: Mapping[str, Any] = {}
 
 
 class ComposedTemplate:
@@ -26,17 +27,20 @@ class ComposedTemplate:
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """As :meth:`ChatTemplate.render`."""
-        render = functools.partial(
-            self._template.render, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
-        )
-        if self._composition is None or not messages:
-            return render()
-        try:
-            text = self._composition.text(messages, tools, kwargs or {}, add_generation_prompt=add_generation_prompt)
-        except OpaqueError:
-            rendered = render()  # if it raises, the template may take the messages in another form
-            self._composition.note_failure()
+        composition, prompt = self._composition, add_generation_prompt
+        if composition is not None and messages:
+            try:
+                text = composition.text(
+                    messages, tools, _NONE if kwargs is None else kwargs, add_generation_prompt=prompt
+                )
+            except OpaqueError:
+                pass
+            else:
+                self._template.refuse_if_large(text)
+                return text
+        # If this raises, the template may take the messages in another form.
+        rendered = self._template.render(messages, tools=tools, add_generation_prompt=prompt, kwargs=kwargs)
+        if composition is not None and messages:
+            composition.note_failure()
             self._composition = None
-            return rendered
-        self._template.refuse_if_large(text)
-        return text
+        return rendered

@@ -125,12 +125,15 @@ class Conversation:
         self.messages = list(messages)
         self.tools = tools or None
         self.kwargs = dict(kwargs)
+        self._merged: dict[int, tuple[Mode, Mapping[str, Any]]] = {}
         self._reasonings: dict[int, str] = {}
         self.modes: tuple[Mode, ...] = ({}, *({name: value} for name, value in template.modes if name not in kwargs))
 
     def render(self, messages: Sequence[Mapping[str, Any]], mode: Mode, *, prompt: bool = False) -> str:
-        kwargs = {**self.kwargs, **mode}
-        return self.template.render(messages, tools=self.tools, add_generation_prompt=prompt, kwargs=kwargs)
+        merged = self._merged.get(id(mode))
+        if merged is None:
+            merged = self._merged[id(mode)] = mode, {**self.kwargs, **mode}
+        return self.template.render(messages, tools=self.tools, add_generation_prompt=prompt, kwargs=merged[1])
 
     def prompts(self, k: int) -> list[tuple[str, Mode]]:
         """Render prompt P of message k in every mode that does not raise: longest first, the default first if equal.
@@ -140,9 +143,10 @@ class Conversation:
         """
         rendered: list[tuple[str, Mode]] = []
         failure: RenderError | None = None
+        context = self.messages[:k]
         for mode in self.modes:  # the default first
             try:
-                rendered.append((self.render(self.messages[:k], mode, prompt=True), mode))
+                rendered.append((self.render(context, mode, prompt=True), mode))
             except RenderError as error:
                 failure = failure or error
         if not rendered:

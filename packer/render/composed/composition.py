@@ -26,8 +26,8 @@ class _Setting(NamedTuple):
     variables: Mapping[str, Any]
     """All but the messages and those that only the ending reads."""
 
-    same: tuple[Any, ...]
-    """Their names, and identities of their values."""
+    same: int
+    """Equal if all of them are the same objects."""
 
     ending: tuple[Any, ...]
     """Values of those that only the ending reads."""
@@ -68,8 +68,8 @@ class ComposedText(str):
     _opening: _Opening
     _steps: Sequence[Step]
 
-    def __new__(cls, opening: _Opening, steps: Sequence[Step], ending: str) -> Self:
-        self = super().__new__(cls, "".join([opening.text, *[step.text for step in steps], ending]))
+    def __new__(cls, text: str, opening: _Opening, steps: Sequence[Step]) -> Self:
+        self = super().__new__(cls, text)
         self._opening, self._steps = opening, steps
         return self
 
@@ -119,11 +119,15 @@ class Composition:
     def __init__(self, recordings: Recordings, variables: Mapping[str, Any]) -> None:
         self._recordings = recordings
         self._variables = variables
-        self._settings: dict[Any, _Setting] = {}
+        self._settings: dict[tuple[int, int, bool], tuple[Any, Any, _Setting]] = {}
+        self._numbers: dict[Any, int] = {}
         self._openings: list[_Opening] = []
+        self._by_size: dict[int, _Opening] = {}
+        """Openings that depend on the end, by the number of messages."""
         self._chains: list[Chain] = []
-        self._last: tuple[_Opening, Sequence[Any], list[Step], State] | None = None
-        self._half: tuple[tuple[Any, ...], FirstHalf] | None = None
+        self._last: tuple[_Opening, Sequence[Any], list[Step], State, str] | None = None
+        """The last rendering without its ending."""
+        self._half: tuple[int, FirstHalf] | None = None
         recordings.begin()
 
     def text(
@@ -145,19 +149,19 @@ class Composition:
             if (
                 last is not None
                 and last[0].setting.same == setting.same
-                and len(last[1]) == len(messages)
-                and all(map(is_, last[1], messages))
+                and (last[1] is messages or (len(last[1]) == len(messages) and all(map(is_, last[1], messages))))
             ):
-                opening, _, steps, state = last
+                opening, _, steps, state, before = last
             else:
                 opening = self._opening(messages, setting)
                 steps, state = self._steps(opening, messages)
-                self._last = opening, messages, steps, state
+                before = "".join([opening.text, *[step.text for step in steps]])
+                self._last = opening, messages, steps, state, before
             size = len(messages)
             numbers = (size, size, *state.numbers)
             at = Iteration(opening.outer, state, numbers, messages, setting.variables)
             recording = self._recordings.recording(at, setting.ending)
-            return ComposedText(opening, steps, recording.text(numbers, messages))
+            return ComposedText(before + recording.text(numbers, messages), opening, steps)
         except OpaqueError:
             raise
         except TemplateOverrunError as error:
@@ -171,29 +175,36 @@ class Composition:
         self._recordings.num_failed += 1
 
     def _setting(self, tools: Any, kwargs: Mapping[str, Any], *, add_generation_prompt: bool) -> _Setting:
-        # True is not 1, and 0.0 is not -0.0.
-        values = [(name, type(value), repr(value) if type(value) is float else value) for name, value in kwargs.items()]
-        key = (id(tools), add_generation_prompt, *values)
-        found = self._settings.get(key)
-        if found is None or found.variables.get("tools") is not tools:
-            plain = self._recordings.plain
-            late, undefined = plain.late, plain.environment.undefined
-            variables = {"documents": None, **self._variables, **kwargs}
-            variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt}
-            ending = tuple([variables[name] if name in variables else undefined(name=name) for name in late])
-            early = {name: value for name, value in variables.items() if name not in late}
-            found = self._settings[key] = _Setting(early, (*early, *map(id, early.values())), ending)
-        return found
+        key = id(tools), id(kwargs), add_generation_prompt
+        known = self._settings.get(key)
+        if known is not None:
+            return known[2]
+        plain = self._recordings.plain
+        late, undefined = plain.late, plain.environment.undefined
+        variables = {"documents": None, **self._variables, **kwargs}
+        variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt}
+        ending = tuple([variables[name] if name in variables else undefined(name=name) for name in late])
+        early = {name: value for name, value in variables.items() if name not in late}
+        identity = (*early, *map(id, early.values()))  # settings are kept, and with them these values
+        setting = _Setting(early, self._numbers.setdefault(identity, len(self._numbers)), ending)
+        self._settings[key] = tools, kwargs, setting  # so that no other objects get these ids
+        return setting
 
     def _opening(self, messages: Sequence[Any], setting: _Setting) -> _Opening:
-        for known in self._openings:
+        size = len(messages)
+        of_size = self._by_size.get(size)
+        for known in self._openings if of_size is None else (of_size, *self._openings):
             if known.holds_for(messages, setting):
                 return known
         # If it holds for all renderings, it has to run only once.
-        is_recorded = bool(self._openings) or self._recordings.opening_depends_on_end
-        made = self._recorded_opening(messages, setting) if is_recorded else None
+        made = self._recorded_opening(messages, setting) if self._recordings.opening_depends_on_end else None
         made = made or self._run_opening(messages, setting)
-        self._openings = [made, *self._openings[: _MAX_KEPT - 1]]
+        if not made.depends_on_end:
+            self._openings = [made, *self._openings[: _MAX_KEPT - 1]]
+            return made
+        self._by_size[size] = made
+        if len(self._by_size) > _MAX_KEPT:
+            del self._by_size[next(iter(self._by_size))]
         return made
 
     def _run_opening(self, messages: Sequence[Any], setting: _Setting) -> _Opening:
