@@ -7,7 +7,6 @@ macros. The time and memory of a rendering are limited by :mod:`packer.watchdog`
 import contextvars
 import datetime as dt
 import functools
-import pickle
 from typing import Any, NoReturn
 
 import jinja2
@@ -75,10 +74,9 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         records them. A copy takes a tenth of the time of parsing.
         """
         try:
-            tree: jinja2.nodes.Template = pickle.loads(_pickled(self, source))  # noqa: S301 - made by this process
+            tree: jinja2.nodes.Template = _copied(_parsed(self, source))
         except RecursionError:  # the parser needs less of the stack for a long sum
             return super().parse(source, name, filename)
-        tree.set_environment(self)
         return tree
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -124,8 +122,19 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
 
 @functools.lru_cache(maxsize=16)
-def _pickled(environment: Environment, source: str) -> bytes:
-    return pickle.dumps(super(Environment, environment).parse(source).set_environment(None))  # type: ignore[arg-type]
+def _parsed(environment: Environment, source: str) -> jinja2.nodes.Template:
+    return super(Environment, environment).parse(source)
+
+
+def _copied(part: Any) -> Any:
+    """Return a copy of a syntax tree; names, constants and the environment are shared."""
+    if isinstance(part, list | tuple):
+        return type(part)(map(_copied, part))
+    if not isinstance(part, jinja2.nodes.Node):
+        return part
+    copy = object.__new__(type(part))
+    copy.__dict__.update({name: _copied(value) for name, value in part.__dict__.items()})
+    return copy
 
 
 class GenerationMarks(jinja2.ext.Extension):
