@@ -14,7 +14,7 @@ import msgspec
 from tokenizers import Tokenizer
 
 from packer.limits import out_of
-from packer.tokenizer_folder import MAX_IDS, MAX_TOKENIZER_BYTES, read_regular
+from packer.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular
 from packer.trials import is_known_fast
 
 
@@ -30,14 +30,18 @@ def load_backend(model_json: bytes) -> Tokenizer:
     return backend
 
 
+NO_ID = 2**32 - 2
+"""An id that no vocabulary has."""
+
+
 @functools.lru_cache(maxsize=4)
 def load_part(model_json: bytes, name: str) -> Tokenizer:
     """Return a tokenizer that shares one component with another, such as its `normalizer`; cached. It loads at once.
 
-    Its vocabulary is the letter ``a`` alone, with an id that no other vocabulary has.
+    Its vocabulary is the letter ``a`` alone, whose id is `NO_ID`.
     """
     part = {name: definition_of(model_json).get(name)}
-    model = {"type": "BPE", "vocab": {"a": MAX_IDS}, "merges": []}
+    model = {"type": "BPE", "vocab": {"a": NO_ID}, "merges": []}
     return Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], "model": model, **part}))
 
 

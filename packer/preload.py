@@ -15,7 +15,6 @@ from packer.fork_server import WANTED
 
 
 def _load(wanted: str) -> None:
-    gc.disable()  # nothing that is loaded is garbage
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     engine, _, place = wanted.partition(":")
@@ -33,9 +32,12 @@ def _load(wanted: str) -> None:
         read_vocabulary(content)
     if loading is not None:
         loading.join()
-    gc.freeze()  # a collection would write to every page that is shared
-    gc.enable()
 
 
 if (_wanted := os.environ.pop(WANTED, None)) is not None:
-    _load(_wanted)
+    gc.disable()  # nothing that is loaded is garbage
+    try:
+        _load(_wanted)
+    finally:
+        gc.freeze()  # a collection would write to every page that is shared
+        gc.enable()

@@ -328,8 +328,9 @@ def block_worker(
         key = (task.split, documents.shards[0].path, len(documents.shards))
         if key not in opened:
             opened.clear()
-            opened[key] = documents.columns(weighted=task.weighted)
+            columns = documents.columns(weighted=task.weighted)
             documents.verify_files()  # in file order: the pages are in memory when they are gathered in random order
+            opened[key] = columns
         shards: list[Shard] = []
         for first in range(0, plan.num_blocks, task.blocks_per_shard):
             last = min(first + task.blocks_per_shard, plan.num_blocks)

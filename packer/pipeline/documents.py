@@ -151,7 +151,8 @@ class RowDocuments:
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         recipe = by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
         # Only this process has loaded the reference. Each machine of a cluster uploads what it makes, so it journals.
-        apart = isinstance(workers, Processes) and jobs > 1 and mirror_of(self._folder) is None
+        is_here = isinstance(workers, Processes) and mirror_of(self._folder) is None
+        apart = recipe.engine == "fast" and jobs > 1 and is_here
         for i, made in workers.run(
             partial(PartitionWork, journals=not apart),
             (self._folder, recipe, plan.model),

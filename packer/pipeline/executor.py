@@ -60,7 +60,7 @@ class Workers(Protocol):
         Args:
             make: `make(*arguments)` returns the function; it is called once in every process that needs it.
             arguments: of `make`.
-            tasks: inputs of the function. They and their results are small: paths and counts, never data.
+            tasks: inputs of the function. They and their results are small: paths and counts, and a few texts at most.
             sizes: of the tasks.
             jobs: the result of :meth:`number`, instead of `sizes` if tasks are generated lazily.
             folder: the folder that tasks write to, if they write.
@@ -149,7 +149,7 @@ def run_tasks(
     Args:
         make: `make(*arguments)` returns the function; it is called once in every process that needs it.
         arguments: of `make`.
-        tasks: inputs of the function. They and their results are small: paths and counts, never data.
+        tasks: inputs of the function. They and their results are small: paths and counts, and a few texts at most.
         jobs: upper limit of processes.
 
     Yields:
@@ -228,7 +228,15 @@ def _answers(workers: Mapping[Connection, BaseProcess], tasks: Iterator[tuple[in
             at_work[pipe] = number
         yield from answers
         idle = cast("list[Connection]", connection.wait(list(at_work))) if at_work else []
-        answers = [(at_work.pop(pipe), _received(pipe, workers[pipe])) for pipe in idle]
+        answers, failure = [], None
+        for pipe in idle:
+            try:
+                answers.append((at_work.pop(pipe), _received(pipe, workers[pipe])))
+            except BaseException as error:  # noqa: BLE001 - raised below
+                failure = failure or error
+        if failure is not None:
+            yield from answers  # these tasks are finished, and may have to be recorded
+            raise failure
 
 
 def _received(pipe: Connection, process: BaseProcess) -> Any:

@@ -2,7 +2,8 @@
 
 The shard is a pure function of the partition's bytes, how its rows are read, and the documents half of the recipe. The
 traits are a function of the partition's bytes, how its rows are read, and the rules that need traits. A journal entry
-(:data:`JOURNALS`) is written after each file, so that after a crash the next build can reuse what was finished.
+(:data:`JOURNALS`) is written after each file, so that after a crash the next build can reuse what was finished. That of
+a shard may be left to the caller, who first compares some of its ids with the reference.
 """
 
 from collections import Counter

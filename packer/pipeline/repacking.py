@@ -34,7 +34,7 @@ from packer.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, Shard, StoredTable, manifest_fingerprint
-from packer.store.mapping import repair_hint
+from packer.store.mapping import check_bytes
 from packer.store.mirror import mirror_of, shown
 from packer.store.place import build_place, cache_place, fresh_place
 from packer.store.row_tables import read_table
@@ -154,11 +154,7 @@ def _linker(cache: Path | str, folder: Path) -> Callable[[tuple[Shard, int]], No
     def link(task: tuple[Shard, int]) -> None:
         shard, index = task
         with fresh_place(cache) as place:
-            # Verify first, as a link would replace an intact file with damaged bytes.
-            if CacheFiles(place).xxh3(shard.path) != shard.xxh3:
-                raise CheckError(
-                    f"{place / shard.path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(place)
-                )
+            check_bytes(place, shard)  # first, as a link would replace an intact file with damaged bytes
             CacheFiles(folder).publish(relink(folder, shard, index=index, source=place))
 
     return link

@@ -50,7 +50,7 @@ from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import MANIFEST_NAME, Manifest, manifest_fingerprint
 from packer.store.mirror import shown
 from packer.store.place import build_place
-from packer.tokenize import EngineDiffersError
+from packer.tokenize import EngineDiffersError, ReferenceFailsError
 from packer.trials import is_known_fast
 
 Result = TypeVar("Result")
@@ -158,7 +158,8 @@ def _with_plan(
         return work(plan)
     except EngineDiffersError as error:
         progress.note(f"{error.message}; building with the reference engine")
-        engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
+        if not isinstance(error, ReferenceFailsError):
+            engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
         return work(planned(by_reference(recipe)))
 
 

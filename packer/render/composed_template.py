@@ -7,6 +7,7 @@ from packer.render.environment import ChatTemplate
 from packer.render.symbolic import OpaqueError
 
 _NONE: Mapping[str, Any] = {}
+"""One object, since a :class:`Composition` finds settings by the identity of the variables."""
 
 
 class ComposedTemplate:

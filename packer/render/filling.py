@@ -14,6 +14,7 @@ Which shapes are filled in and which rows are compared depends on the batch alon
 depend on which rows a process has seen before.
 """
 
+import functools
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -56,8 +57,11 @@ class Filling:
         self._stops = re.compile(longest_of(stops).encode())
         self._special = re.compile(f"{ANY_TAG.pattern}|{longest_of([*control, *FOREIGN_ENDS])}")
         self._made: OrderedDict[Shape, Skeleton | None] = OrderedDict()
-        # Most shapes are the beginning of others. So the same prompts and turns are rendered for all of them.
-        self._trial = TrialTemplate(template)
+
+    @functools.cached_property
+    def _trial(self) -> TrialTemplate:
+        """Most shapes are the beginning of others, so the same prompts and turns are rendered for all of them."""
+        return TrialTemplate(self._template)
 
     @staticmethod
     def suits(stops: Sequence[str]) -> bool:

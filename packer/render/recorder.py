@@ -30,7 +30,7 @@ from packer.watchdog import TemplateOverrunError, watched
 T = TypeVar("T")
 
 _MOST_CHARACTERS = 2**25
-"""Characters of conversations whose renderings are kept."""
+"""Characters of conversations whose renderings are kept; what is recorded of a message counts as a thousand."""
 
 _MARK = "zqslot"
 _MADE_UP = re.compile(rf"{_MARK}([0-9]{{6}})")
@@ -71,6 +71,7 @@ class Renderings(Generic[T]):
         if found is None:
             found = render()
             size = sum(len(value) for message in messages for value in message.values() if isinstance(value, str))
+            size += 1000 * len(messages)
             self._size += size
             if self._size > _MOST_CHARACTERS:
                 self._kept, self._size = {}, size

@@ -23,7 +23,7 @@ from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.column_ranges import read_columns, read_ranges
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, as_damage, check_schema, map_shard, repair_hint
+from packer.store.mapping import MappedShard, as_damage, check_bytes, check_schema, map_shard, repair_hint
 from packer.store.schema import Kind
 from packer.store.views import flat_view
 
@@ -228,11 +228,8 @@ class NumberedRows(Generic[Rows]):
         Raises:
             CheckError: a shard's digest is not what the manifest says.
         """
-        for number, shard in enumerate(self.shards):
-            found = CacheFiles(self.folder).xxh3(shard.path)
-            if found != shard.xxh3:
-                reason = f"expected xxh3-128 {shard.xxh3}, found {found}"
-                raise self.damaged(int(self._first_chunk[number]), reason)
+        for shard in self.shards:
+            check_bytes(self.folder, shard)
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
         """Return the rows of a record batch and their stored digests, without checking them.

@@ -5,7 +5,15 @@ prompts and completions end in them, `vectorized` does so for a whole batch; `gu
 people as ordinary text; `deadline` ends an encoding that does not finish.
 """
 
-from packer.tokenize.fast import Check, EngineDiffersError, FastEncoder, Sampled, compare, differences
+from packer.tokenize.fast import (
+    Check,
+    EngineDiffersError,
+    FastEncoder,
+    ReferenceFailsError,
+    Sampled,
+    compare,
+    differences,
+)
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder, prefix_and_suffix_ids
 from packer.tokenize.tokenizing import TurnTokenizer
 
@@ -15,6 +23,7 @@ __all__ = [
     "EngineDiffersError",
     "FastEncoder",
     "ReferenceEncoder",
+    "ReferenceFailsError",
     "Sampled",
     "TurnTokenizer",
     "compare",

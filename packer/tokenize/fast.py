@@ -8,7 +8,6 @@ again. If the two differ, :class:`EngineDiffersError` is raised, and a build sta
 A text the fast encoder fails on is left to the reference, which encodes it or fails on it.
 """
 
-import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from packer.backend import FastBackend, FastLoadError, load_backend, load_fast_backend
+from packer.backend import FastBackend, FastLoadError, definition_of, load_backend, load_fast_backend
 from packer.batches import Int32, Int64
 from packer.errors import PackerError
 from packer.layout import offsets_of
@@ -26,6 +25,10 @@ from packer.tokenize.reference_encoder import ReferenceEncoder, UnencodableTexts
 
 CHECK_EVERY = 64
 """One text in this many is encoded twice."""
+
+_MUCH, _SHARE = 2**16, 32
+"""Characters to be compared, of one call, that are not left to another process if they are more than this share of all:
+with long documents a single process would compare as long as several others encode."""
 
 _ANEW_AFTER = 2**27
 """Characters after which `gigatoken` is loaded anew, in a fraction of a second: it remembers every word it has ever
@@ -44,6 +47,10 @@ class EngineDiffersError(PackerError):
     code = "engine_differs"
 
 
+class ReferenceFailsError(EngineDiffersError):
+    """The reference fails on a text that the fast encoder encodes; of other texts, this says nothing."""
+
+
 class Sampled(NamedTuple):
     """A text to be encoded by the reference, too."""
 
@@ -60,12 +67,13 @@ def compare(tokenizer_json: bytes, sampled: Sequence[Sampled]) -> None:
 
     Raises:
         EngineDiffersError: they differ.
+        ReferenceFailsError: the reference fails on a text.
     """
     try:
         expected, bounds = ReferenceEncoder(tokenizer_json).encode([each.text for each in sampled])
     except UnencodableTextsError as error:
         reason = next(iter(error.reasons.values()))
-        raise EngineDiffersError(f"the fast engine encodes a text on which tokenizers fails: {reason}") from None
+        raise ReferenceFailsError(f"the fast engine encodes a text on which tokenizers fails: {reason}") from None
     for number, (text, ids) in enumerate(sampled):
         if not np.array_equal(ids, expected[bounds[number] : bounds[number + 1]]):
             size = len(text.encode())
@@ -77,7 +85,8 @@ class FastEncoder:
 
     Args:
         tokenizer_json: content of the file.
-        check: receives these texts; by default, they are compared at once. The reference is not loaded without need.
+        check: receives these texts, unless they are much of all; by default, they are compared at once. The reference
+            is not loaded without need.
 
     Raises:
         EngineDiffersError: no library supports this tokenizer; from `encode`, whatever `check` raises.
@@ -97,22 +106,34 @@ class FastEncoder:
         """Return the ids of all texts concatenated, and their offsets.  # int32[K], int64[N + 1]"""
         if not texts:
             return np.zeros(0, np.int32), np.zeros(1, np.int64)
-        if self._backend.library == "fastokens" and any(_BYTE_ENTRY in text for text in texts):
+        found = self._encode(texts)
+        if found is None:
             return self._reference.encode(texts)
+        ids, offsets = found
+        # The first text of every call, and every CHECK_EVERY-th of all.
+        chosen = range(-self._num_encoded % CHECK_EVERY, len(texts), CHECK_EVERY)
+        self._num_encoded += len(texts)
+        sampled = [Sampled(texts[i], ids[offsets[i] : offsets[i + 1]].copy()) for i in sorted({0, *chosen})]
+        size = sum(len(each.text) for each in sampled)
+        if size > _MUCH and size * _SHARE > sum(map(len, texts)):
+            compare(self._json, sampled)
+        else:
+            self._check(sampled)
+        return ids, offsets
+
+    def _encode(self, texts: Sequence[str]) -> tuple[Int32, Int64] | None:
+        """Return ids and offsets; None if the texts are for the reference."""
+        if self._backend.library == "fastokens" and any(_BYTE_ENTRY in text for text in texts):
+            return None
         if self._num_characters > _ANEW_AFTER and self._backend.library == "gigatoken":
             self._backend, self._num_characters = _load(self._json, anew=True), 0
         self._num_characters += sum(map(len, texts))
         try:
-            ids, offsets = _encode(self._backend, texts)
+            return _encode(self._backend, texts)
         except BaseException as error:
             if not is_text_error(error):
                 raise
-            return self._reference.encode(texts)
-        # The first text of every call, and every CHECK_EVERY-th of all.
-        chosen = range(-self._num_encoded % CHECK_EVERY, len(texts), CHECK_EVERY)
-        self._num_encoded += len(texts)
-        self._check([Sampled(texts[i], ids[offsets[i] : offsets[i + 1]]) for i in sorted({0, *chosen})])
-        return ids, offsets
+            return None
 
     def confirm(self, texts: Sequence[str]) -> None:
         """Encode texts both ways.
@@ -120,8 +141,9 @@ class FastEncoder:
         Raises:
             EngineDiffersError: the ids differ.
         """
-        if texts:
-            ids, offsets = self.encode(texts)
+        found = self._encode(texts) if texts else None
+        if found is not None:
+            ids, offsets = found
             compare(self._json, [Sampled(text, ids[offsets[i] : offsets[i + 1]]) for i, text in enumerate(texts)])
 
 
@@ -212,7 +234,7 @@ _CONTRACTIONS = ("'s", "'S", "'ll", "n't", "'Re", "…", "--", "\r\n\r\n", "  \n
 
 
 def _trial_texts(tokenizer_json: bytes) -> Iterator[str]:
-    definition, backend = json.loads(tokenizer_json), load_backend(tokenizer_json)
+    definition, backend = definition_of(tokenizer_json), load_backend(tokenizer_json)
     for token_id in range(backend.get_vocab_size(with_added_tokens=True)):
         text = backend.decode([token_id], skip_special_tokens=False)
         if text:

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from tokenizers import Encoding
 
-from packer.backend import definition_of, is_panic, load_backend, load_part, vocabulary_of
+from packer.backend import NO_ID, definition_of, is_panic, load_backend, load_part, vocabulary_of
 from packer.batches import Int32, Int64
 from packer.errors import InputError, PackerError
 from packer.limits import out_of
@@ -113,20 +113,20 @@ def prefix_and_suffix_ids(tokenizer_json: bytes) -> tuple[Int32, Int32]:
         InputError: the ids of the text are not found between them, or an id is not in the vocabulary.
     """
     processed, definition = load_part(tokenizer_json, "post_processor"), definition_of(tokenizer_json)
-    full, letter = processed.encode("a").ids, processed.token_to_id("a")
+    full = processed.encode("a").ids
     known = {*vocabulary_of(definition).values(), *(token["id"] for token in definition.get("added_tokens") or ())}
-    unknown = [token_id for token_id in full if token_id != letter and token_id not in known]
+    unknown = [token_id for token_id in full if token_id != NO_ID and token_id not in known]
     if unknown:
         raise InputError(
             f"the tokenizer's post-processor writes the id {unknown[0]}, which is not in its vocabulary",
             hint="completion and text rows need its special tokens; chat rows can do without",
         )
-    if letter not in full:
+    if full.count(NO_ID) != 1:
         raise InputError(
             "the tokenizer's post-processor does not leave a text as it is between its special tokens",
             hint="completion and text rows need one that only adds ids before and after; chat rows can do without",
         )
-    place = full.index(letter)
+    place = full.index(NO_ID)
     return np.array(full[:place], np.int32), np.array(full[place + 1 :], np.int32)
 
 

@@ -16,7 +16,7 @@ from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.partition import PartitionWork
 from packer.pipeline.plan import plan_build
 from packer.recipe import load_recipe, make_recipe
-from packer.tokenize import EngineDiffersError, ReferenceEncoder, fast
+from packer.tokenize import EngineDiffersError, ReferenceEncoder, ReferenceFailsError, fast
 from packer.trials import is_known_fast
 
 for each in ("gigatoken", "fastokens"):
@@ -316,3 +316,22 @@ def test_a_process_that_leaves_the_comparison_to_another_does_not_load_the_refer
     assert made.result.shard.num_kept == 70
     assert (len(made.sampled) >= 2) == (rows != "tokens")
     assert not [*(tmp_path / "cache" / ".packer").rglob("*.json")]
+
+
+def test_a_text_on_which_the_reference_alone_fails_has_the_build_done_by_it_and_nothing_remembered(
+    starter, tmp_path, tokenizer_json, monkeypatch
+):
+    expected = build_with(starter, tmp_path / "reference", "engine=reference")
+    resolve_engine("auto", tokenizer_json)
+
+    def compare(*_):
+        raise ReferenceFailsError("tokenizers fails")
+
+    monkeypatch.setattr(fast, "compare", compare)
+    notes = Notes()
+    found = build_with(starter, tmp_path / "cache", progress=notes)
+    assert found.fingerprint == expected.fingerprint
+    assert notes.notes[-1].startswith("tokenizers fails; building with the reference engine")
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    assert resolve_engine("auto", tokenizer_json).name == "fast"

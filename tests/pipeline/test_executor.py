@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import nullcontext
-from multiprocessing import forkserver
+from multiprocessing import Pipe, forkserver
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from worker_tasks import dying, dying_midway, failing, measuring, waiting
 
 from packer import fork_server
 from packer.errors import InputError
-from packer.pipeline import run
+from packer.pipeline import executor, run
 from packer.pipeline.executor import WorkerDiedError, run_tasks
 from packer.pipeline.from_python import build
 from packer.recipe import load_recipe, make_recipe, to_json
@@ -41,6 +41,17 @@ def test_every_task_is_answered_once_and_nobody_is_left(forks, jobs):
     assert os.getpid() not in processes and 1 <= len(processes) <= jobs
     wait_for_the_end_of(processes)
     assert dict(run_tasks(measuring, (b"",), [b"a", b""], jobs=1)) == {0: (1, os.getpid()), 1: (0, os.getpid())}
+
+
+@pytest.mark.parametrize("failing_one", [0, 1])
+def test_what_is_finished_when_another_fails_is_answered_before_the_error(failing_one):
+    pipes = [Pipe() for _ in range(2)]
+    for number, (_, there) in enumerate(pipes):
+        there.send((ValueError("no") if number == failing_one else None, "made"))
+    answers = executor._answers({here: None for here, _ in pipes}, iter(enumerate("ab")))
+    assert next(answers) == (1 - failing_one, "made")
+    with pytest.raises(ValueError, match="no"):
+        next(answers)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -165,8 +165,9 @@ def test_what_shapes_begin_with_is_rendered_once_for_each_text_that_is_tried(tmp
     )
     for number in (8, 7, 6, 5):  # of so many texts, none is longer than another's
         assert count_filled(filling, samples([[user("one?"), assistant("One.")] * number]))
-    # Long texts, single characters and hard ones, of 8 prompts and turns; and for each turn, words that may be lost.
-    assert len(rendered) == 3 * 16 + 8
+    # Long texts, single characters and hard ones, of 8 prompts and turns; for each turn, words that may be lost; and
+    # two to learn whether the template takes texts.
+    assert len(rendered) == 3 * 16 + 8 + 2
 
 
 def test_a_skeleton_is_made_for_a_shape_that_a_batch_holds_often(tmp_path, monkeypatch):

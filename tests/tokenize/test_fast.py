@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer import backend
-from packer.tokenize import EngineDiffersError, FastEncoder, ReferenceEncoder, differences, fast
+from packer.tokenize import EngineDiffersError, FastEncoder, ReferenceEncoder, ReferenceFailsError, differences, fast
 from packer.tokenize.reference_encoder import UnencodableTextsError
 
 RUNS = fast._RUNS_PER_TEXT
@@ -101,6 +101,38 @@ def test_one_text_in_sixty_four_and_the_first_of_every_call_are_encoded_twice(de
     encoder.encode(batch[:128])  # "text 127" is the 128th
     with pytest.raises(EngineDiffersError):
         encoder.encode(["text 128"])
+
+
+def test_texts_to_compare_are_handed_over_with_ids_of_their_own_unless_they_are_much_of_all(definitions):
+    """With long documents, one process would compare as long as several others encode."""
+    taken = []
+    encoder = FastEncoder(definitions["byte_level"], check=taken.append)
+    ids, _ = encoder.encode(["a text"] * 200)
+    (sampled,) = taken
+    assert [each.text for each in sampled] == ["a text"] * 4
+    assert all(each.ids.base is None and each.ids.tolist() == ids[: len(each.ids)].tolist() for each in sampled)
+    taken.clear()
+    long = "word " * 2**14
+    encoder.encode([long] * 2)
+    assert not taken, "compared at once"
+    encoder.encode(["word " * 2**9] * 200)
+    assert len(taken) == 1, "long together, but a small share"
+
+
+def test_long_texts_that_are_compared_at_once_are_found_wrong(definitions, monkeypatch):
+    wrong(monkeypatch, lambda _: True)
+    with pytest.raises(EngineDiffersError):
+        FastEncoder(definitions["byte_level"], check=lambda _: None).encode(["word " * 2**14] * 2)
+
+
+def test_a_text_on_which_the_reference_alone_fails_is_no_difference_of_the_tokenizer(definitions, monkeypatch):
+    def fail(*_):
+        raise UnencodableTextsError({0: "a panic"})
+
+    monkeypatch.setattr(ReferenceEncoder, "encode", fail)
+    with pytest.raises(ReferenceFailsError, match="a panic") as caught:
+        FastEncoder(definitions["byte_level"]).encode(["text"])
+    assert isinstance(caught.value, EngineDiffersError)
 
 
 def test_a_text_that_is_not_examined_is_found_wrong_when_it_is_confirmed(definitions, monkeypatch):

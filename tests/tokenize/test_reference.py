@@ -110,7 +110,7 @@ def test_real_tokenizers_put_the_same_around_a_text(name: str, real: Path) -> No
     assert (prefix.tolist(), suffix.tolist()) == around(content)
 
 
-@pytest.mark.parametrize("ids", [[10**6], [0, 10**6]])
+@pytest.mark.parametrize("ids", [[10**6], [0, 10**6], [10**6, 2**24]])
 def test_an_id_that_a_post_processor_writes_and_no_token_has_is_refused(ids: list[int], tmp_path: Path) -> None:
     stored = json.loads(definition(twins.byte_level, tmp_path, bos=True))
     special = next(iter(stored["post_processor"]["special_tokens"].values()))
