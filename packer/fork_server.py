@@ -29,8 +29,8 @@ FORKS = sys.platform == "linux"
 _WORTH_A_PROCESS = 16 * 2**20
 """Bytes of rows worth a few seconds of work: about as long as a process needs to import packer and load a tokenizer."""
 
-_WORTH_A_COPY = 4 * 2**20
-"""Bytes of rows that take longer to process than a fork."""
+_WORTH_A_FORK = 2**20
+"""The same for forked processes: their server has loaded by the time that this process has planned the build."""
 
 
 def default_jobs() -> int:
@@ -39,14 +39,8 @@ def default_jobs() -> int:
 
 
 def jobs_for(num_bytes: int) -> int:
-    """Return the number of processes worth starting for that many bytes of rows.
-
-    A spawned process, and the fork server, need as long to load as this process would need for their share of the work;
-    forked workers load nothing.
-    """
-    if num_bytes < _WORTH_A_PROCESS:
-        return 1
-    return min(default_jobs(), num_bytes // (_WORTH_A_COPY if FORKS else _WORTH_A_PROCESS))
+    """Return the number of processes worth starting for that many bytes of rows."""
+    return max(1, min(default_jobs(), num_bytes // (_WORTH_A_FORK if FORKS else _WORTH_A_PROCESS)))
 
 
 @contextmanager

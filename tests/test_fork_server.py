@@ -25,8 +25,7 @@ def started(monkeypatch):
         fork_server, "fork_server", lambda *given, **named: seen.append((given, named)) or nullcontext()
     )
     monkeypatch.setattr(fork_server, "default_jobs", lambda: 2)
-    monkeypatch.setattr(fork_server, "_WORTH_A_PROCESS", 1000)
-    monkeypatch.setattr(fork_server, "_WORTH_A_COPY", 500)
+    monkeypatch.setattr(fork_server, "_WORTH_A_FORK", 500)
     return seen
 
 
@@ -105,8 +104,7 @@ def test_the_command_starts_it_before_it_imports_the_stages_and_ends_it(wanted, 
 
 def test_the_server_is_ended_after_a_block_that_raises(rows, starter, monkeypatch, tmp_path):
     monkeypatch.setattr(fork_server, "default_jobs", lambda: 2)
-    monkeypatch.setattr(fork_server, "_WORTH_A_PROCESS", 1000)
-    monkeypatch.setattr(fork_server, "_WORTH_A_COPY", 500)
+    monkeypatch.setattr(fork_server, "_WORTH_A_FORK", 500)
     server = forkserver._forkserver
     with suppress(KeyError), begin_loading(recipe_of(rows, starter / "tokenizer"), tmp_path / "cache", None):
         assert server._forkserver_pid is not None

@@ -94,8 +94,8 @@ def pack_documents(
         block_worker,
         (folder, form, recipe.pack, model.stop_ids),
         tasks(),
-        # Copying one token, some 8 bytes, takes about as long as tokenizing one byte of rows.
-        jobs=workers.number([num_blocks * form.block_len // max(1, num_tasks)] * max(1, num_tasks)),
+        # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
+        jobs=workers.number([num_blocks * form.block_len // 4 // max(1, num_tasks)] * max(1, num_tasks)),
         folder=folder,
     ):
         shards[number] = done

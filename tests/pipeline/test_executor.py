@@ -230,14 +230,14 @@ def test_a_script_builds_without_a_main_guard(forks: bool, starter: Path, tmp_pa
     assert (tmp_path / "cache" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize(("forks", "jobs"), [(True, [1, 1, 4, 7, 8, 8]), (False, [1, 1, 1, 1, 2, 8])])
+@pytest.mark.parametrize(("forks", "jobs"), [(True, [1, 1, 2, 7, 8, 8]), (False, [1, 1, 1, 1, 1, 8])])
 def test_processes_are_started_where_there_is_work_for_them(
     forks: bool, jobs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process loads for seconds; a small build is done by then. The bytes do not depend on it."""
     monkeypatch.setattr(fork_server, "default_jobs", lambda: 8)
     monkeypatch.setattr(fork_server, "FORKS", forks)
-    assert [fork_server.jobs_for(mebibytes * 2**20) for mebibytes in (0, 15, 16, 31, 32, 10_000)] == jobs
+    assert [fork_server.jobs_for(mebibytes * 2**20) for mebibytes in (0, 1, 2, 7, 31, 10_000)] == jobs
     monkeypatch.setattr(fork_server, "default_jobs", lambda: 1)
     assert fork_server.jobs_for(2**40) == 1
 
