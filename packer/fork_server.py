@@ -1,6 +1,6 @@
-"""The fork server: a process that imports packer and loads the tokenizer once, and from which workers are forked.
+"""The fork server: a process that imports packer and loads the encoder once, and from which workers are forked.
 
-It needs a few seconds, so it is started as soon as it is clear that workers will be needed: for a large build by the
+It needs a second or two, so it is started as soon as it is clear that workers will be needed: for a large build by the
 command line, which has imported little by then (:func:`begin_loading`). This module therefore imports little, too. What
 the server loads is in :mod:`packer.preload`.
 """

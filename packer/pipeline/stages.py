@@ -55,7 +55,7 @@ class Stages:
         """Whether the template's generation marks decide where prompts end, instead of the template's generation
         prompts."""
         self._model = model
-        # In a thread, as loading the fast encoder takes a second and releases the GIL.
+        # In a thread, as loading the fast encoder takes up to a second; `fastokens` releases the GIL.
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="packer-loading")
         self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE], check)
         with self.clock.of("load"):
